@@ -46,7 +46,7 @@ def main(
     command
         The command and its arguments, after --.
     status
-        Show GPUs, slots, holders, waiters and foreign processes.
+        Show GPUs, slots, holders and waiters.
     """
     if status:
         sys.stdout.write(shown(sharing))

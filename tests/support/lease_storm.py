@@ -1,9 +1,9 @@
-"""A storm of SIGKILLs among takers of leases, and what it left.
+"""A storm of signals among takers of leases, and what it left.
 
-Takers share two made-up GPUs with real locks, and are killed one after the other. Each writes down
-when it had a share; two such spans of one slot that overlap are one share given twice. Where this
-is root, half of the takers are another user's. As a script, because it forks, it prints its counts
-as JSON.
+Takers share two made-up GPUs with real locks, and are ended one after the other: killed, terminated
+as commands are, or stopped first; some are stopped for a moment only. Each writes down when it had
+a share; two such spans of one slot that overlap are one share given twice. Where this is root, half
+of the takers are another user's. As a script, because it forks, it prints its counts as JSON.
 """
 
 import json
@@ -35,6 +35,16 @@ GPUS = simulated_gpus(DESCRIBED)
 REQUESTS = [4 * 10**9, 12 * 10**9, 24 * 10**9, 36 * 10**9]
 HELD_FOR = 0.03
 OTHER_USER = 65534
+TERMINATED = 143
+STOPPED_FOR_A_MOMENT = 0.3
+"""Part of the ends before which another taker is stopped for a moment."""
+
+ENDS = {
+    "KILL": [signal.SIGKILL],
+    "TERM": [signal.SIGTERM],
+    "STOP and KILL": [signal.SIGSTOP, signal.SIGKILL],
+}
+"""Signals that end a taker."""
 
 
 @dataclass
@@ -67,16 +77,24 @@ def write(log: int, what: str, taker: int, slot: str, size: int) -> None:
     os.write(log, f"{what} {time.monotonic_ns()} {taker} {slot} {size}\n".encode())
 
 
+def terminate(*_: object) -> None:
+    """Unwind, as a command of octane's does."""
+    raise SystemExit
+
+
 def start(work: Callable[[], None], user: int) -> int:
     """Fork a process that works as a user."""
     child = os.fork()
     if child == 0:
         try:
+            signal.signal(signal.SIGTERM, terminate)
             if user != os.getuid():
                 os.setgroups([])
                 os.setgid(user)
                 os.setuid(user)
             work()
+        except SystemExit:
+            os._exit(TERMINATED)
         finally:
             # The child must not go on as its parent does, whatever it was.
             traceback.print_exc()
@@ -84,8 +102,8 @@ def start(work: Callable[[], None], user: int) -> int:
     return child
 
 
-def storm(kills: int, takers: int, seed: int) -> dict[str, object]:
-    """Kill takers, and count what should not be."""
+def storm(count: int, takers: int, seed: int) -> dict[str, object]:
+    """End as many takers, and count what should not be."""
     rng = random.Random(seed)
     lease.TICK = 0.003
     logging.disable()
@@ -103,25 +121,34 @@ def storm(kills: int, takers: int, seed: int) -> dict[str, object]:
             return start(work, OTHER_USER if other else os.getuid())
 
         alive = {number: taker(number) for number in range(takers)}
-        killed: dict[int, int] = {}
-        for number in range(takers, takers + kills):
-            time.sleep(rng.uniform(0, 2 * HELD_FOR))
-            victim = rng.choice(list(alive))
-            killed[victim] = time.monotonic_ns()
-            ended(alive.pop(victim))
+        ended: dict[int, int] = {}
+        ends: Counter[str] = Counter()
+        continued = 0
+        for number in range(takers, takers + count):
+            time.sleep(rng.uniform(0, HELD_FOR))
+            if rng.random() < STOPPED_FOR_A_MOMENT:
+                pid = rng.choice(list(alive.values()))
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(rng.uniform(0, HELD_FOR))
+                os.kill(pid, signal.SIGCONT)
+                continued += 1
+            victim, how = rng.choice(list(alive)), rng.choice(list(ENDS))
+            ended[victim] = end(alive.pop(victim), how, rng.uniform(0, HELD_FOR))
+            ends[how] += 1
             alive[number] = taker(number)
         for number, pid in alive.items():
-            killed[number] = time.monotonic_ns()
-            ended(pid)
+            ended[number] = end(pid, "KILL", 0)
         with LeaseFolder(folder) as opened:
             kinds = [*(slot_kind(gpu.uuid) for gpu in GPUS), QUEUE]
             leaks = sum(len(opened.held(kind)) for kind in kinds)
             files = len(list(folder.iterdir()))
         text = path.read_text(encoding="utf-8")
         os.close(log)
-    spans, holding = spans_of(text, killed)
+    spans, holding = spans_of(text, ended)
     return {
-        "kills_while_holding": holding,
+        "ends": ends,
+        "stopped_and_continued": continued,
+        "ended_while_holding": holding,
         "grants": len(spans),
         "leaks": leaks,
         "files_left": files,
@@ -129,25 +156,33 @@ def storm(kills: int, takers: int, seed: int) -> dict[str, object]:
     }
 
 
-def ended(pid: int) -> None:
-    """Kill a process, which must have lived so far."""
-    os.kill(pid, signal.SIGKILL)
-    if not os.WIFSIGNALED(os.waitpid(pid, 0)[1]):
+def end(pid: int, how: str, pause: float) -> int:
+    """End a process, which must have lived so far; the moment just before its last signal, ns."""
+    *before, last = ENDS[how]
+    for number in before:
+        os.kill(pid, number)
+        time.sleep(pause)
+    moment = time.monotonic_ns()
+    os.kill(pid, last)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    # The first moments of a process are without a handler.
+    if code not in (-signal.SIGKILL, -signal.SIGTERM, TERMINATED):
         raise RuntimeError("a process ended by itself, see above")
+    return moment
 
 
-def spans_of(text: str, killed: dict[int, int]) -> tuple[list[Span], int]:
-    """Return the spans of all takers, and how many takers were killed while they held a share."""
+def spans_of(text: str, ended: dict[int, int]) -> tuple[list[Span], int]:
+    """Return the spans of all takers, and how many takers were ended while they held a share."""
     spans: list[Span] = []
     current: dict[int, Span] = {}
     for line in text.splitlines():
         what, moment, taker, slot, size = line.split()
         if what == "granted":
-            spans.append(Span(slot, int(size), int(moment), killed[int(taker)]))
+            spans.append(Span(slot, int(size), int(moment), ended[int(taker)]))
             current[int(taker)] = spans[-1]
         else:
             current.pop(int(taker)).stop = int(moment)
-    # A taker may write of its grant in the moment in which it is killed.
+    # A taker may write of its grant in the moment in which it is ended.
     return [span for span in spans if span.start < span.stop], len(current)
 
 

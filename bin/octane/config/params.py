@@ -19,7 +19,6 @@ from typing import Annotated, ClassVar, Literal, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from octane.config import AUTO_TIMEOUT
 from octane.config.validation import read_scratch
 from octane.core.units import bytes_of
 
@@ -28,6 +27,9 @@ DType = Literal["input", "uint8", "uint16", "int16", "float32", "float64"]
 Codec = Literal["zstd", "blosc-lz4", "none"]
 
 Value = TypeVar("Value")
+
+AUTO_TIMEOUT = 300.0
+"""Seconds that ``auto`` waits for a GPU before it takes the CPU."""
 
 
 def parameter(

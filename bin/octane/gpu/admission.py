@@ -3,8 +3,8 @@
 The rules are those of docs/gpu.md, "Which GPU you get". A holder whose memory NVML does not show
 counts as having allocated nothing, so nothing is promised twice. Processes without a lease can
 grow; where NVML does not list them, memory alone decides. A later request takes a GPU only where no
-earlier one could run at all, even after every lease there has ended, except for those that the
-later one runs under. So nobody starves: what keeps the first request waiting only becomes less.
+earlier one could run at all, even after every lease there has ended. So nobody starves: what keeps
+the first request waiting only becomes less.
 """
 
 from __future__ import annotations
@@ -14,64 +14,53 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from octane.gpu.inventory import Gpu, named
-from octane.gpu.lease_folder import Held, LeaseFolder, LeaseRecord, mark
+from octane.gpu.lease_folder import Held, LeaseFolder, LeaseRecord, pid_namespace
 
 CROWDED = 1.5
-"""Free memory over the request that is asked for beside processes without a lease."""
+"""Free memory over the request that is asked for where processes without a lease are."""
 
 BUSY = 90
 """Percent of utilisation above which a GPU with processes without a lease is passed over."""
 
-HELD = "OCTANE_GPU_LEASE"
-"""Environment variable with the leases (:func:`mark`) that a command runs under."""
-
 QUEUE = "wait"
-
-
-@dataclass(frozen=True)
-class Holder:
-    """Lease that is held: bytes promised, bytes in use (None where unknown), slots allowed."""
-
-    reserved: int
-    allocated: int | None = None
-    slots: int = 1
-
-    @property
-    def pending(self) -> int:
-        """Bytes that are promised and not yet allocated."""
-        return max(0, self.reserved - (self.allocated or 0))
 
 
 @dataclass(frozen=True)
 class Load:
     """GPU, leases on it, and number of processes there without a lease.
 
-    ``under`` are the leases that the asking process itself runs under, which end after it.
+    ``allocated`` are the bytes that the holders use, in the order of the leases, None where NVML
+    does not show them.
     """
 
     gpu: Gpu
-    holders: tuple[Holder, ...] = ()
+    leases: tuple[Held, ...] = ()
+    allocated: tuple[int | None, ...] = ()
     others: int = 0
-    under: tuple[Holder, ...] = ()
 
     @property
     def available(self) -> int:
-        """Bytes that can be promised."""
-        return max(0, self.gpu.free - sum(holder.pending for holder in self.holders))
+        """Bytes that can be promised: those free, without those promised but not allocated yet."""
+        pending = sum(
+            max(0, lease.record.required - (used or 0))
+            for lease, used in zip(self.leases, self.allocated, strict=True)
+        )
+        return max(0, self.gpu.free - pending)
 
-    def drained(self) -> Load:
-        """Load once all leases have ended, except for those that the asking process runs under.
+    def emptied(self) -> Load:
+        """Load once all leases have ended.
 
         A holder that NVML does not show may have allocated all that it was promised, also by one of
         the processes without a lease: the earlier request is favoured.
         """
-        if not self.holders:
-            return replace(self, holders=self.under)
-        freed = sum(h.reserved if h.allocated is None else h.allocated for h in self.holders)
-        hidden = sum(holder.allocated is None for holder in self.holders)
+        freed = sum(
+            lease.record.required if used is None else used
+            for lease, used in zip(self.leases, self.allocated, strict=True)
+        )
         free = min(self.gpu.total, self.gpu.free + freed)
+        hidden = self.allocated.count(None)
         gpu = replace(self.gpu, free=free, utilisation=None)
-        return Load(gpu, self.under, others=max(0, self.others - hidden))
+        return Load(gpu, others=max(0, self.others - hidden))
 
 
 @dataclass(frozen=True)
@@ -105,7 +94,7 @@ def decide(
         else:
             reasons[named(load.gpu)] = obstacle
     # Spread first; then leave the GPU with more memory to those who need it.
-    fitting.sort(key=lambda one: (len(one.holders), one.others, one.available, one.gpu.index))
+    fitting.sort(key=lambda one: (len(one.leases), one.others, one.available, one.gpu.index))
     return Decision(
         gpu=fitting[0].gpu if fitting else None,
         reasons=reasons,
@@ -117,18 +106,18 @@ def decide(
 
 
 def _could_run(load: Load, request: LeaseRecord) -> bool:
-    """Return True where a request may use a GPU and fits there once leases have ended."""
-    return load.gpu.uuid in request.uuids and _obstacle(load.drained(), request) is None
+    """Return True where a request may use a GPU and fits there once all leases have ended."""
+    return load.gpu.uuid in request.uuids and _obstacle(load.emptied(), request) is None
 
 
 def _obstacle(load: Load, request: LeaseRecord) -> str | None:
     """Reason for which a request cannot run on a GPU now."""
-    gpu, held = load.gpu, len(load.holders)
+    gpu, held = load.gpu, len(load.leases)
     if gpu.fault is not None:
         return f"NVML reports: {gpu.fault}"
     if gpu.total < request.required:
         return f"has {gigabytes(gpu.total)} in all"
-    allowed = min([request.slots, *(holder.slots for holder in load.holders)])
+    allowed = min([request.slots, *(lease.record.slots for lease in load.leases)])
     if held > allowed:
         return f"{held} leases there, {allowed} allowed"
     if held == allowed:
@@ -136,8 +125,8 @@ def _obstacle(load: Load, request: LeaseRecord) -> str | None:
     needed = request.required * (CROWDED if load.others else 1)
     others = "another process is" if load.others == 1 else f"{load.others} other processes are"
     if load.available < needed:
-        beside = f", and {others} there" if load.others else ""
-        return f"{gigabytes(load.available)} to give{beside}; needs {gigabytes(needed)}"
+        crowd = f", and {others} there" if load.others else ""
+        return f"{gigabytes(load.available)} to give{crowd}; needs {gigabytes(needed)}"
     if load.others and (gpu.utilisation or 0) > BUSY:
         return f"{gpu.utilisation} % busy, and {others} there"
     return None
@@ -148,60 +137,26 @@ def gigabytes(size: float) -> str:
     return f"{size / 1e9:.1f} GB"
 
 
-@dataclass(frozen=True)
-class NodeState:
-    """State of all GPUs and of the queue at one moment.
-
-    ``held`` are the slots that are taken, ``others`` the PIDs without a lease, by the UUID of the
-    GPU; ``waiters`` the places in the queue with their content, first come first.
-    """
-
-    held: Mapping[str, Sequence[Held]]
-    waiters: Sequence[tuple[Held, LeaseRecord]]
-    loads: Sequence[Load]
-    others: Mapping[str, tuple[int, ...]]
-
-
 def slot_kind(uuid: str) -> str:
     """Beginning of the names of a GPU's slots."""
     return uuid.replace("/", "_")  # MIG instances of old drivers: MIG-GPU-.../1/0
 
 
-def node_state(folder: LeaseFolder, gpus: Sequence[Gpu]) -> NodeState:
-    """Look at all slots and the queue; only under the folder's mutex, right after NVML was read.
-
-    A command that was started under a lease, with the environment that the lease gives, may take
-    one itself: the outer lease does not count for it, as it would wait for itself.
-    """
-    under = os.environ.get(HELD, "").split(",")
-    held, loads, others = {}, [], {}
-    for gpu in gpus:
-        held[gpu.uuid] = taken = folder.held(slot_kind(gpu.uuid))
-        allocated, others[gpu.uuid] = _memory(gpu, taken)
-        outer, holders = [], []
-        for slot in taken:
-            # Locked without a readable record: nobody else goes there.
-            holder = Holder(0)
-            if slot.record is not None:
-                holder = Holder(slot.record.required, allocated.get(slot.name), slot.record.slots)
-            (outer if mark(slot) in under else holders).append(holder)
-        loads.append(Load(gpu, tuple(holders), len(others[gpu.uuid]), tuple(outer)))
-    queue = [(place, place.record) for place in folder.held(QUEUE) if place.record is not None]
-    queue.sort(key=lambda place: place[1].since)
-    return NodeState(held, queue, loads, others)
+def load_of(folder: LeaseFolder, gpu: Gpu) -> Load:
+    """Look at the slots of a GPU; only under the folder's mutex, right after NVML was read."""
+    leases, own = folder.held(slot_kind(gpu.uuid)), pid_namespace()
+    used = {process.pid: process.used for process in gpu.processes or ()}
+    allocated: list[int | None] = []
+    for _, _, record in leases:
+        left = used.get(record.pid) if record.namespace == own else None
+        allocated.append(None if left is None else min(left, record.required))
+        if left is not None:
+            # One process may hold several: what it uses fills them one after another.
+            used[record.pid] = max(0, left - record.required)
+    holders = {os.getpid(), *(held.record.pid for held in leases if held.record.namespace == own)}
+    return Load(gpu, tuple(leases), tuple(allocated), len(used.keys() - holders))
 
 
-def _memory(gpu: Gpu, taken: Sequence[Held]) -> tuple[dict[str, int], tuple[int, ...]]:
-    """Bytes that each slot's holder uses, as far as NVML shows them, and processes without one."""
-    used: dict[int | None, int | None] = {p.pid: p.used for p in gpu.processes or ()}
-    holders = {os.getpid(), *(slot.pid for slot in taken)}
-    strangers = tuple(p.pid for p in gpu.processes or () if p.pid not in holders)
-    allocated: dict[str, int] = {}
-    for slot in taken:
-        left = used.get(slot.pid)
-        if slot.record is None or left is None:
-            continue
-        # One process may hold several: what it uses fills them one after another.
-        allocated[slot.name] = min(left, slot.record.required)
-        used[slot.pid] = left - allocated[slot.name]
-    return allocated, strangers
+def waiters(folder: LeaseFolder) -> list[Held]:
+    """Look at the queue, first come first; only under the folder's mutex."""
+    return sorted(folder.held(QUEUE), key=lambda place: place.record.since)

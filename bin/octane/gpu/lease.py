@@ -16,23 +16,32 @@ import random
 import time
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from octane.config import AUTO_TIMEOUT
+from octane.config.params import AUTO_TIMEOUT
 from octane.core.errors import NoGpuError, OctaneError
 from octane.core.timing import span
 from octane.core.units import bytes_of
-from octane.gpu.admission import HELD, QUEUE, Decision, decide, gigabytes, node_state, slot_kind
+from octane.gpu.admission import (
+    QUEUE,
+    Decision,
+    decide,
+    gigabytes,
+    load_of,
+    slot_kind,
+    waiters,
+)
 from octane.gpu.inventory import VARIABLE, Gpu, GpusUnavailableError, named, simulated_gpus, visible
 from octane.gpu.lease_folder import (
     PATIENCE,
+    REQUIRED_LIMIT,
     LeaseFolder,
     LeaseFolderBusyError,
     LeaseFolderError,
     LeaseRecord,
     Locked,
-    mark,
+    pid_namespace,
 )
 
 log = logging.getLogger(__name__)
@@ -72,11 +81,14 @@ def usable(gpus: Sequence[Gpu], avoid: Collection[str]) -> tuple[str, ...]:
 
 
 def parse_memory(memory: int | str) -> int:
-    """Bytes of a request; an OctaneError where it is no size."""
+    """Bytes of a request; an OctaneError where it is not a size."""
     try:
-        return bytes_of(memory) if isinstance(memory, str) else int(memory)
+        size = bytes_of(memory) if isinstance(memory, str) else int(memory)
     except ValueError as error:
         raise OctaneError(f"The memory of a lease: {error}.") from error
+    if not 0 <= size < REQUIRED_LIMIT:
+        raise OctaneError(f"The memory of a lease is {memory}; give a size such as 4GB.")
+    return size
 
 
 @dataclass
@@ -96,10 +108,7 @@ class Lease:
 
     def environment(self) -> dict[str, str]:
         """Variables for a program that is to use this GPU and no other, or none at all."""
-        if self.gpu is None or self.slot is None:
-            return {"CUDA_VISIBLE_DEVICES": ""}
-        leases = [os.environ.get(HELD), mark(self.slot)]
-        return {"CUDA_VISIBLE_DEVICES": self.gpu.uuid, HELD: ",".join(filter(None, leases))}
+        return {"CUDA_VISIBLE_DEVICES": "" if self.gpu is None else self.gpu.uuid}
 
 
 @contextmanager
@@ -137,7 +146,14 @@ def lease(
         raise OctaneError(
             f"{slots} slots and a timeout of {limit} s cannot be had; give at least 1 and 0."
         )
-    request = LeaseRecord(required, slots, time.monotonic(), subject)
+    request = LeaseRecord(
+        required=required,
+        slots=slots,
+        since=time.monotonic(),
+        subject=subject,
+        pid=os.getpid(),
+        namespace=pid_namespace(),
+    )
     taker = Taker(folder or default_folder(), request, avoid)
     try:
         with span("lease"):
@@ -219,17 +235,17 @@ class Taker:
     def look(self, gpus: tuple[Gpu, ...], uuids: tuple[str, ...], patience: float) -> Decision:
         """Look once: take what is granted, else stand in the queue."""
         with LeaseFolder(self.path, patience) as folder:
-            now, state = time.monotonic(), node_state(folder, gpus)
+            now = time.monotonic()
             earlier = [
                 record
-                for _, record in state.waiters
+                for _, _, record in waiters(folder)
                 if record.since < self.request.since and now - record.seen < ABSENT
             ]
-            request = replace(self.request, seen=now, uuids=uuids)
-            decision = decide(state.loads, request, earlier)
+            request = self.request.model_copy(update={"seen": now, "uuids": uuids})
+            decision = decide([load_of(folder, gpu) for gpu in gpus], request, earlier)
             if decision.gpu is not None:
                 # Known here from the first moment, so that an interrupt does not lose it.
-                granted = replace(self.request, since=now)
+                granted = self.request.model_copy(update={"since": now})
                 self.slot = folder.take(slot_kind(decision.gpu.uuid), granted)
             elif self.place is not None:
                 self.place.write(request)

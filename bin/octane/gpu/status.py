@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 import resource
 import signal
 import time
-from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from octane.config.params import LeaseParameters
+from octane.core.arrays import Backend
 from octane.core.errors import OctaneError
-from octane.gpu.admission import gigabytes, node_state
+from octane.gpu.admission import gigabytes, load_of, waiters
 from octane.gpu.inventory import GpusUnavailableError, named, visible
 from octane.gpu.lease import ABSENT, default_folder, lease, read_gpus
 from octane.gpu.lease_folder import Held, LeaseFolder
 
-if TYPE_CHECKING:
-    # Leases can be used where pydantic is not installed.
-    from octane.config.params import LeaseParameters
-    from octane.core.arrays import Backend
-
 
 def status(sharing: LeaseParameters) -> str:
-    """Show GPUs, slots, holders, waiters and processes without a lease, for a terminal."""
+    """Show GPUs, slots, holders and waiters, for a terminal."""
     try:
         gpus, reason = read_gpus(), "there is no GPU"
     except GpusUnavailableError as error:
@@ -32,10 +28,10 @@ def status(sharing: LeaseParameters) -> str:
     if not gpus:
         return f"No GPU can be leased, because {reason}.\n"
     with LeaseFolder(sharing.gpu_lock_dir or default_folder()) as folder:
-        state = node_state(folder, gpus)
+        loads, queue = [load_of(folder, gpu) for gpu in gpus], waiters(folder)
     allowed = visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     lines = []
-    for gpu, load in zip(gpus, state.loads, strict=True):
+    for gpu, load in zip(gpus, loads, strict=True):
         shown = f"{gigabytes(gpu.free)} of {gigabytes(gpu.total)} free"
         shown += f", {gigabytes(load.available)} to give"
         if gpu.fault:
@@ -43,29 +39,29 @@ def status(sharing: LeaseParameters) -> str:
         busy = "" if gpu.utilisation is None else f", {gpu.utilisation} % busy"
         hidden = "" if gpu in allowed else ", hidden by CUDA_VISIBLE_DEVICES"
         lines += [f"{named(gpu)}  {gpu.name}  {gpu.uuid}", f"  {shown}{busy}{hidden}"]
-        lines += [
-            f"  slot {held.name.rpartition('.')[2]}  {_who(held)}" for held in state.held[gpu.uuid]
-        ]
-        lines += [
-            f"  other   pid {process.pid}  "
-            + ("unknown" if process.used is None else gigabytes(process.used))
-            for process in gpu.processes or ()
-            if process.pid in state.others[gpu.uuid]
-        ]
-    for number, (place, record) in enumerate(state.waiters, start=1):
-        stopped = ", stopped" if time.monotonic() - record.seen >= ABSENT else ""
+        lines += [f"  slot {held.name.rpartition('.')[2]}  {_who(held)}" for held in load.leases]
+    for number, place in enumerate(queue, start=1):
+        stopped = ", stopped" if time.monotonic() - place.record.seen >= ABSENT else ""
         lines.append(f"waiting {number}  {_who(place)}{stopped}")
     return "\n".join([*lines, ""])
 
 
 def _who(held: Held) -> str:
     """Describe a holder or a waiter."""
-    record, pid = held.record, f"pid {'unknown' if held.pid is None else held.pid}"
-    if record is None:
-        return f"unknown  {pid}"
-    subject = f"  {record.subject}" if record.subject else ""
-    waited = timedelta(seconds=round(time.monotonic() - record.since))
-    return f"{record.user}  {pid}{subject}  {gigabytes(record.required)}  {waited}"
+    record = held.record
+    # Other users' words must not steer a terminal.
+    subject = "".join(filter(str.isprintable, record.subject))
+    minutes = (time.monotonic() - record.since) / 60
+    size = gigabytes(record.required)
+    return f"{_user(held.uid)}  pid {record.pid}  {subject}  {size}  {minutes:.1f} min"
+
+
+def _user(uid: int) -> str:
+    """Name of a user, or the number where there is none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def run_on_share(

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from octane.gpu.admission import BUSY, CROWDED, HELD, QUEUE, Held, Holder, Load, decide, node_state
+from octane.gpu.admission import BUSY, CROWDED, QUEUE, Load, decide, load_of, waiters
 from octane.gpu.inventory import Gpu, GpuProcess
-from octane.gpu.lease_folder import LeaseFolder, LeaseRecord, mark
+from octane.gpu.lease_folder import UNREADABLE, Held, LeaseFolder, LeaseRecord, pid_namespace
 
 GB = 10**9
 MIG, SLOT = "MIG-GPU-1/2/0", "MIG-GPU-1_2_0"  # as old drivers name it
@@ -19,106 +19,89 @@ def gpu(index=0, total=40, free=None, **other):
     )  # fmt: skip
 
 
+def record(required, slots=1, since=0.0, **other):
+    return LeaseRecord(required=round(required * GB), slots=slots, since=since, **other)
+
+
 def request(required, *uuids, slots=1):
-    return LeaseRecord(round(required * GB), slots, 0.0, uuids=uuids or ("GPU-0",))
+    return record(required, slots, uuids=uuids or ("GPU-0",))
 
 
-def holder(reserved, allocated=None, slots=1):
-    return Holder(round(reserved * GB), None if allocated is None else round(allocated * GB), slots)
-
-
-def shown(processes=()):
-    listed = None if processes is None else tuple(GpuProcess(*p) for p in processes)
-    return Gpu(0, MIG, "A40", 100, 50, processes=listed)
-
-
-def held_by(pid, required=30, since=1.0):
-    return pid, LeaseRecord(required, 3, since)
+def load(gpu, *leases, others=0):
+    """A GPU with leases: GB that each was promised, GB that it uses (None: hidden), its slots."""
+    held = tuple(Held(f"slot.{n}", 0, record(g, slots)) for n, (g, _, slots) in enumerate(leases))
+    used = tuple(None if used is None else round(used * GB) for _, used, _ in leases)
+    return Load(gpu, held, used, others)
 
 
 @pytest.fixture
-def account(tmp_path, monkeypatch):
-    """State of a node with leases and waiters, each the record of a process."""
-    taken, pids = [], {}
-    monkeypatch.setattr(LeaseFolder, "_lockers", pids)
+def account(tmp_path):
+    """Look at a GPU of 100 GB with 50 free, on which processes (PID, GB) are, and leases."""
+    taken = []
 
-    def look(gpu, *leases, waiters=()):
+    def look(processes, *leases):
+        listed = processes and tuple(GpuProcess(pid, used and used * GB) for pid, used in processes)
         with LeaseFolder(tmp_path / "leases") as folder:
-            for kind, owned in ((SLOT, leases), (QUEUE, waiters)):
-                for pid, record in owned:
-                    taken.append(folder.take(kind, record))
-                    pids[os.fstat(taken[-1].fd).st_ino] = pid
-            return node_state(folder, [gpu])
+            taken.extend(folder.take(SLOT, lease) for lease in leases)
+            return load_of(folder, Gpu(0, MIG, "A40", 100 * GB, 50 * GB, processes=listed))
 
     yield look
     for slot in taken:
         slot.release()
 
 
+def of(pid, namespace=None):
+    return record(30, 3, pid=pid, namespace=namespace or pid_namespace())
+
+
 @pytest.mark.parametrize(
-    ("processes", "records", "allocated", "others", "available"),
+    ("processes", "leases", "allocated", "others", "available"),
     [
-        ([(50, 10)], [held_by(50)], [10], (), 30),
-        # The kernel does not show who it is.
-        ([(50, 10)], [held_by(None)], [None], (50,), 20),
+        ([(50, 10)], [of(50)], [10], 0, 30),
+        # The same number in a container is another process.
+        ([(50, 10)], [of(50, namespace=pid_namespace() + 1)], [None], 1, 20),
         # No credit beyond the promise.
-        ([(50, 45)], [held_by(50), held_by(51)], [30, None], (), 20),
+        ([(50, 45)], [of(50), of(51)], [30, None], 0, 20),
         # One process with two leases.
-        ([(50, 40)], [held_by(50), held_by(50)], [30, 10], (), 30),
-        ([(50, 30)], [held_by(50), held_by(50)], [30, 0], (), 20),
+        ([(50, 40)], [of(50), of(50)], [30, 10], 0, 30),
+        ([(50, 30)], [of(50), of(50)], [30, 0], 0, 20),
         # NVML does not know how much.
-        ([(50, None)], [held_by(50)], [None], (), 20),
+        ([(50, None)], [of(50)], [None], 0, 20),
         # Without a lease; oneself does not count.
-        ([(70, 1), (71, 1), (os.getpid(), 1)], [], [], (70, 71), 50),
+        ([(70, 1), (71, 1), (os.getpid(), 1)], [], [], 2, 50),
         # NVML lists no processes.
-        (None, [], [], (), 50),
+        (None, [], [], 0, 50),
     ],
 )
-def test_the_account_of_a_gpu(account, processes, records, allocated, others, available):
-    state = account(shown(processes), *records)
-    (load,) = state.loads
-    assert [holder.allocated for holder in load.holders] == allocated
-    assert (state.others[MIG], load.others) == (others, len(others))
-    assert load.available == available
+def test_the_account_of_a_gpu(account, processes, leases, allocated, others, available):
+    found = account(processes, *leases)
+    assert found.allocated == tuple(used and used * GB for used in allocated)
+    assert (found.others, found.available) == (others, available * GB)
 
 
-def test_a_lease_without_a_readable_record_is_closed_to_others(account):
-    (load,) = account(shown(), held_by(50, required=-1)).loads
-    assert [holder.slots for holder in load.holders] == [1]
-
-
-def test_the_lease_that_a_command_runs_under_does_not_stand_in_its_way(account, monkeypatch):
-    outer = held_by(50)
-    assert len(account(shown(), outer, held_by(51)).loads[0].holders) == 2
-    monkeypatch.setenv(HELD, f"GPU-1.0@2.0,{mark(Held(f'{SLOT}.0', *outer[::-1]))}")
-    state = account(shown())
-    assert [len(part) for part in (state.loads[0].holders, state.loads[0].under)] == [1, 1]
-    assert len(state.held[MIG]) == 2
-    # An earlier lease of the same file gives nothing.
-    monkeypatch.setenv(HELD, mark(Held(f"{SLOT}.0", *held_by(50, since=0.5)[::-1])))
-    assert len(account(shown()).loads[0].holders) == 2
-
-
-def test_waiters_come_in_the_order_of_their_arrival(account):
-    state = account(shown(), waiters=[held_by(5, since=3.0), held_by(6, since=1.0)])
-    assert [place.pid for place, _ in state.waiters] == [6, 5]
+def test_waiters_come_in_the_order_of_their_arrival(tmp_path):
+    with LeaseFolder(tmp_path / "leases") as folder:
+        places = [folder.take(QUEUE, record(1, since=since)) for since in (3.0, 1.0)]
+        assert [place.record.since for place in waiters(folder)] == [1.0, 3.0]
+    for place in places:
+        place.release()
 
 
 ALL = ("GPU-0", "GPU-1")
-FULL = Load(gpu(), (holder(4, slots=2), holder(4, slots=2)))
+FULL = load(gpu(), (4, None, 2), (4, None, 2))
 LOST = Load(Gpu(0, "GPU-0", "?", 0, 0, fault="GPU is lost"))
 
 
 @pytest.mark.parametrize(
     ("loads", "wanted", "granted", "reasons", "possible"),
     [
-        pytest.param([Load(gpu())], request(40), 0, {}, True, id="idle"),
+        pytest.param([load(gpu())], request(40), 0, {}, True, id="idle"),
         pytest.param(
-            [Load(gpu()), Load(gpu(1, 24))], request(41, *ALL), None,
+            [load(gpu()), load(gpu(1, 24))], request(41, *ALL), None,
             {"GPU 0": "has 40.0 GB in all", "GPU 1": "has 24.0 GB in all"}, False, id="too large",
         ),
         pytest.param(
-            [Load(gpu()), Load(gpu(1))], request(4, "GPU-7"), None, {}, False, id="not allowed",
+            [load(gpu()), load(gpu(1))], request(4, "GPU-7"), None, {}, False, id="not allowed",
         ),
         pytest.param(
             [FULL], request(4, slots=2), None, {"GPU 0": "2 of 2 slots taken"}, True, id="full",
@@ -127,26 +110,26 @@ LOST = Load(Gpu(0, "GPU-0", "?", 0, 0, fault="GPU is lost"))
             [FULL], request(4), None, {"GPU 0": "2 leases there, 1 allowed"}, True, id="alone",
         ),
         pytest.param(
-            [Load(gpu(), (holder(4),))], request(4, slots=2), None,
+            [load(gpu(), (4, None, 1))], request(4, slots=2), None,
             {"GPU 0": "1 of 1 slots taken"}, True, id="alone there",
         ),
         pytest.param([LOST], request(4), None, {"GPU 0": "NVML reports: GPU is lost"}, True,
                      id="a fault may pass"),
-        pytest.param([LOST, Load(gpu(1))], request(4, *ALL), 1,
+        pytest.param([LOST, load(gpu(1))], request(4, *ALL), 1,
                      {"GPU 0": "NVML reports: GPU is lost"}, True, id="beside a fault"),
-        pytest.param([Load(gpu()), Load(gpu(1))], request(4, *ALL), 0,
+        pytest.param([load(gpu()), load(gpu(1))], request(4, *ALL), 0,
                      {}, True, id="first"),
-        pytest.param([Load(gpu(0, 80)), Load(gpu(1, 40))], request(4, *ALL), 1,
+        pytest.param([load(gpu(0, 80)), load(gpu(1, 40))], request(4, *ALL), 1,
                      {}, True, id="the smaller one"),
-        pytest.param([Load(gpu(0, 80)), Load(gpu(1, 40), (holder(4, slots=2),))],
+        pytest.param([load(gpu(0, 80)), load(gpu(1, 40), (4, None, 2))],
                      request(4, *ALL, slots=2), 0,
                      {}, True, id="spread"),
-        pytest.param([Load(gpu(), others=1), Load(gpu(1, 80))], request(4, *ALL), 1,
+        pytest.param([load(gpu(), others=1), load(gpu(1, 80))], request(4, *ALL), 1,
                      {}, True, id="where nobody else is"),
         # What is promised and not allocated is not free.
-        pytest.param([Load(gpu(free=35), (holder(20, 5, slots=2),))], request(20, slots=2), 0, {},
+        pytest.param([load(gpu(free=35), (20, 5, 2))], request(20, slots=2), 0, {},
                      True, id="as much as is to give"),
-        pytest.param([Load(gpu(free=35), (holder(20, 5, slots=2),))], request(20.1, slots=2), None,
+        pytest.param([load(gpu(free=35), (20, 5, 2))], request(20.1, slots=2), None,
                      {"GPU 0": "20.0 GB to give; needs 20.1 GB"}, True, id="more than is to give"),
     ],
 )  # fmt: skip
@@ -170,24 +153,23 @@ def test_a_decision_and_its_reasons(loads, wanted, granted, reasons, possible):
 def test_beside_processes_without_a_lease_more_memory_and_idle_time_are_asked_for(
     free, utilisation, others, granted
 ):
-    load = Load(gpu(free=free, utilisation=utilisation), others=others)
     assert CROWDED == 1.5
-    found = decide([load], request(10)).gpu
+    found = decide([load(gpu(free=free, utilisation=utilisation), others=others)], request(10)).gpu
     assert (found and found.index) == granted
 
 
-LEASED = Load(gpu(free=20), (holder(20, allocated=20, slots=4),))
-CROWDED_OUT = Load(gpu(free=20), (holder(5, allocated=5, slots=4),), others=1)
+LEASED = load(gpu(free=20), (20, 20, 4))
+CROWDED_OUT = load(gpu(free=20), (5, 5, 4), others=1)
 # One may free all that it was promised, as NVML does not show it.
-HIDDEN = Load(gpu(free=18), (holder(20, slots=4), holder(2, allocated=2, slots=4)))
+HIDDEN = load(gpu(free=18), (20, None, 4), (2, 2, 4))
 
 
 @pytest.mark.parametrize(
     ("loads", "wanted", "earlier", "granted"),
     [
-        ([Load(gpu())], request(4), request(4), None),
-        ([Load(gpu()), Load(gpu(1))], request(4, *ALL), request(4), 1),
-        ([Load(gpu()), Load(gpu(1))], request(4, *ALL), request(4, *ALL), None),
+        ([load(gpu())], request(4), request(4), None),
+        ([load(gpu()), load(gpu(1))], request(4, *ALL), request(4), 1),
+        ([load(gpu()), load(gpu(1))], request(4, *ALL), request(4, *ALL), None),
         # A small request does not overtake a large one that waits for leases to end.
         *(
             ([LEASED], request(small, slots=4), earlier, None)
@@ -196,13 +178,10 @@ HIDDEN = Load(gpu(free=18), (holder(20, slots=4), holder(2, allocated=2, slots=4
         ),
         ([HIDDEN], request(0, slots=4), request(40, slots=4), None),
         # It goes ahead where the earlier could not run at all.
-        ([Load(gpu())], request(4, slots=4), request(41), 0),
-        ([Load(gpu())], request(4, slots=4), request(4, "GPU-1"), 0),
+        ([load(gpu())], request(4, slots=4), request(41), 0),
+        ([load(gpu())], request(4, slots=4), request(4, "GPU-1"), 0),
         ([CROWDED_OUT], request(4, slots=4), request(30, slots=4), 0),
-        ([Load(gpu(), (holder(20, slots=4),), 2)], request(4, slots=4), request(30, slots=4), 0),
-        # The earlier waits for the lease that the asking process runs under: both would for ever.
-        ([Load(gpu(), under=(holder(30),))], request(4), request(4), 0),
-        ([Load(gpu(), under=(holder(30, slots=4),))], request(4), request(9, slots=4), None),
+        ([load(gpu(), (20, None, 4), others=2)], request(4, slots=4), request(30, slots=4), 0),
     ],
 )
 def test_an_earlier_request_goes_first_where_it_could_run(loads, wanted, earlier, granted):
@@ -214,9 +193,12 @@ def test_an_earlier_request_goes_first_where_it_could_run(loads, wanted, earlier
 
 def test_a_gpu_whose_leases_have_ended():
     # A holder that does not show may be the process without a lease.
-    assert Load(gpu(free=20), (holder(20, slots=4),), others=1).drained() == Load(gpu())
-    outer = (holder(30),)
-    assert Load(gpu(free=20), (holder(20, 20),), under=outer).drained() == Load(gpu(), outer)
-    load = Load(gpu(free=35, utilisation=100), (holder(4, allocated=4, slots=2),), others=1)
-    assert load.drained().gpu.utilisation is None
-    assert Load(gpu(utilisation=100), others=1).drained().gpu.utilisation == 100
+    assert load(gpu(free=20), (20, None, 4), others=1).emptied() == load(gpu())
+    found = load(gpu(free=35, utilisation=100), (4, 4, 2), others=1).emptied()
+    assert found == load(gpu(free=39), others=1)
+
+
+def test_content_that_is_not_a_record_shares_its_gpu_with_nobody_and_holds_up_nobody():
+    held = Load(gpu(), (Held("slot.0", 0, UNREADABLE),), (None,))
+    assert decide([held], request(4, slots=4)).reasons == {"GPU 0": "1 of 1 slots taken"}
+    assert decide([load(gpu())], request(4), [UNREADABLE]).gpu is not None
