@@ -105,3 +105,8 @@ def switched(name) {
     if (!(text in ['true', 'false'])) { error("--${name} is '${params[name]}': write true or false.") }
     return text == 'true'
 }
+
+// The flag of a step's device at its last attempt, after a GPU failed; a backend that the user chose stays.
+def deviceOf(task, flags) {
+    return task.attempt > 2 && task.previousTrace.exit == 104 && !flags.contains('--backend') ? '--backend cpu' : ''
+}

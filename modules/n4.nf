@@ -1,3 +1,5 @@
+include { deviceOf } from '../lib/functions'
+
 process N4 {
     tag "${meta.id}"
     label 'process_high'
@@ -29,8 +31,8 @@ process N4 {
     // Else the command's own.
     def memory = task.memory ? "--memory '${task.memory}'" : ''
     """
-    ${profiler} n4.py ${image} '${meta.id}_n4.ome.zarr' ${flags} --overwrite ${masked} ${known} ${args} \\
-        --metrics n4_metrics.json --preview n4_preview.npz --workers ${task.cpus} ${memory}
+    ${profiler} n4.py ${image} '${meta.id}_n4.ome.zarr' ${flags} ${deviceOf(task, flags)} --overwrite \\
+        ${masked} ${known} ${args} --metrics n4_metrics.json --preview n4_preview.npz --workers ${task.cpus} ${memory}
     """
 
     stub:

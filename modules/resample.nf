@@ -1,3 +1,5 @@
+include { deviceOf } from '../lib/functions'
+
 process RESAMPLE {
     tag "${meta.id}:${meta.section}"
     label 'process_low'
@@ -26,7 +28,7 @@ process RESAMPLE {
     // Else the command's own.
     def memory = task.memory ? "--memory '${task.memory}'" : ''
     """
-    ${profiler} resample.py ${image} '${meta.section}.ome.zarr' ${flags} --overwrite \\
+    ${profiler} resample.py ${image} '${meta.section}.ome.zarr' ${flags} ${deviceOf(task, flags)} --overwrite \\
         --metrics '${meta.section}_resample_metrics.json' ${preview} --workers ${task.cpus} ${memory}
     """
 

@@ -59,7 +59,8 @@ def endOf(exit) {
         'as docs/hpc.md says'
     def outside = "was ended from outside (exit ${exit}), as a cancelled job is; .command.log in its folder may say why"
     def time = 'was out of its time (exit 140); give it more, as docs/hpc.md says'
-    return [(104): outside, (137): memory, (140): time, (143): outside, (247): memory][exit]
+    def lost = 'lost its GPU or its node (exit 104); .command.log in its folder may say more'
+    return [(104): lost, (137): memory, (140): time, (143): outside, (247): memory][exit]
 }
 
 // A subject's folder and those in it that have published files, as conf/modules.config makes them.

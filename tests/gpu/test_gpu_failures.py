@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from foreign_images import foreign_image
-from gpu_process import printed
+from gpu_process import PROJECT, printed, run_process
 
 from octane.config.params import N4Parameters, ResampleParameters
 from octane.store.image import open_image
@@ -137,35 +137,49 @@ def test_memory_that_runs_out_at_any_allocation_costs_a_try_at_most(
         np.testing.assert_array_equal(voxels(tmp_path / str(number) / "output.zarr"), whole)
 
 
+@pytest.mark.parametrize("step", STEPS)
+def test_the_cpu_takes_over_from_a_gpu_that_fails_before_the_work(step, write_input, tmp_path):
+    expected = on_cpu(tmp_path, step)
+    found = outcomes(tmp_path, step, "EMU_LOSE_AT", "auto", [1], EMU_LOSE_ERROR="719")[1]
+    assert [outcome for outcome, _ in found["tries"]] == ["not usable", "no GPU", "done"]
+    assert any("CPU did the work" in warning for warning in found["warnings"])
+    np.testing.assert_array_equal(voxels(tmp_path / "1" / "output.zarr"), expected)
+
+
 @pytest.mark.parametrize(
-    "error", ["719", *(pytest.param(code, marks=pytest.mark.soak) for code in ("700", "214"))]
+    ("backend", "error", "launches"),
+    [
+        ("auto", "719", [2, 3]),
+        ("gpu", "719", [2]),
+        *(pytest.param("auto", code, SOME[1:], marks=pytest.mark.soak) for code in ("700", "214")),
+    ],
 )
 @pytest.mark.parametrize("step", STEPS)
-def test_the_cpu_takes_over_from_a_gpu_that_is_lost(step, error, write_input, tmp_path):
-    expected = on_cpu(tmp_path, step)
-    more = {"EMU_LOSE_ERROR": error, "EMU_DEVICES": "2"}
-    *failed, last = outcomes(tmp_path, step, "EMU_LOSE_AT", "auto", SOME, **more).items()
-    assert last[1]["tries"] == [["done", 2]]
-    assert len(failed) >= 5
-    for number, found in failed:
-        # One that fails before the work begins cannot be used.
-        first = "not usable" if number == 1 else "lost"
-        assert [outcome for outcome, _ in found["tries"]] in (
-            [first, "no GPU", "done"],
-            [first, first, "no GPU", "done"],
-        )
-        assert any("CPU did the work" in warning for warning in found["warnings"])
-        np.testing.assert_array_equal(voxels(tmp_path / str(number) / "output.zarr"), expected)
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_a_gpu_that_is_lost_is_an_error_where_the_user_insists(step, write_input, tmp_path):
-    more = {"EMU_LOSE_ERROR": "719"}
-    found = outcomes(tmp_path, step, "EMU_LOSE_AT", "gpu", [1, 5], **more)
-    for refused in (found[1]["refused"], found[5]["refused"]):
-        assert "the device is lost" in refused
-        assert "--backend cpu" in refused
-        assert "\n" not in refused
+def test_a_command_ends_with_one_sentence_where_its_gpu_is_lost(
+    step, backend, error, launches, write_input, tmp_path
+):
+    words = [*STEPS[step].flags(), "--backend", backend, "--workers", "2"]
+    code = f"""
+    import subprocess
+    script = Path({str(PROJECT)!r}, "bin", {step.lower()!r} + ".py")
+    command = [sys.executable, script, folder / "input.zarr", folder / "output.zarr", *{words!r}]
+    for number in {launches}:
+        environment = {{**os.environ, "EMU_LOSE_AT": str(number)}}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        if done.returncode == 0:
+            break  # it has fewer launches
+        said = [line for line in done.stderr.splitlines() if " INFO " not in line]
+        print(json.dumps([done.returncode, said, (folder / "output.zarr").exists()]))
+    """
+    more = {"EMU_LOSE_ERROR": error, "OCTANE_GPU_LOCK_DIR": str(tmp_path / "leases")}
+    done = run_process(tmp_path, code, **more)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) >= min(2, len(launches)), done.stdout + done.stderr
+    for exit_code, said, made in found:
+        assert (exit_code, made) == (104, False)
+        (sentence,) = said
+        assert "the device is lost); run again" in sentence
+    assert not list(tmp_path.glob(".partial-*"))
 
 
 COMPILED = (

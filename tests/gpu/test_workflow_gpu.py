@@ -63,3 +63,17 @@ def test_sections_have_the_bits_of_the_cpu(runs, name):
 def test_the_field_and_the_volume_are_those_of_the_cpu(runs, name, near):
     found, expected = (voxels(r.outdir / "phantom" / f"{name}.ome.zarr") for r in runs.values())
     np.testing.assert_allclose(found, expected, rtol=near)
+
+
+@pytest.mark.emulated
+def test_a_gpu_that_fails_at_each_attempt_leaves_the_last_one_to_the_cpu(
+    cupy, succeeding, phantom, tmp_path
+):
+    run = succeeding(
+        *(tmp_path, "-profile", "test", "--phantom", "false", "--skip_resample", "--skip_pyramid"),
+        *("--skip_report", "--n4_iterations", "3", "--gpu_count", "1"),
+        *("--gpu_lock_dir", tmp_path / "leases", "--input", phantom / "truth" / "tissue.ome.zarr"),
+        env={"EMU_LOSE_AT": "5"},
+    )
+    assert run.tries("N4", "exit") == [("FAILED", "104")] * 2 + [("COMPLETED", "0")]
+    assert record(run, "N4", "n4")["backend"] == "cpu"

@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
     sys.exit(f"error: {error.name} is missing in {sys.executable}; source tools/env.sh first.")
 
 from octane.config.flags import Parser
-from octane.core.errors import NO_SPACE, InputError, NoSpaceError, OctaneError
+from octane.core.errors import NO_SPACE, GpuLostError, InputError, NoSpaceError, OctaneError
 from octane.core.files import require_free
 
 RESULTS = ("destination", "save_bias_field", "save_flat_field", "displacements")
@@ -38,8 +38,8 @@ def run(step: Callable[..., None], *, problems: str | None = None) -> None:
     task that fails Nextflow shows more.
 
     An error is one sentence on standard error and exit code 1. The code is 28 (the system's ENOSPC)
-    without space and 137 without memory: there the workflow can try again. ``OCTANE_DEBUG=1`` shows
-    the traceback.
+    without space, 137 without memory, and 104 where a GPU failed: there the workflow can try again.
+    ``OCTANE_DEBUG=1`` shows the traceback.
     """
     _prepare()
     try:
@@ -171,6 +171,12 @@ def _fail(sentence: str, error: BaseException, code: int = 1) -> None:
     # The tile or block of the error.
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", []))
     sys.stderr.write(f"error: {_unstaged(sentence + notes)}\n")
+    if isinstance(error, GpuLostError):
+        # CuPy would free what it has on the GPU as the interpreter ends: an error for each object,
+        # or a crash of the driver.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     raise SystemExit(code) from None
 
 

@@ -6,6 +6,7 @@
       · MissingChunkError
       · CorruptChunkError
       · UnreadableChunkError
+  + GpuLostError
   + NoGpuError
   + NoSpaceError
 """
@@ -52,6 +53,13 @@ class CorruptChunkError(ChunkError):
 
 class UnreadableChunkError(ChunkError):
     """The system does not give the chunk: for lack of rights, or of a disk or a server."""
+
+
+class GpuLostError(OctaneError):
+    """A GPU failed: CUDA does no work in this process until it ends, another one may succeed."""
+
+    # The workflow tries it again, in the end on the CPU.
+    code = 104
 
 
 class NoGpuError(OctaneError):

@@ -8,7 +8,6 @@ None may choose device 0 without need: the choice alone makes a context there.
 from __future__ import annotations
 
 import ctypes
-import gc
 import importlib
 import importlib.util
 import os
@@ -16,11 +15,15 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from types import ModuleType
 
-OUT_OF_MEMORY = 2
-"""The CUDA runtime's cudaErrorMemoryAllocation and the driver's CUDA_ERROR_OUT_OF_MEMORY."""
+OUT_OF_MEMORY = (
+    "cudaErrorMemoryAllocation",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
+"""Names of errors for lack of memory, of the CUDA runtime, the driver and cuBLAS, as texts say."""
 
-TAKEN = 46
-"""cudaErrorDevicesUnavailable: another process uses it exclusively."""
+TAKEN = "cudaErrorDevicesUnavailable"
+"""Name of the error where another process uses the GPU exclusively."""
 
 INSTALL = "install CuPy 13 or newer for this driver, cupy-cuda12x[ctk] or cupy-cuda13x[ctk]"
 """Remedy where CuPy is missing or cannot compute."""
@@ -60,8 +63,6 @@ class CupyDevice:
         # Before 13 a copy to the host waits always.
         if int(self.xp.__version__.partition(".")[0]) < 13:
             raise DeviceMissingError(f"CuPy is of version {self.xp.__version__}; {INSTALL}")
-        cuda = self.xp.cuda
-        self.errors = cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError
         self.uuid = uuid
         self.ordinal = self._find()
 
@@ -85,7 +86,7 @@ class CupyDevice:
             raise DeviceMissingError(f"CuPy cannot keep its kernels ({error}); {KEEP}") from error
         except (RuntimeError, ImportError, MemoryError, cuda.compiler.CompileException) as error:
             reason = str(error).partition("\n")[0]
-            if self.is_out_of_memory(error) or getattr(error, "status", None) == TAKEN:
+            if self.is_out_of_memory(error) or TAKEN in reason:
                 raise DeviceTakenError(reason) from error
             raise DeviceMissingError(f"CuPy cannot compute ({reason}); {INSTALL}") from error
 
@@ -95,23 +96,21 @@ class CupyDevice:
 
         Afterwards the thread has its own context again. One that had none stays on this GPU.
         """
-        driver = self.xp.cuda.driver
-        before = driver.ctxGetCurrent()
+        before = ctypes.c_void_p()
+        self._driver.cuCtxGetCurrent(ctypes.byref(before))
         self.xp.cuda.runtime.setDevice(self.ordinal)
         try:
             yield
         finally:
             if before:
                 # A GPU that is lost refuses it; the error that ended the block says why.
-                with suppress(*self.errors):
-                    driver.ctxSetCurrent(before)
+                self._driver.cuCtxSetCurrent(before)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Recognise the errors of CuPy, of the runtime, of the driver and of cuBLAS."""
-        if isinstance(error, self.errors):
-            return vars(error)["status"] == OUT_OF_MEMORY
-        refused = "CUBLAS_STATUS_ALLOC_FAILED" in str(error)
-        return refused or isinstance(error, self.xp.cuda.memory.OutOfMemoryError)
+        if isinstance(error, self.xp.cuda.memory.OutOfMemoryError):
+            return True
+        return any(name in str(error) for name in OUT_OF_MEMORY)
 
     def is_lost(self) -> bool:
         """Tell whether CUDA refuses all work, as it does after a fault of a kernel or of memory.
@@ -121,7 +120,7 @@ class CupyDevice:
         try:
             with self.active():
                 self.xp.cuda.runtime.deviceSynchronize()
-        except self.errors:
+        except self.xp.cuda.runtime.CUDARuntimeError:
             return True
         return False
 
@@ -131,28 +130,18 @@ class CupyDevice:
             self.xp.get_default_memory_pool().free_all_blocks()
         self.xp.get_default_pinned_memory_pool().free_all_blocks()
 
-    def keep_handles(self) -> None:
-        """Keep all that CuPy would free at the latest when the process ends.
-
-        To free it in a context that is gone is an error, or a crash of the driver.
-        """
-        cuda = self.xp.cuda
-        kinds = cuda.function.Module, cuda.Stream, cuda.Event, cuda.device.Handle
-        for found in gc.get_objects():
-            if issubclass(type(found), kinds):
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(found))
-
     def _find(self) -> int:
         try:
             count = self.xp.cuda.runtime.getDeviceCount()
-        except self.errors as error:
+        except self.xp.cuda.runtime.CUDARuntimeError as error:
             raise DeviceMissingError(f"CUDA does not start ({error}); {INSTALL}") from error
-        driver, handle, uuid = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), (ctypes.c_ubyte * 16)()
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        handle, uuid = ctypes.c_int(), (ctypes.c_ubyte * 16)()
         digits = self.uuid.partition("-")[2].replace("-", "")
         for ordinal in range(count):
             # CuPy's own properties end a UUID at its first zero byte.
-            driver.cuDeviceGet(ctypes.byref(handle), ordinal)
-            if not driver.cuDeviceGetUuid_v2(uuid, handle) and bytes(uuid).hex() == digits:
+            self._driver.cuDeviceGet(ctypes.byref(handle), ordinal)
+            if not self._driver.cuDeviceGetUuid_v2(uuid, handle) and bytes(uuid).hex() == digits:
                 return ordinal
         raise DeviceMissingError(f"CUDA does not show {self.uuid}; check CUDA_VISIBLE_DEVICES")
 

@@ -9,7 +9,7 @@ Four things go wrong with a GPU that others use too:
   fit is the GPU given up, for another one, for a later moment, and in the end for the CPU or an
   error.
 - The GPU is lost, as a kernel or its memory failed. CUDA then does no work in this process until it
-  ends, on any GPU: the CPU takes over, or the work ends with an error.
+  ends, on any GPU: the work ends with an error, and the workflow tries it again in a new process.
 
 A GPU that is given up keeps the context of this process, and gets all other memory back.
 """
@@ -19,9 +19,7 @@ from __future__ import annotations
 import gc
 import logging
 import random
-import sys
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
@@ -32,7 +30,7 @@ import numpy as np
 
 from octane.config.params import LeaseParameters
 from octane.core.arrays import Backend
-from octane.core.errors import NoGpuError
+from octane.core.errors import GpuLostError, NoGpuError
 from octane.core.metrics import Metrics
 from octane.gpu.device import CupyDevice, DeviceMissingError, DeviceTakenError, describe
 from octane.gpu.inventory import GpusUnavailableError
@@ -60,8 +58,7 @@ class Attempt:
 
     ``gpu`` is a UUID, None for the CPU; ``waited`` the seconds until the lease was granted, 0 for
     further tries under the same lease; ``outcome`` one of 'done', 'out of memory', 'taken by
-    another', 'not usable', 'lost', 'no GPU'; ``detail`` the text of the error, or why there is no
-    GPU.
+    another', 'not usable', 'no GPU'; ``detail`` the text of the error, or why there is no GPU.
     """
 
     gpu: str | None
@@ -119,6 +116,8 @@ def on_device(
     ------
     NoGpuError
         With backend gpu, when no GPU can be had.
+    GpuLostError
+        When the GPU fails during the work.
     """
 
     def attempt(share: Share) -> Result:
@@ -188,7 +187,7 @@ class _Run(Generic[Result]):
             uuid, outcome = held.gpu.uuid, self.attempts[-1].outcome
             if outcome == "not usable" and _others(uuid, self.left):
                 continue
-            if outcome in ("not usable", "lost"):
+            if outcome == "not usable":
                 self._give_up(backend, self.attempts[-1].detail)
                 break
             if outcome == "out of memory" and (
@@ -234,13 +233,12 @@ class _Run(Generic[Result]):
             self.attempts.append(Attempt(uuid, batch, waited, "taken by another", str(error)))
             return []
         while True:
-            outcome, failure, results = self._once(device, batch)
+            results, failure = self._once(device, batch)
             # After the error is gone, and with it the arrays of the frames that it passed through.
             gc.collect()
-            self.attempts.append(Attempt(uuid, batch, waited, outcome, failure))
-            if outcome == "lost":
-                return []
             device.empty()
+            outcome = "done" if results else "out of memory"
+            self.attempts.append(Attempt(uuid, batch, waited, outcome, failure))
             if results:
                 return results
             log.warning("GPU memory ran out with a batch of %d: %s", batch, failure)
@@ -248,30 +246,20 @@ class _Run(Generic[Result]):
                 return []
             waited, batch = 0.0, batch // 2
 
-    def _once(self, device: CupyDevice, batch: int) -> tuple[str, str, list[Result]]:
-        """Try once: outcome, text of the error, and the result where there is one."""
-        shown = sys.unraisablehook
-        # On a GPU that is lost CuPy's destructors fail too; the first error says all.
-        sys.unraisablehook = lambda e: None if isinstance(e.exc_value, device.errors) else shown(e)
+    def _once(self, device: CupyDevice, batch: int) -> tuple[list[Result], str]:
+        """Try once: the result, or none where memory ran out, and the text of that error."""
         try:
             with device.active():
-                return "done", "", [self.work(Share(device.xp, batch, device))]
+                return [self.work(Share(device.xp, batch, device))], ""
         except Exception as error:
             # Only the device's library knows its errors for lack of memory.
             if device.is_out_of_memory(error):
-                outcome, failure = "out of memory", str(error)
-            elif device.is_lost():
-                outcome, failure = "lost", f"{device.uuid} failed ({error}); run it again"
-                device.keep_handles()
-            else:
-                raise
-            chain: BaseException | None = error
-            while chain is not None:
-                traceback.clear_frames(chain.__traceback__)
-                chain = chain.__cause__ or chain.__context__
-            return outcome, failure, []
-        finally:
-            sys.unraisablehook = shown
+                return [], str(error)
+            if device.is_lost():
+                raise GpuLostError(
+                    f"The GPU {device.uuid} failed ({error}); run again, or with --backend cpu."
+                ) from error
+            raise
 
 
 def _others(uuid: str, left: set[str]) -> bool:

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 from octane.config.params import LeaseParameters
-from octane.core.arrays import Backend
 from octane.core.errors import OctaneError
 from octane.gpu.admission import gigabytes, load_of, waiters
 from octane.gpu.inventory import GpusUnavailableError, named, visible
@@ -67,7 +66,7 @@ def _user(uid: int) -> str:
 def run_on_share(
     words: list[str],
     required: int,
-    backend: Backend,
+    backend: str,
     timeout: float | None,
     subject: str,
     sharing: LeaseParameters,

@@ -61,6 +61,37 @@ def test_an_error_is_one_sentence(launched, error, code, words):
     assert written.count("\n") == 1
 
 
+LOST = """
+import sys
+from octane.config import cli
+from octane.core.errors import GpuLostError
+
+class Held:
+    def __del__(self):
+        print("freed", flush=True)
+
+def main():
+    held = Held()
+    print("done so far")
+    raise GpuLostError("The GPU failed; run again.")
+
+cli.run(main)
+"""
+
+
+def test_a_process_whose_gpu_is_lost_ends_without_freeing_anything():
+    path = Path(cli.__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", LOST],
+        env={**os.environ, "PYTHONPATH": str(path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 104
+    assert (done.stdout, done.stderr) == ("done so far\n", "error: The GPU failed; run again.\n")
+
+
 def test_an_input_of_a_task_is_named_by_its_own_place(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     Path("input").mkdir()

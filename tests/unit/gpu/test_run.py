@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from octane.config.params import LeaseParameters
-from octane.core.errors import NoGpuError
+from octane.core.errors import GpuLostError, NoGpuError
 from octane.core.metrics import Metrics
 from octane.gpu import lease, run
 from octane.gpu.device import CupyDevice, DeviceMissingError, DeviceTakenError
@@ -30,9 +30,10 @@ class NoMemoryError(Exception):
 class FakeDevices:
     """Devices with a log of what is done to them, and the troubles that the test wants."""
 
-    def __init__(self, unusable=(), taken=0, missing=None):
+    def __init__(self, unusable=(), taken=0, missing=None, lost=False):
         self.log = []
         self.unusable, self.taken, self.missing = unusable, taken, lambda: missing
+        self.lost = lost
 
     def __call__(self, uuid):
         if uuid in self.unusable:
@@ -47,7 +48,7 @@ class FakeDevices:
         return SimpleNamespace(
             uuid=uuid, xp=np, open=open_it, active=nullcontext,
             is_out_of_memory=lambda error: isinstance(error, NoMemoryError),
-            is_lost=lambda: False, errors=(), empty=lambda: self.log.append(("empty", uuid)),
+            is_lost=lambda: self.lost, empty=lambda: self.log.append(("empty", uuid)),
         )  # fmt: skip
 
 
@@ -215,10 +216,20 @@ def test_whether_cupy_is_there_is_told_without_loading_it(monkeypatch):
 
 
 def test_another_error_is_the_works_own(on_gpu):
-    shown = sys.unraisablehook
     with pytest.raises(ZeroDivisionError):
         on_gpu(lambda share: 1 / 0)
-    assert sys.unraisablehook is shown
+
+
+@pytest.mark.parametrize("backend", ["auto", "gpu"])
+def test_a_gpu_that_is_lost_ends_the_work_and_the_lease(on_gpu, tmp_path, backend):
+    devices = FakeDevices(lost=True)
+    with pytest.raises(GpuLostError, match=f"{FIRST} failed .*--backend cpu") as caught:
+        on_gpu(lambda share: 1 / 0, backend=backend, devices=devices)
+    assert caught.value.code == 104
+    # Nothing more is asked of it.
+    assert devices.log == [("open", FIRST)]
+    with LeaseFolder(tmp_path / "leases") as folder:
+        assert folder.held(FIRST) == []
 
 
 def test_the_batch_is_halved_and_not_given_up(on_gpu):
