@@ -187,7 +187,7 @@ def test_it_says_what_it_does_not_take(resampler_):
         resampler_.begin(operators, (5, 5), "f4", "f4")
 
 
-@pytest.mark.parametrize("memory", ["page-locked", "refused", "switched off"])
+@pytest.mark.parametrize("memory", ["page-locked", "refused"])
 def test_copies_are_counted_also_from_memory_that_is_not_locked(cupy, monkeypatch, memory):
     array, warnings = voxels((64, 128, 256), "f4"), []
     if memory == "refused":
@@ -197,7 +197,7 @@ def test_copies_are_counted_also_from_memory_that_is_not_locked(cupy, monkeypatc
 
         monkeypatch.setattr(cupy.cuda.runtime, "hostRegister", refuse)
     operators = operators_of(array.shape, FACTORS["10 over 3.5"])
-    with HostMemory(cupy, pinned=memory != "switched off", warn=warnings.append) as host:
+    with HostMemory(cupy, warn=warnings.append) as host:
         lane = lane_of(cupy, host)
         with lane.active():
             check(CudaResampler(lane), array, operators, batch=16)

@@ -93,8 +93,6 @@ STILL_PRIVATE = {
     "lib/scratch_copy_check.sh": {"nxf_"},
     # To be emptied.
     "bin/octane/core/arrays.py": {"sys.modules["},
-    "bin/octane/gpu/device.py": {"gc.get_objects"},
-    "bin/octane/gpu/run.py": {"unraisablehook"},
     "bin/octane/store/__init__.py": {"sys.modules["},
 }
 

@@ -289,11 +289,6 @@ class ExecutionParameters(StepParameters):
         alias="--threads",
         ge=1,
     )
-    pinned: bool = parameter(
-        True,
-        "Page-locked host memory for copies to and from a GPU, which are faster with it. Switch "
-        "it off where other work on the host needs the memory.",
-    )
     overwrite: bool = parameter(False, "Replace output that exists already.", workflow=False)
 
 

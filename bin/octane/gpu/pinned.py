@@ -36,15 +36,13 @@ def whole_pages(size: int) -> int:
 class HostMemory(AbstractContextManager):
     """Memory for copies to and from a device, returned at the end; threads may share it.
 
-    The memory is page-locked where ``xp`` is ``cupy`` and ``pinned`` is True. ``warn`` is called
-    once when the host refuses to lock memory: the run goes on with ordinary memory, and ``pinned``
-    is False from then on.
+    The memory is page-locked where ``xp`` is ``cupy``: ``pinned``. ``warn`` is called once when the
+    host refuses to lock memory: the run goes on with ordinary memory, and ``pinned`` is False from
+    then on.
     """
 
-    def __init__(
-        self, xp: ModuleType, *, pinned: bool = True, warn: Callable[[str], None] = log.warning
-    ) -> None:
-        self.pinned = pinned and xp is not np
+    def __init__(self, xp: ModuleType, *, warn: Callable[[str], None] = log.warning) -> None:
+        self.pinned = xp is not np
         self._xp, self._warn = xp, warn
         # By their addresses: what was given out, and whether it is locked.
         self._given: dict[int, tuple[npt.NDArray[np.uint8], bool]] = {}

@@ -112,7 +112,6 @@ def run_pipeline(
     metrics: Metrics,
     share: Share | None = None,
     describe: Callable[[Tile], str] = str,
-    pinned: bool = True,
 ) -> None:
     """Run ``work`` on every tile.
 
@@ -133,8 +132,6 @@ def run_pipeline(
         Array module and device that compute; None for NumPy.
     describe
         Names a tile in an error.
-    pinned
-        Whether the lanes' buffers are page-locked on a GPU.
 
     Raises
     ------
@@ -146,7 +143,7 @@ def run_pipeline(
     tracks = [metrics.timeline.track(f"lane {n}") for n in range(min(workers, len(tiles)))]
     before, start = _seconds(tracks), time.perf_counter()
     advance = Progress(label, len(tiles))
-    with HostMemory(xp, pinned=pinned, warn=metrics.warn) as host:
+    with HostMemory(xp, warn=metrics.warn) as host:
         lanes = deque(Lane(xp, metrics, host, track) for track in tracks)
 
         def one(tile: Tile) -> None:

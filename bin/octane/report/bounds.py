@@ -19,7 +19,7 @@ _OUTPUT = "write to faster storage (--scratch_dir, -work-dir)"
 BOUNDS = {
     "read": ("storage", "keep the input on faster storage"),
     "decode": ("cores", "give the task more cpus, or store its input in blosc-lz4 or uncompressed"),
-    "copy": ("link", "leave --pinned on, or compute on the CPU (--backend cpu)"),
+    "copy": ("link", "compute on the CPU (--backend cpu)"),
     "compute": ("cores", "give the task more cpus, or a GPU where the step takes one"),
     "encode": ("cores", "give the task more cpus, or choose a faster codec (blosc-lz4, none)"),
     "write": ("storage", _OUTPUT),

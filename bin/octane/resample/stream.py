@@ -146,7 +146,6 @@ def stream_resample(
     label: str,
     metrics: Metrics,
     share: Share | None = None,
-    pinned: bool = True,
 ) -> None:
     """Resample a volume into ``write``, which takes each block once, from one worker.
 
@@ -203,5 +202,4 @@ def stream_resample(
         metrics=metrics,
         share=share,
         describe=lambda region: f"block {bounds(region)} of {source.path}",
-        pinned=pinned,
     )

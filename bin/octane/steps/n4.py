@@ -364,7 +364,6 @@ def _apply(run: Run, model: BiasModel, maps: IntensityMaps, share: Share) -> Non
             metrics=metrics,
             share=share,
             describe=lambda region: f"block {bounds(region)} of {volume.path}",
-            pinned=run.execution.pinned,
         )
     cuts.note(metrics)
     metrics.figures["boundaries"] = boundaries(faces)

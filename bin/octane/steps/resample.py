@@ -89,15 +89,12 @@ def resample_image(
             overwrite=execution.overwrite,
         ) as (writer,):
             if isinstance(plan, MosaicPlan):
-                _resample_mosaic(plan, writer, metrics, share, pinned=execution.pinned)
+                _resample_mosaic(plan, writer, metrics, share)
             else:
                 planes = plan.level.grid.shape[0]
                 shown = imaged_plane(read_sections(attributes, planes), planes)
                 cuts = Cuts(writer, plan.level.grid, plan.dtype, shown)
-                stream_resample(
-                    plan, cuts, label="RESAMPLE", metrics=metrics, share=share,
-                    pinned=execution.pinned,
-                )  # fmt: skip
+                stream_resample(plan, cuts, label="RESAMPLE", metrics=metrics, share=share)
                 cuts.note(metrics)
         return plan
 
@@ -149,7 +146,7 @@ def _attributes(plan: MosaicPlan | StreamPlan) -> Attributes:
 
 
 def _resample_mosaic(
-    plan: MosaicPlan, writer: DirectWriter, metrics: Metrics, share: Share, *, pinned: bool
+    plan: MosaicPlan, writer: DirectWriter, metrics: Metrics, share: Share
 ) -> None:
     image, reader = plan.source, plan.source.reader
     shape = plan.level.grid.shape
@@ -180,7 +177,6 @@ def _resample_mosaic(
         metrics=metrics,
         share=share,
         describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
-        pinned=pinned,
     )
     metrics.figures["tiles"] = len(plan.tiling.tiles)
 

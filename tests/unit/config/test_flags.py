@@ -26,7 +26,7 @@ from octane.core.errors import InputError
 
 CHANGED = {
     InputParameters: {"input_unit": "micrometer", "missing_chunks": "fill"},
-    ExecutionParameters: {"backend": "cpu", "pinned": False},
+    ExecutionParameters: {"backend": "cpu"},
     ResampleParameters: {"resolution": [10, 3.14159265, 1e-7], "dtype": "uint16", "codec": "none"},
     StitchParameters: {
         "overlap": [0.2, 0.25],
@@ -92,9 +92,9 @@ def test_what_follows_from_the_data_is_said_to():
 @pytest.mark.parametrize(
     ("words", "changed"),
     [
-        ("--threads 3 --pinned false", {"workers": 3, "pinned": False}),
-        ("--workers=3 --pinned=true --overwrite", {"workers": 3, "overwrite": True}),
-        ("--overwrite true --pinned", {"overwrite": True}),
+        ("--threads 3 --overwrite false", {"workers": 3}),
+        ("--workers=3 --overwrite=true", {"workers": 3, "overwrite": True}),
+        ("--overwrite --threads 3", {"workers": 3, "overwrite": True}),
         ("--backend cpu --backend gpu", {"backend": "gpu"}),
     ],
 )
