@@ -18,7 +18,8 @@ from octane.config.sheets import read_table
 from octane.core.errors import InputError
 from octane.core.geometry import Region, Vector, block_at, vector
 from octane.layout.sections import number_of
-from octane.store.image import Attributes, Image
+from octane.store.image import Image
+from octane.store.ngff import Attributes
 
 Tile = tuple[int, int]
 """Row and column."""

@@ -13,7 +13,7 @@ import numpy as np
 from octane.config.params import N4Parameters
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector
-from octane.store.image import LISTED, Attributes
+from octane.store.ngff import LISTED, Attributes
 from octane.store.volumes import Volume
 
 MOST_SECTIONS = 10_000

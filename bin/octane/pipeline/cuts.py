@@ -6,6 +6,7 @@ import numpy.typing as npt
 from octane.core.geometry import Grid, Region
 from octane.core.metrics import Metrics
 from octane.store.volumes import Writer
+from octane.store.writer import Make
 
 CUT = 256
 """Longest edge of a cut through a volume, pixels."""
@@ -28,6 +29,10 @@ class Cuts:
         """Write a region, and take its part of each cut."""
         self._writer[region] = block
         self.take(region, block)
+
+    def fill(self, region: Region, make: Make, _: object, /) -> None:
+        """Write a region of what ``make`` makes, and take its part of each cut."""
+        self[region] = make(region)
 
     def take(self, region: Region, block: npt.NDArray) -> None:
         """Take a block's part of each cut."""

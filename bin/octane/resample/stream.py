@@ -23,7 +23,7 @@ from octane.resample.operator import AxisOperator
 from octane.resample.resampler import footprint, load, make_resampler
 from octane.store.image import Image
 from octane.store.tiff_files import TiffVolume
-from octane.store.volumes import Volume, Writer, fill, is_plain
+from octane.store.volumes import Volume, Writer, is_plain
 from octane.store.writer import Level
 
 DECODER_BYTES = 12_000_000
@@ -162,7 +162,7 @@ def stream_resample(
             return block
 
         with lane.timed("write"):
-            fill(write, region, source, read)
+            write.fill(region, read, source)
         size = prod(r.stop - r.start for r in region) * plan.dtype.itemsize
         metrics.count("written", size)
         return size

@@ -43,7 +43,6 @@ from octane.store.volumes import (
     Volume,
     bring_in,
     create_volume,
-    fill,
     is_whole,
     open_volume,
     require_holds,
@@ -341,7 +340,7 @@ def _apply(run: Run, model: BiasModel, maps: IntensityMaps, share: Share) -> Non
             with lane.timed("write"):
                 # A GPU takes larger blocks than chunks.
                 if share.device is None and field_writer is None:
-                    fill(writer, region, volume, lambda part: made(part, lane)[0])
+                    writer.fill(region, lambda part: made(part, lane)[0], volume)
                 else:
                     writer[region], field = made(region, lane)
                     if field_writer is not None and field is not None:

@@ -22,7 +22,7 @@ from octane.core.progress import Progress
 from octane.layout.displacement import Displacement
 from octane.layout.mosaic import COLUMNS, MosaicGrid, Position, Tile
 from octane.pipeline.workers import plan_workers, run_tiles
-from octane.store.image import Attributes
+from octane.store.ngff import Attributes
 from octane.store.writer import Level, create_image
 
 Axis = npt.NDArray[np.floating]

@@ -18,7 +18,8 @@ from octane.pipeline.cuts import CUT, Cuts
 from octane.resample.plan import plan_levels
 from octane.resample.stream import plan_stream, stream_resample
 from octane.store.array import Array
-from octane.store.image import Attributes, Image
+from octane.store.image import Image
+from octane.store.ngff import Attributes
 from octane.store.volumes import Volume, bring_in, is_plain, open_volume
 from octane.store.writer import DirectWriter, Level, create_image
 

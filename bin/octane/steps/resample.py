@@ -30,7 +30,8 @@ from octane.pipeline.workers import cores
 from octane.resample.plan import MosaicPlan, lines, plan_resampling
 from octane.resample.resampler import load, make_resampler
 from octane.resample.stream import StreamPlan, stream_resample
-from octane.store.image import Attributes, Image
+from octane.store.image import Image
+from octane.store.ngff import Attributes
 from octane.store.volumes import Volume, bring_in, open_volume
 from octane.store.writer import DirectWriter, create_image
 

@@ -39,7 +39,8 @@ from octane.pipeline.workers import PROCESS_BYTES, cores, plan_workers
 from octane.stitch.alignment import measure, solve_displacements
 from octane.stitch.faces import DEPTH, Ends, Faces, boundaries, brightness, ends_of, flips, steps
 from octane.stitch.slab import interpolated
-from octane.store.image import Attributes, open_image
+from octane.store.image import open_image
+from octane.store.ngff import Attributes
 from octane.store.volumes import overruled_units
 from octane.store.writer import Level, create_image
 

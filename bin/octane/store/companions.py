@@ -37,7 +37,7 @@ def open_companions(
 
 def _on_grid(path: Path, volume: Volume, remedy: str) -> Volume:
     """One companion; an error where it does not lie on the volume's grid."""
-    companion = open_volume(path, input_unit="micrometer", missing="fill", like=volume.grid)
+    companion = open_volume(path, None, volume.grid)
     ours, theirs = companion.grid, volume.grid
     # A TIFF states no origin, and axes in space are stated by ITK's formats alone.
     is_placed = not isinstance(companion, TiffVolume) and not isinstance(volume, TiffVolume)

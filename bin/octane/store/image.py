@@ -7,7 +7,7 @@ under ``octane``.
 
 import lzma
 import zlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,10 +31,17 @@ from octane.core.files import task_folder
 from octane.core.geometry import Grid, Region, place_in, shape_of, spelled
 from octane.store.array import Array, open_array
 from octane.store.chunks import METADATA, missing_keys, stored_objects
-from octane.store.ngff import CHANNEL, TIMEPOINT, Metadata, read_json, read_metadata
+from octane.store.ngff import (
+    AS_STATED,
+    CHANNEL,
+    Attributes,
+    Metadata,
+    place_of,
+    read_json,
+    read_metadata,
+    require_stated,
+)
 from octane.store.reader import DirectReader
-
-Attributes = dict[str, object]
 
 DECODING_ERRORS = (
     ArithmeticError,
@@ -52,9 +59,6 @@ DECODING_ERRORS = (
 
 MOST_VOXELS = 10**14
 """Voxels of an array, all channels and time points counted: beyond them a number is wrong."""
-
-LISTED, SHOWN = 16, 24
-"""Places that an error lists, and characters of a name in it."""
 
 
 @dataclass(frozen=True)
@@ -173,32 +177,15 @@ def _restore(path: Path) -> str:
     return f"it is the output of an earlier step: remove {task} and run again with -resume."
 
 
-def require_stated(path: Path, spacing: Sequence[float], reading: InputParameters | None) -> None:
-    """Raise where another voxel size is given than a file states, in micrometres."""
-    given = None if reading is None else reading.voxel_size
-    if given is not None and not np.allclose(spacing, given, rtol=1e-3):
-        raise InputError(
-            f"{path} states voxels of {spelled(spacing)} um (z y x) and --voxel_size says "
-            f"{spelled(given)}; give what it states, or correct its metadata."
-        )
-
-
-def open_image(
-    path: Path,
-    reading: InputParameters | None = None,
-    *,
-    input_unit: str | None = None,
-    missing: Literal["error", "fill"] = "error",
-) -> Image:
+def open_image(path: Path, reading: InputParameters | None = AS_STATED) -> Image:
     """Open the finest level of an OME-Zarr image, as ``reading`` says.
 
-    Its unit overrules a stated one. Without it the other parameters hold, ``input_unit`` for axes
-    that state none, and there may be one channel and one time point. An OctaneError says why the
-    store is no image of axes z, y, x with scale and unit.
+    Its unit overrules a stated one. Without it, as for a mask, lengths without a unit are
+    micrometres, absent chunks are filled, and there may be one channel and one time point. An
+    OctaneError says why the store is not an image of axes z, y, x with scale and unit.
     """
-    if reading is not None:
-        input_unit, missing = reading.input_unit, reading.missing_chunks
-    metadata = read_metadata(path, input_unit, overrule=reading is not None)
+    metadata = read_metadata(path, reading)
+    missing = "fill" if reading is None else reading.missing_chunks
     array, place = _array(path, metadata.datasets[0], metadata, reading)
     grid = Grid(_shape(array), metadata.spacing, metadata.origin)
     require_stated(path, grid.spacing, reading)
@@ -212,11 +199,7 @@ def open_image(
                 f"{path} has {grid.shape[0]} planes and notes section {section['number']} in planes"
                 f" {section['start']} to {section['stop']}; correct octane.sections in metadata."
             )
-    overruled = metadata.overruled and (
-        f"The store states lengths in {metadata.overruled}; they are read in {input_unit}, as "
-        "input_unit says."
-    )
-    return Image(path, array, grid, missing, own, place, overruled)
+    return Image(path, array, grid, missing, own, place, metadata.overruled)
 
 
 def _shape(array: Array) -> tuple[int, int, int]:
@@ -228,7 +211,7 @@ def open_levels(path: Path) -> list[Image]:
 
     Chunks that are absent are errors in images of octane's own, which store every chunk.
     """
-    metadata = read_metadata(path, "micrometer")
+    metadata = read_metadata(path, None)
     missing = "fill" if metadata.octane is None else "error"
     images = []
     for name in metadata.datasets:
@@ -269,43 +252,3 @@ def _array(
             f"{shards} for the dataset {name}, which no image has; correct its metadata."
         )
     return array, place_of(path, metadata.axes, array.shape[:-3], metadata.labels, reading)
-
-
-def place_of(
-    path: Path,
-    axes: Sequence[str],
-    sizes: Sequence[int],
-    labels: Sequence[str],
-    reading: InputParameters | None,
-) -> tuple[int, ...]:
-    """Place of a 3-D image along the other axes of its array, which have these sizes.
-
-    ``labels`` are names of the first channels, empty where one has none; ``reading`` is None where
-    there is no way to choose, as for a mask. An OctaneError lists what there is, where that is
-    several and none is chosen, or not the one that is chosen.
-    """
-    wishes = {CHANNEL: reading.channel, TIMEPOINT: reading.timepoint} if reading else {}
-    places: dict[str, int] = {}
-    open_axes: dict[str, str] = {}
-    for axis, count in {CHANNEL: 1, TIMEPOINT: 1, **dict(zip(axes, sizes, strict=True))}.items():
-        names, asked = labels[:count] if axis == CHANNEL else [], wishes.get(axis)
-        number = "0" if asked is None and count == 1 else str(asked)
-        found = [place for place, name in enumerate(names) if name == asked]
-        # No array has so many places that the number of one has ten digits.
-        if number.isdecimal() and len(number) < 10 and int(number) < count:
-            found = [int(number)]
-        if len(found) != 1:
-            has = f"{count} {axis}s" if asked is None else f"no single {axis} '{asked}' but {count}"
-            shown = enumerate([*names, *[""] * LISTED][: min(count, LISTED)])
-            listed = ", ".join(f"{n} '{name[:SHOWN]}'" if name else str(n) for n, name in shown)
-            more = f" and {count - LISTED} more" if count > LISTED else ""
-            open_axes[axis] = f"{has}: {listed}{more}"
-        else:
-            places[axis] = found[0]
-    if open_axes:
-        of_each = " of each" if len(open_axes) > 1 else ""
-        flags = " and ".join(f"--{axis}" for axis in open_axes)
-        choice = f"give one{of_each} with {flags}"
-        remedy = choice if open_axes.keys() <= wishes.keys() else "write one of them alone"
-        raise InputError(f"{path} has {', and '.join(open_axes.values())}; {remedy}.")
-    return tuple(places[axis] for axis in axes)

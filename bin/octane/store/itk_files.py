@@ -23,7 +23,7 @@ import numpy.typing as npt
 from octane.core.errors import InputError, NoSpaceError, unreadable
 from octane.core.files import open_regular
 from octane.core.geometry import LENGTHS, MICROMETERS, Grid, Region, vector
-from octane.store.image import Attributes
+from octane.store.ngff import Attributes
 
 if TYPE_CHECKING:
     import SimpleITK as sitk

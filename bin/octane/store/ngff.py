@@ -4,6 +4,7 @@ Whatever is wrong with it is one sentence that names the store and the field.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, cast
 
@@ -11,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, FiniteFloat, ValidationError
 
+from octane.config.params import InputParameters
 from octane.core.errors import InputError, unreadable
 from octane.core.files import read_regular
-from octane.core.geometry import LENGTHS, MICROMETERS, Vector, vector
+from octane.core.geometry import LENGTHS, MICROMETERS, Vector, spelled, vector
 
 CHANNEL, TIMEPOINT = "channel", "timepoint"
 """Axes along which one place may be chosen."""
@@ -22,6 +24,15 @@ MEANINGS = {"channel": CHANNEL, "c": CHANNEL, "time": TIMEPOINT, "t": TIMEPOINT}
 
 SPACINGS = (1e-6, 1e9)
 """Voxel sizes that are taken, micrometres: beyond them a unit or an exponent is wrong."""
+
+LISTED, SHOWN = 16, 24
+"""Places that an error lists, and characters of a name in it."""
+
+Attributes = dict[str, object]
+"""Octane's own attributes of an image."""
+
+AS_STATED = InputParameters()
+"""Parameters that leave all to what a file states."""
 
 Positive = Annotated[FiniteFloat, Field(gt=0)]
 Extent = Annotated[list[Positive], Field(min_length=3, max_length=3)]
@@ -128,8 +139,8 @@ class Metadata(NamedTuple):
     """Arrays of an image, finest first, and voxel size and first centre of the finest.
 
     Lengths are in micrometres; ``axes`` are those before z, y and x by their meaning, ``labels``
-    names of channels; ``overruled`` are the stated units, where another one is taken; ``octane`` is
-    None in stores of others.
+    names of channels; ``overruled`` is a sentence on stated units where another one is taken;
+    ``octane`` is None in stores of others.
     """
 
     datasets: list[str]
@@ -141,10 +152,11 @@ class Metadata(NamedTuple):
     octane: dict[str, object] | None
 
 
-def read_metadata(path: Path, input_unit: str | None, *, overrule: bool = False) -> Metadata:
-    """Read the metadata of an image; ``input_unit`` is for axes that state none, or for all.
+def read_metadata(path: Path, reading: InputParameters | None) -> Metadata:
+    """Read the metadata of an image; the unit of ``reading`` is that of all axes.
 
-    An OctaneError says why its last axes are not z, y, x with scale and unit, and what to do.
+    Without ``reading``, axes that state no unit are in micrometres. An OctaneError says why the
+    last axes are not z, y, x with scale and unit, and what to do.
     """
     if not path.exists():
         raise InputError(f"{path} does not exist; check the path.")
@@ -198,8 +210,9 @@ def read_metadata(path: Path, input_unit: str | None, *, overrule: bool = False)
             "may be no size (bioformats2raw writes 1): correct scale and unit in its metadata."
         )
     stated = [axis.unit for axis in multiscale.axes[-3:]]
-    taken = [input_unit if overrule and input_unit else unit for unit in stated]
-    units = [_micrometers(path, unit, input_unit) for unit in taken]
+    unit = None if reading is None else reading.input_unit
+    assumed = "micrometer" if reading is None else None
+    units = [_micrometers(path, unit or of_axis or assumed) for of_axis in stated]
     other = [u for u, size in zip(stated, units, strict=True) if u and LENGTHS.get(u) != size]
     spacing, origin = vector(*np.multiply(scale, units)), vector(*np.multiply(shift, units))
     least, most = SPACINGS
@@ -210,7 +223,12 @@ def read_metadata(path: Path, input_unit: str | None, *, overrule: bool = False)
         )
     own = cast("dict[str, dict[str, object]]", content["attributes"]).get("octane")
     datasets = [dataset.path for dataset in multiscale.datasets]
-    overruled = " and ".join(dict.fromkeys(other))
+    overruled = ""
+    if other:
+        overruled = (
+            f"The store states lengths in {' and '.join(dict.fromkeys(other))}; they are read in "
+            f"{unit}, as input_unit says."
+        )
     return Metadata(datasets, axes, described.omero, overruled, spacing, origin, own)
 
 
@@ -255,9 +273,8 @@ def _composed(
     return scale, shift
 
 
-def _micrometers(path: Path, stated: str | None, input_unit: str | None) -> float:
+def _micrometers(path: Path, unit: str | None) -> float:
     """Micrometres in the unit of an axis."""
-    unit = stated or input_unit
     if unit is None:
         raise InputError(
             f"{path} states no unit for its axes; give --input_unit, for example "
@@ -268,3 +285,53 @@ def _micrometers(path: Path, stated: str | None, input_unit: str | None) -> floa
             f"{path} has the unit '{unit}'; octane takes {', '.join(MICROMETERS)}: correct it."
         )
     return LENGTHS[unit]
+
+
+def require_stated(path: Path, spacing: Sequence[float], reading: InputParameters | None) -> None:
+    """Raise where another voxel size is given than a file states, in micrometres."""
+    given = None if reading is None else reading.voxel_size
+    if given is not None and not np.allclose(spacing, given, rtol=1e-3):
+        raise InputError(
+            f"{path} states voxels of {spelled(spacing)} um (z y x) and --voxel_size says "
+            f"{spelled(given)}; give what it states, or correct its metadata."
+        )
+
+
+def place_of(
+    path: Path,
+    axes: Sequence[str],
+    sizes: Sequence[int],
+    labels: Sequence[str],
+    reading: InputParameters | None,
+) -> tuple[int, ...]:
+    """Place of a 3-D image along the other axes of its array, which have these sizes.
+
+    ``labels`` are names of the first channels, empty where one has none; ``reading`` is None where
+    there is no way to choose, as for a mask. An OctaneError lists what there is, where that is
+    several and none is chosen, or not the one that is chosen.
+    """
+    wishes = {CHANNEL: reading.channel, TIMEPOINT: reading.timepoint} if reading else {}
+    places: dict[str, int] = {}
+    open_axes: dict[str, str] = {}
+    for axis, count in {CHANNEL: 1, TIMEPOINT: 1, **dict(zip(axes, sizes, strict=True))}.items():
+        names, asked = labels[:count] if axis == CHANNEL else [], wishes.get(axis)
+        number = "0" if asked is None and count == 1 else str(asked)
+        found = [place for place, name in enumerate(names) if name == asked]
+        # No array has so many places that the number of one has ten digits.
+        if number.isdecimal() and len(number) < 10 and int(number) < count:
+            found = [int(number)]
+        if len(found) != 1:
+            has = f"{count} {axis}s" if asked is None else f"no single {axis} '{asked}' but {count}"
+            shown = enumerate([*names, *[""] * LISTED][: min(count, LISTED)])
+            listed = ", ".join(f"{n} '{name[:SHOWN]}'" if name else str(n) for n, name in shown)
+            more = f" and {count - LISTED} more" if count > LISTED else ""
+            open_axes[axis] = f"{has}: {listed}{more}"
+        else:
+            places[axis] = found[0]
+    if open_axes:
+        of_each = " of each" if len(open_axes) > 1 else ""
+        flags = " and ".join(f"--{axis}" for axis in open_axes)
+        choice = f"give one{of_each} with {flags}"
+        remedy = choice if open_axes.keys() <= wishes.keys() else "write one of them alone"
+        raise InputError(f"{path} has {', and '.join(open_axes.values())}; {remedy}.")
+    return tuple(places[axis] for axis in axes)

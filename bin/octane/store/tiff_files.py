@@ -27,9 +27,10 @@ import numpy.typing as npt
 from octane.config.params import InputParameters
 from octane.core.errors import NO_SPACE, InputError, NoSpaceError, OctaneError, unreadable
 from octane.core.geometry import LENGTHS, Grid, Region, Vector, shape_of, spelled, vector
-from octane.store.image import DECODING_ERRORS, Attributes, place_of, require_stated
+from octane.store.image import DECODING_ERRORS
 from octane.store.itk_files import TAKEN
-from octane.store.ngff import CHANNEL, TIMEPOINT
+from octane.store.ngff import AS_STATED, CHANNEL, TIMEPOINT, Attributes, place_of, require_stated
+from octane.store.writer import Make
 
 if TYPE_CHECKING:
     from tifffile import TiffFile, TiffPage, TiffPageSeries
@@ -91,6 +92,10 @@ class RawPlanes:
             found = os.pread(self.file.fileno(), count * width * self.dtype.itemsize, offset)
             voxels = np.frombuffer(found, self.dtype).reshape(count, width)
             out[plane, part] = voxels[:, first : first + out.shape[2]]
+
+    def fill(self, region: Region, make: Make, _: object, /) -> None:
+        """Write a region of what ``make`` makes."""
+        self[region] = make(region)
 
     def __setitem__(self, region: Region, block: npt.NDArray, /) -> None:
         """Write a region."""
@@ -187,7 +192,7 @@ def open_tiff(
         else:
             # One piece tells whether the codec is there.
             next(key.segments(maxworkers=1))
-    size = _voxel_size(path, stated, reading or InputParameters(), like)
+    size = _voxel_size(path, stated, reading or AS_STATED, like)
     return TiffVolume(path, Grid((len(numbers), ny, nx), size), series.dtype, numbers, raw)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from octane.core.errors import InputError, unreadable
 from octane.core.files import open_regular, writing
 from octane.core.geometry import Grid, Region, vector
 from octane.core.metrics import Metrics
-from octane.store.image import Attributes, Image, open_image, place_of, require_stated
+from octane.store.image import Image, open_image
 from octane.store.itk_files import (
     MILLIMETER,
     TAKEN,
@@ -30,8 +30,9 @@ from octane.store.itk_files import (
     require_whole,
     write_file,
 )
+from octane.store.ngff import AS_STATED, Attributes, place_of, require_stated
 from octane.store.tiff_files import TiffVolume, create_tiff, open_tiff
-from octane.store.writer import CHUNK, SHARD, Codec, DirectWriter, Level, create_image
+from octane.store.writer import CHUNK, SHARD, Codec, Level, Make, create_image
 
 
 @dataclass(frozen=True)
@@ -63,22 +64,24 @@ class Writer(Protocol):
 
     def __setitem__(self, region: Region, block: npt.NDArray, /) -> None: ...
 
+    def fill(self, region: Region, make: Make, source: object, /) -> None:
+        """Write a region of what ``make`` makes of the same region of ``source``."""
+        ...
 
-def fill(
-    writer: Writer, region: Region, source: Volume, make: Callable[[Region], npt.NDArray]
-) -> None:
-    """Write a region of what ``make`` makes of the same region of ``source``.
 
-    It is made a chunk at a time, which the cache holds from file to file, unless chunks of the
-    source would be decoded again for that.
-    """
-    if isinstance(writer, DirectWriter):
-        axes = zip(writer.array.chunks, source.chunks, source.grid.shape, strict=True)
-        # Others are in memory, or stored as they are.
-        if not isinstance(source, Image) or all(n % min(c, whole) == 0 for n, c, whole in axes):
-            writer.fill(region, make)
-            return
-    writer[region] = make(region)
+class ArrayWriter:
+    """Takes the blocks of a file whose voxels are one array, in memory or mapped."""
+
+    def __init__(self, voxels: npt.NDArray) -> None:
+        self._voxels = voxels
+
+    def __setitem__(self, region: Region, block: npt.NDArray, /) -> None:
+        """Write a region."""
+        self._voxels[region] = block
+
+    def fill(self, region: Region, make: Make, _: object, /) -> None:
+        """Write a region of what ``make`` makes."""
+        self._voxels[region] = make(region)
 
 
 def is_ome_zarr(path: Path) -> bool:
@@ -100,10 +103,7 @@ def is_plain(volume: Volume) -> bool:
 
 def open_volume(
     path: Path,
-    reading: InputParameters | None = None,
-    *,
-    input_unit: str | None = None,
-    missing: Literal["error", "fill"] = "error",
+    reading: InputParameters | None = AS_STATED,
     like: Grid | None = None,
 ) -> Volume:
     """Open an OME-Zarr store, or a file of which voxels are read when they are asked for.
@@ -112,7 +112,7 @@ def open_volume(
     :func:`octane.store.tiff_files.open_tiff`.
     """
     if is_ome_zarr(path):
-        return open_image(path, reading, input_unit=input_unit, missing=missing)
+        return open_image(path, reading)
     if not path.exists():
         raise InputError(f"{path} does not exist; check the path.")
     try:
@@ -224,7 +224,7 @@ def create_volume(
                 yield planes, size
             return
         voxels = np.empty(like.grid.shape, native)
-        yield voxels, size
+        yield ArrayWriter(voxels), size
         image = image_of(voxels, destination)
         if isinstance(like, FileVolume):
             image.SetSpacing(like.frame.GetSpacing())

@@ -23,7 +23,8 @@ from octane.core.geometry import Grid, Region, block_at, place_in, shape_of, vec
 from octane.core.timing import span
 from octane.store.array import Array, create_array, describe_array, write_metadata
 from octane.store.encoding import ABSENT, CHECKSUM_BYTES, CRC32C, LITTLE, SINGLE, Json, crc32c
-from octane.store.image import Attributes, Image
+from octane.store.image import Image
+from octane.store.ngff import Attributes
 
 CHUNK = 128
 """Edge of a volume's chunks, which viewers read at once."""
@@ -42,6 +43,8 @@ PERCENTILES = (0, 0.5, 99.5, 100)
 """Of the display window: its lower limit, start, end and upper limit."""
 SAMPLED, SAMPLE_VOXELS = 27, 1 << 17
 """Chunks that they are taken from, and voxels of each, at most."""
+Make = Callable[[Region], npt.NDArray]
+"""Gives the voxels of a region, each time in the same memory where it likes."""
 Samples = dict[tuple[int, ...], npt.NDArray[np.float64] | None]
 """Some voxels of chunks, by their place counted in chunks; None before they are taken."""
 
@@ -152,14 +155,19 @@ class DirectWriter:
         whole = tuple(slice(*r.indices(n)) for r, n in axes)
         if block.shape != shape_of(whole):
             raise ValueError(f"a block of {block.shape} does not fill {region}")
-        self.fill(whole, lambda part: block[place_in(whole, part)])
+        self.fill(whole, lambda part: block[place_in(whole, part)], block)
 
-    def fill(self, region: Region, read: Callable[[Region], npt.NDArray]) -> None:
-        """Write a region of whole shards, or chunks; a ValueError where it cuts one.
+    def fill(self, region: Region, make: Make, source: object, /) -> None:
+        """Write whole shards, or chunks, of what ``make`` makes of the same region of ``source``.
 
-        ``read`` gives the voxels of one chunk after the other, each time in the same memory where
-        it likes.
+        It is made a chunk at a time, which the cache holds from file to file, unless chunks of an
+        image would be decoded again for that. A region that cuts a shard is a ValueError.
         """
+        if isinstance(source, Image):
+            axes = zip(self.array.chunks, source.chunks, source.grid.shape, strict=True)
+            if any(n % min(c, whole) for n, c, whole in axes):
+                self[region] = make(region)
+                return
         owned, shape = self._owned, self.array.shape
         if not all(
             r.start < r.stop and r.start % size == 0 and (r.stop % size == 0 or r.stop == n)
@@ -173,7 +181,7 @@ class DirectWriter:
         for position in product(*counts):
             with self.shard(position) as shard:
                 for inner in shard.positions:
-                    shard[inner] = read(shard.region(inner))
+                    shard[inner] = make(shard.region(inner))
 
     @contextmanager
     def shard(self, position: tuple[int, ...]) -> Generator[ShardWriter]:

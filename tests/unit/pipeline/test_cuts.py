@@ -7,6 +7,7 @@ from octane.core.geometry import Grid, blocks
 from octane.core.metrics import Metrics
 from octane.pipeline import cuts as pipeline_cuts
 from octane.pipeline.cuts import Cuts
+from octane.store.volumes import ArrayWriter
 
 
 @pytest.mark.parametrize(("longest", "step"), [(256, 1), (16, 3)])
@@ -14,7 +15,7 @@ def test_cuts_are_the_planes_of_what_was_written(rng, monkeypatch, longest, step
     voxels = rng.random((7, 20, 33), np.float32)
     monkeypatch.setattr(pipeline_cuts, "CUT", longest)
     written, metrics = np.empty(voxels.shape, np.complex64), Metrics("stack")
-    cuts = Cuts(written, Grid(written.shape, (2.0, 1.0, 1.0)), written.dtype, 2)
+    cuts = Cuts(ArrayWriter(written), Grid(written.shape, (2.0, 1.0, 1.0)), written.dtype, 2)
     for region in blocks(voxels.shape, (4, 8, 10)):
         cuts[region] = 1j * voxels[region]
     cuts.note(metrics)

@@ -56,6 +56,9 @@ class Result:
         self.voxels[region] = block
         self.written[region] += 1
 
+    def fill(self, region, make, _):
+        self[region] = make(region)
+
 
 def level_of(operators, owned):
     return Level(Grid(tuple(operator.size for operator in operators), (1.0, 1.0, 1.0)), owned)

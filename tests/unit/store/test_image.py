@@ -74,7 +74,9 @@ def test_what_only_zarr_can_read_is_named_when_broken_or_missing(write_foreign, 
         image.read(WHOLE)
     expected = voxels.copy()
     expected[10:, 20:, :10] = 0
-    np.testing.assert_array_equal(open_image(path, missing="fill").read(WHOLE), expected)
+    np.testing.assert_array_equal(
+        open_image(path, InputParameters(missing_chunks="fill")).read(WHOLE), expected
+    )
 
 
 def test_a_chunk_that_cannot_be_read_is_not_called_corrupt(chunked, tmp_path, denied):

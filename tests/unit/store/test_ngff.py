@@ -39,7 +39,7 @@ def shift(*values):
 
 
 def read(path, missing="error"):
-    open_image(path, missing=missing).read((slice(0, 8),) * 3)
+    open_image(path, InputParameters(missing_chunks=missing)).read((slice(0, 8),) * 3)
 
 
 def refused(path, words, missing="error"):
@@ -70,8 +70,8 @@ def test_a_unit_in_another_spelling_means_the_same(write_foreign, unit, micromet
 
 def test_each_axis_has_its_own_unit_which_wins_over_the_one_given(change_multiscale):
     path = change_multiscale(lambda multiscale: multiscale["axes"][0].update(unit="millimeter"))
-    assert open_image(path, input_unit="meter").grid.spacing == (10_000.0, 10.0, 10.0)
-    assert open_image(path, input_unit="meter").overruled == ""
+    assert open_image(path, None).grid.spacing == (10_000.0, 10.0, 10.0)
+    assert open_image(path, None).overruled == ""
     # A person's own overrules them.
     image = open_image(path, InputParameters(input_unit="meter"))
     assert image.grid.spacing == (1e7, 1e7, 1e7)
@@ -80,7 +80,7 @@ def test_each_axis_has_its_own_unit_which_wins_over_the_one_given(change_multisc
     # A scale without a unit beside others is not trusted.
     path = change_multiscale(lambda multiscale: multiscale["axes"][0].pop("unit"))
     with pytest.raises(OctaneError, match="none for z, whose scale may be no size"):
-        open_image(path, input_unit="micrometer")
+        open_image(path, InputParameters(input_unit="micrometer"))
 
 
 @pytest.mark.parametrize(
