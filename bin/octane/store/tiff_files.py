@@ -13,7 +13,6 @@ import struct
 import weakref
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from threading import Lock
@@ -37,10 +36,6 @@ if TYPE_CHECKING:
 
 FAULTS = (*DECODING_ERRORS, struct.error, AssertionError, AttributeError, ImportError, ParseError)
 """Exceptions of tifffile and its codecs for a file that is wrong."""
-PIECE_BYTES = 32_000_000
-"""Most that is read or written at once."""
-WASTE = 8
-"""Most voxels that are read for one that is asked for."""
 CLASSIC_BYTES = 4_000_000_000
 """Most voxels of a file with offsets of 32 bits; the rest of 4 GiB is for what describes them."""
 PRINTERS = ("in", "inch", "cm")
@@ -52,110 +47,94 @@ Length = tuple[object, object]
 """A number, or None, and its unit."""
 
 
-@dataclass(frozen=True)
-class RawPlanes:
-    """Planes of a file that are not compressed: any thread reads and writes any part of them.
-
-    ``starts`` are their places in the file, ``shape`` is that of one (y, x).
-    """
-
-    file: IO[bytes]
-    starts: npt.NDArray[np.int64]
-    shape: tuple[int, int]
-    dtype: np.dtype
-
-    def __post_init__(self) -> None:
-        """Close the file when no one reads any more."""
-        weakref.finalize(self, self.file.close)
-
-    def _runs(self, region: Region) -> Generator[tuple[int, tuple[int, slice]]]:
-        """Places in the file, and planes and rows in a block, of what lies in one run."""
-        planes, rows, columns = region
-        row = self.shape[1] * self.dtype.itemsize
-        is_whole = columns.stop - columns.start == self.shape[1]
-        count = max(1, PIECE_BYTES // row) if is_whole else 1
-        for plane, start in enumerate(self.starts[planes]):
-            for y in range(rows.start, rows.stop, count):
-                offset = int(start) + y * row + columns.start * self.dtype.itemsize
-                stop = min(y + count, rows.stop)
-                yield offset, (plane, slice(y - rows.start, stop - rows.start))
-
-    def read(self, region: Region, out: npt.NDArray) -> None:
-        """Read a region; a ValueError where the file ends before it."""
-        planes, rows, columns = region
-        width, first = columns.stop - columns.start, 0
-        # Whole rows at once are faster than many parts of them, up to some ratio.
-        if width * WASTE >= self.shape[1]:
-            width, first, columns = self.shape[1], columns.start, slice(0, self.shape[1])
-        for offset, (plane, part) in self._runs((planes, rows, columns)):
-            count = part.stop - part.start
-            found = os.pread(self.file.fileno(), count * width * self.dtype.itemsize, offset)
-            voxels = np.frombuffer(found, self.dtype).reshape(count, width)
-            out[plane, part] = voxels[:, first : first + out.shape[2]]
-
-    def fill(self, region: Region, make: Make, _: object, /) -> None:
-        """Write a region of what ``make`` makes."""
-        self[region] = make(region)
-
-    def __setitem__(self, region: Region, block: npt.NDArray, /) -> None:
-        """Write a region."""
-        for offset, place in self._runs(region):
-            left = np.ascontiguousarray(block[place], self.dtype).tobytes()
-            # A disk that fills up takes a part first.
-            while left:
-                written = os.pwrite(self.file.fileno(), left, offset)
-                left, offset = left[written:], offset + written
-
-
 class TiffVolume:
-    """A stack in a TIFF. What is compressed is decoded once, into a file without a name."""
+    """A stack in a TIFF. What is compressed is decoded once, into a file without a name.
+
+    ``planes`` are numbers of pages, ``starts`` the places of their voxels in the file, as
+    ``stored``; None where they are compressed.
+    """
 
     chunks = TAKEN
 
     def __init__(
-        self, path: Path, grid: Grid, dtype: np.dtype, planes: list[int], raw: RawPlanes | None
+        self,
+        path: Path,
+        grid: Grid,
+        stored: np.dtype,
+        planes: list[int],
+        starts: npt.NDArray[np.int64] | None,
     ) -> None:
-        self.path, self.grid, self.dtype = path, grid, dtype
+        self.path, self.grid, self.dtype = path, grid, stored.newbyteorder("=")
         self.attributes: Attributes = {}
-        self._planes, self._raw = planes, raw
+        self._file: Path | IO[bytes] = path
+        self._stored, self._planes, self._starts = stored, planes, starts
         self._lock = Lock()
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """Voxels of ``region``, in ``out`` if it is given."""
-        raw = self.load()
+        starts = self.load()
+        planes, *within = region
         if out is None:
             out = np.empty(shape_of(region), self.dtype)
         with _naming_faults(self.path):
-            raw.read(region, out)
+            for plane, start in zip(out, starts[planes].tolist(), strict=True):
+                # Mapped for this copy alone, so that a process does not hold what it has read.
+                shape = self.grid.shape[1:]
+                plane[...] = np.memmap(self._file, self._stored, "r", start, shape)[tuple(within)]
         return out
 
-    def load(self, folder: Path | None = None) -> RawPlanes:
-        """Decode all planes, where that is needed, into a file in ``folder``."""
+    def load(self, folder: Path | None = None) -> npt.NDArray[np.int64]:
+        """Places of the planes in the file, after compressed ones are decoded in ``folder``."""
         with self._lock:
-            if self._raw is None:
-                self._raw = self._decoded(folder)
-            return self._raw
+            if self._starts is None:
+                self._starts = self._decode(folder)
+            return self._starts
 
-    def _decoded(self, folder: Path | None) -> RawPlanes:
+    def _decode(self, folder: Path | None) -> npt.NDArray[np.int64]:
         nz, ny, nx = self.grid.shape
-        starts = np.arange(nz, dtype=np.int64) * (ny * nx * self.dtype.itemsize)
         try:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
             # Nothing of it stays, however the process ends.
-            raw = RawPlanes(TemporaryFile(dir=folder), starts, (ny, nx), self.dtype)  # noqa: SIM115
-            with _opened(self.path) as file:
+            with TemporaryFile(dir=folder) as decoded, _opened(self.path) as file:
                 series = _stack_of(self.path, file)
-                for z, number in enumerate(self._planes):
+                for number in self._planes:
                     plane = cast("TiffPage", series[number]).asarray()
-                    raw[slice(z, z + 1), slice(0, ny), slice(0, nx)] = plane[None]
+                    decoded.write(np.ascontiguousarray(plane, self.dtype).data)
+                decoded.flush()
+                kept = os.fdopen(os.dup(decoded.fileno()), "rb")
         except OSError as error:
             raise (NoSpaceError if error.errno in NO_SPACE else OctaneError)(
                 f"{self.path} cannot be decoded into a file in {folder or gettempdir()} "
                 f"({error.strerror}); choose another place for the output, or give the TIFF "
                 "without compression."
             ) from error
-        return raw
+        weakref.finalize(self, kept.close)
+        self._file, self._stored = kept, self.dtype
+        return np.arange(nz, dtype=np.int64) * (ny * nx * self.dtype.itemsize)
+
+
+class OmeTiffWriter:
+    """Takes blocks of an OME-TIFF, whose voxels begin at ``start``, in any order."""
+
+    def __init__(
+        self, path: Path, start: int, shape: tuple[int, int, int], dtype: np.dtype
+    ) -> None:
+        self._path, self._start, self._shape, self._dtype = path, start, shape, dtype
+
+    def __setitem__(self, region: Region, block: npt.NDArray, /) -> None:
+        """Write a region row by row: a full disk is an OSError then, as it is not in a mapping."""
+        (z, y, x), (_, ny, nx) = (r.start for r in region), self._shape
+        rows = np.ascontiguousarray(block, self._dtype)
+        with self._path.open("r+b") as file:
+            for place in np.ndindex(rows.shape[:2]):
+                before = ((z + place[0]) * ny + y + place[1]) * nx + x
+                file.seek(self._start + before * self._dtype.itemsize)
+                file.write(rows[place].data)
+
+    def fill(self, region: Region, make: Make, _: object, /) -> None:
+        """Write a region of what ``make`` makes."""
+        self[region] = make(region)
 
 
 def open_tiff(
@@ -170,7 +149,6 @@ def open_tiff(
         stated, names = _stated(file, series)
         numbers = _planes(path, series, names, reading)
         key, start = series.keyframe, series.dataoffset
-        ny, nx = key.shape
         if start is not None:
             starts = start + np.array(numbers, np.int64) * key.nbytes
             end = int(starts.max()) + key.nbytes
@@ -185,15 +163,14 @@ def open_tiff(
             end = int(max(ends))
         if end > file.filehandle.size:
             raise ValueError("planes lie beyond its end")
-        raw = None
-        if key.is_final:
-            dtype = series.dtype.newbyteorder(file.byteorder)
-            raw = RawPlanes(path.open("rb"), starts, (ny, nx), dtype)
-        else:
+        if not key.is_final:
             # One piece tells whether the codec is there.
             next(key.segments(maxworkers=1))
+            starts = None
+        dtype = series.dtype.newbyteorder(file.byteorder)
+        ny, nx = key.shape
     size = _voxel_size(path, stated, reading or AS_STATED, like)
-    return TiffVolume(path, Grid((len(numbers), ny, nx), size), series.dtype, numbers, raw)
+    return TiffVolume(path, Grid((len(numbers), ny, nx), size), dtype, numbers, starts)
 
 
 @contextmanager
@@ -340,27 +317,23 @@ def _micrometres(value: object, unit: object, input_unit: str | None) -> float |
 @contextmanager
 def create_tiff(
     partial: Path, destination: Path, grid: Grid, dtype: np.dtype
-) -> Generator[RawPlanes]:
-    """Create an OME-TIFF without compression, whose planes take blocks in any order."""
-    from tifffile import OmeXmlError, TiffWriter
+) -> Generator[OmeTiffWriter]:
+    """Create an OME-TIFF without compression, which takes blocks in any order."""
+    from tifffile import OmeXmlError, imwrite
 
-    nz, ny, nx = grid.shape
-    size = ny * nx * dtype.itemsize
     metadata: dict[str, object] = {"axes": "ZYX"}
     # One name, one file: a random number would make others of equal results.
     metadata["UUID"] = str(uuid5(NAMESPACE_URL, destination.name))
     for axis, length in zip("ZYX", grid.spacing, strict=True):
         metadata |= {f"PhysicalSize{axis}": length, f"PhysicalSize{axis}Unit": "µm"}
     try:
-        with TiffWriter(partial, ome=True, bigtiff=nz * size > CLASSIC_BYTES) as file:
-            place = file.write(
-                shape=grid.shape, dtype=dtype, photometric="minisblack", returnoffset=True,
-                metadata=metadata,
-            )  # fmt: skip
+        place = imwrite(
+            partial, ome=True, bigtiff=math.prod(grid.shape) * dtype.itemsize > CLASSIC_BYTES,
+            shape=grid.shape, dtype=dtype, photometric="minisblack", returnoffset=True,
+            metadata=metadata,
+        )  # fmt: skip
     except OmeXmlError as error:
         raise InputError(
             f"{destination} cannot hold {dtype} voxels; give --n4_dtype float32 or write OME-Zarr."
         ) from error
-    starts = cast("tuple[int, int]", place)[0] + np.arange(nz, dtype=np.int64) * size
-    with partial.open("r+b") as stream:
-        yield RawPlanes(stream, starts, (ny, nx), dtype)
+    yield OmeTiffWriter(partial, cast("tuple[int, int]", place)[0], grid.shape, dtype)

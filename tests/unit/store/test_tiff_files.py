@@ -3,6 +3,7 @@
 import os
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -13,7 +14,7 @@ from octane.config.params import InputParameters
 from octane.core.errors import NoSpaceError, OctaneError
 from octane.core.geometry import Grid
 from octane.store import tiff_files
-from octane.store.tiff_files import RawPlanes, create_tiff, open_tiff
+from octane.store.tiff_files import OmeTiffWriter, create_tiff, open_tiff
 
 SHAPE = (5, 40, 50)
 REGION = (slice(1, 4), slice(3, 37), slice(5, 49))
@@ -21,6 +22,7 @@ SIZES = {"PhysicalSizeZ": 7, "PhysicalSizeY": 3, "PhysicalSizeX": 2}
 CENTIMETRE = {"resolution": (5000, 2500), "resolutionunit": "CENTIMETER"}
 DPI = {"resolution": (300, 300), "resolutionunit": "INCH"}
 GIVEN = (2, 0.65, 0.6)
+FULL = Path("/dev/full")
 
 
 @pytest.fixture
@@ -132,8 +134,7 @@ def test_a_given_voxel_size_does_not_overrule_the_file(write):
         {"compression": "lzma"},
     ],
 )
-def test_threads_read_parts_of_any_layout(write, voxels, tmp_path, monkeypatch, options, decoded):
-    monkeypatch.setattr(tiff_files, "PIECE_BYTES", 700)
+def test_threads_read_parts_of_any_layout(write, voxels, tmp_path, options, decoded):
     volume = opened(write(**options), voxel_size=GIVEN)
     if decoded:
         volume.load(tmp_path / "folder")
@@ -332,13 +333,15 @@ def test_an_ome_tiff_is_written_in_blocks(tmp_path, rng, monkeypatch, dtype, mos
 
 def test_a_full_disk_is_named_while_planes_are_decoded(write, tmp_path, monkeypatch):
     volume = opened(write(compression="zlib"), voxel_size=GIVEN)
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(RawPlanes, "__setitem__", full)
+    monkeypatch.setattr(tiff_files, "TemporaryFile", lambda **_: FULL.open("r+b"))
     with pytest.raises(NoSpaceError, match=r"a\.tif cannot be decoded .*choose another place"):
         volume.load(tmp_path)
+
+
+def test_a_full_disk_is_an_error_of_the_block_that_is_written():
+    writer = OmeTiffWriter(FULL, 0, SHAPE, np.dtype("u2"))
+    with pytest.raises(OSError, match="No space left"):
+        writer[REGION] = np.ones([r.stop - r.start for r in REGION], "u2")
 
 
 @pytest.mark.parametrize("compression", [None, "zlib"])
