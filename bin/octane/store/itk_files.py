@@ -10,10 +10,9 @@ import os
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from math import prod
 from pathlib import Path
-from struct import Struct
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -52,13 +51,10 @@ MILLIMETER = MICROMETERS["millimeter"]
 TAKEN = (16, 256, 256)
 """Voxels taken at once of a volume that is in memory: few enough planes to stay in the cache."""
 
-NIFTI_1 = Struct("=i68xh34x3f224x4s")
-"""Header of NIfTI-1: its size, bits of a voxel, place of the first, slope, intercept, magic."""
-
 NIFTI_HEADER = 352
 """Bytes before the voxels of a NIfTI-1 file."""
 
-PIECE_BYTES = 32_000_000
+PIECE_BYTES = 8_000_000
 """Most that is read at once of a NIfTI file, which ITK holds twice."""
 
 
@@ -104,8 +100,6 @@ class FileVolume:
         import SimpleITK as sitk
 
         shape, name = self.grid.shape, self.path.name.lower()
-        if name.endswith(".nii") and (stored := self._as_stored()) is not None:
-            return stored
         if not name.endswith((".nii", ".nii.gz")):
             with _readable(self.path):
                 self._image = sitk.ReadImage(str(self._place))
@@ -120,30 +114,10 @@ class FileVolume:
         for first, last in pairwise(shape[axis] * k // count for k in range(count + 1)):
             region = [slice(0, n) for n in shape]
             region[axis] = slice(first, last)
-            self.read_part(tuple(region), voxels[tuple(region)])
+            self._read_part(tuple(region), voxels[tuple(region)])
         return voxels
 
-    def _as_stored(self) -> npt.NDArray | None:
-        """Voxels of a NIfTI-1 file that needs no conversion, which ITK reads ten times slower."""
-        try:
-            with self.path.open("rb") as file:
-                header = file.read(NIFTI_1.size)
-                size, bits, start, slope, intercept, magic = NIFTI_1.unpack(header)
-                plain = bits == 8 * self.dtype.itemsize and slope in (0, 1) and intercept == 0
-                known = size == NIFTI_1.size <= start < np.inf and magic == b"n+1\0"
-                if not plain or not known:
-                    return None
-                file.seek(int(start))
-                voxels = np.fromfile(file, self.dtype, prod(self.grid.shape))
-        except OSError as error:
-            raise unreadable(error) from error
-        # What is cut short is for ITK to refuse, and what is not finite is 0 to it.
-        if voxels.size < prod(self.grid.shape):
-            return None
-        voxels = voxels.reshape(self.grid.shape)
-        return voxels if all(np.isfinite(plane).all() for plane in voxels) else None
-
-    def read_part(self, region: Region, out: npt.NDArray) -> None:
+    def _read_part(self, region: Region, out: npt.NDArray) -> None:
         """Read a part of the file, which ITK does fast for NIfTI alone."""
         import SimpleITK as sitk
 
@@ -157,19 +131,21 @@ class FileVolume:
 
 
 def open_file(path: Path) -> FileVolume:
-    """Open a file of ITK's; of its voxels the last is read at the most."""
+    """Open a file of ITK's; no voxel is read."""
     import SimpleITK as sitk
 
     require_format(path, READ)
-    place, detached = path, None
-    if path.name.lower().endswith((".mha", ".mhd", ".nrrd", ".nhdr")):
-        place, detached = _detached(path)
+    name = path.name.lower()
+    place, detached, header = path, None, b""
+    if name.endswith((".mha", ".mhd", ".nrrd", ".nhdr")):
+        header = _head(path)
+        place, detached = _detached(path, header)
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(place))
     with _readable(path):
         reader.ReadImageInformation()
-    if path.name.lower().endswith((".nrrd", ".nhdr")):
-        _require_millimeters(path)
+    if name.endswith((".nrrd", ".nhdr")):
+        _require_millimeters(path, header)
     pixel, dimension = reader.GetPixelIDValue(), reader.GetDimension()
     # Of a complex number ITK counts the parts in some formats.
     complex_pixels = (sitk.sitkComplexFloat32, sitk.sitkComplexFloat64)
@@ -183,23 +159,24 @@ def open_file(path: Path) -> FileVolume:
         frame = _frame(reader, pixel)
     spacing = [s * MILLIMETER for s in reversed(frame.GetSpacing())]
     origin = [o * MILLIMETER for o in reversed(frame.GetOrigin())]
-    nx, ny, nz = reader.GetSize()
+    shape = nz, ny, nx = reader.GetSize()[::-1]
     volume = FileVolume(path, Grid((nz, ny, nx), vector(*spacing), vector(*origin)), frame, place)
-    if detached is not None:
-        _require_size(path, detached, nx * ny * nz * volume.dtype.itemsize)
-    if path.name.lower().endswith(".nii"):
-        # A file that is cut short lacks the last voxel.
-        last = tuple(slice(n - 1, n) for n in volume.grid.shape)
-        volume.read_part(last, np.empty((1, 1, 1), volume.dtype))
+    if name.endswith(".nii"):
+        with _readable(path):
+            start, bits = (float(reader.GetMetaData(key)) for key in ("vox_offset", "bitpix"))
+        # ITK would take a file that is cut short for whole.
+        _require_size(path, path, start + prod(shape) * bits / 8, at_least=True)
+    elif detached is not None and not PACKED.search(header):
+        needed, at_least = prod(shape) * volume.dtype.itemsize, bool(SKIPPED.search(header))
+        _require_size(path, detached, needed, at_least=at_least)
     return volume
 
 
-def _detached(path: Path) -> tuple[Path, Path | None]:
+def _detached(path: Path, head: bytes) -> tuple[Path, Path | None]:
     """Path by which ITK finds a file's voxels, and the file of these if it is not the header's own.
 
     An OctaneError says that they lie in anything but one file next to the header.
     """
-    head = _head(path)
     found, is_nrrd = VOXELS.search(head), path.name.lower().endswith((".nrrd", ".nhdr"))
     # ITK may find there what is not found here.
     known = head if is_nrrd else head[: found.start()] if found else b"\0"
@@ -241,22 +218,20 @@ def _head(path: Path) -> bytes:
     return head[: ended.start()] if ended is not None and is_nrrd else head
 
 
-def _require_size(path: Path, detached: Path, needed: int) -> None:
-    """Raise unless a file of plain voxels has as many bytes as its header describes."""
-    header = _head(path)
-    size, is_packed = detached.stat().st_size, PACKED.search(header)
-    if not is_packed and (size < needed or (size > needed and not SKIPPED.search(header))):
+def _require_size(path: Path, file: Path, needed: float, *, at_least: bool) -> None:
+    """Raise unless ``file`` has as many bytes as its header, in ``path``, describes."""
+    size, named = file.stat().st_size, "" if file == path else f" {path.name}"
+    if size < needed or (size > needed and not at_least):
         raise InputError(
-            f"{detached} has {size} bytes, and its header {path.name} describes {needed}; restore "
-            "it, or correct the header."
+            f"{file} has {size} bytes, and its header{named} describes {needed:.0f}; restore it, "
+            "or correct the header."
         )
 
 
-def _require_millimeters(path: Path) -> None:
+def _require_millimeters(path: Path, header: bytes) -> None:
     """Raise where a NRRD states another unit, as Fiji writes microns: ITK does not read it."""
-    with path.open("rb") as file:
-        header = b"".join(takewhile(bytes.strip, file)).decode(errors="replace").lower()
-    for units in re.findall(r"^(?:space )?units:(.*)", header, re.MULTILINE):
+    text = header.decode(errors="replace").lower()
+    for units in re.findall(r"^(?:space )?units:(.*)", text, re.MULTILINE):
         for unit in re.findall(r'"([^"]*)"', units):
             if unit and LENGTHS.get(unit) != MILLIMETER:
                 raise InputError(
