@@ -93,7 +93,6 @@ STILL_PRIVATE = {
     "lib/scratch_copy_check.sh": {"nxf_"},
     # To be emptied.
     "bin/octane/core/arrays.py": {"sys.modules["},
-    "bin/octane/store/__init__.py": {"sys.modules["},
 }
 
 

@@ -92,8 +92,8 @@ def _same_chunks(image: Volume, array: Array) -> TypeGuard[Image]:
     """Tell whether the first level equals a volume of octane's own in chunks and codecs."""
     if not isinstance(image, Image) or image.attributes.get("step") not in ("stack", "n4"):
         return False
-    ours, theirs = (a.metadata for a in (array, image.array))
-    return all(ours.get(k) == theirs.get(k) for k in {*ours, *theirs} - {"attributes"})
+    ours, theirs = (a.opened.metadata.to_dict() for a in (array, image.array))
+    return ours == {**theirs, "attributes": ours["attributes"]}
 
 
 def _link(image: Image, array: Array, metrics: Metrics) -> None:

@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy.typing as npt
+from numcodecs import Zstd
 
 from octane.config.params import (
     ExecutionParameters,
@@ -122,9 +123,6 @@ def _backend(image: Volume, execution: ExecutionParameters) -> Backend:
     """The CPU where the choice is open and a GPU would not be faster."""
     if execution.backend != "auto":
         return execution.backend
-    # Not above octane.store, which lets it be loaded alone.
-    from numcodecs.zstd import Zstd
-
     reader = image.reader if isinstance(image, Image) else None
     workers = execution.workers or cores()
     if reader is not None and isinstance(reader.array.compressor, Zstd):

@@ -15,8 +15,7 @@ from typing import IO, cast
 import numpy as np
 import numpy.typing as npt
 import zstandard
-from numcodecs.blosc import Blosc
-from numcodecs.zstd import Zstd
+from numcodecs import Blosc, Zstd
 
 from octane.core.errors import CorruptChunkError
 from octane.core.timing import moved, span

@@ -5,17 +5,25 @@ length, all ones when absent) and mostly a crc32c, at the end or the start of th
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
-from typing import Any, cast
+from typing import cast
 
 import google_crc32c
-import numcodecs.blosc
 import numpy as np
 import numpy.typing as npt
-from numcodecs.blosc import Blosc
-from numcodecs.zstd import Zstd
+import zarr
+from numcodecs import Blosc, Zstd
+from zarr.codecs import (
+    BloscCodec,
+    BloscShuffle,
+    BytesCodec,
+    Crc32cCodec,
+    Endian,
+    ShardingCodec,
+    ZstdCodec,
+)
 
 ABSENT = 2**64 - 1
 """Offset and length of an inner chunk that the shard does not hold."""
@@ -23,30 +31,16 @@ ABSENT = 2**64 - 1
 CHECKSUM_BYTES = 4
 """Bytes of a crc32c."""
 
-LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
-SINGLE = {"name": "bytes"}
-CRC32C = {"name": "crc32c"}
-"""Codecs in zarr's metadata: of voxels of several bytes, of single bytes, and a checksum."""
-
-FIELDS = {
-    "zstd": {"level": int, "checksum": bool},
-    "blosc": {"typesize": int, "cname": str, "clevel": int, "shuffle": str, "blocksize": int},
-    "sharding_indexed": dict.fromkeys(("chunk_shape", "codecs", "index_codecs"), list)
-    | {"index_location": str},
+TYPES = [np.dtype(f"<{code}") for code in ("?", *"bBhHiI", "i8", "u8", *"efdFD")]
+"""Types of voxels that are decoded."""
+SHUFFLES = {
+    BloscShuffle.noshuffle: Blosc.NOSHUFFLE,
+    BloscShuffle.shuffle: Blosc.SHUFFLE,
+    BloscShuffle.bitshuffle: Blosc.BITSHUFFLE,
 }
-"""Fields of other codecs."""
-COMPRESSORS = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
-SHUFFLES = ["noshuffle", "shuffle", "bitshuffle"]
-"""Those that blosc has, in the order of its numbers."""
-
-Json = dict[str, Any]
-"""Metadata of zarr, or a part of them."""
-
-# As zarr sets it: octane's own threads encode and decode side by side.
-numcodecs.blosc.use_threads = False
-# Each chunk is encoded into an array of its own. glibc returns such memory to the system at once,
-# which clears it for the next chunk, until an array as large as any that it keeps has been freed.
-np.empty(30_000_000, np.uint8)
+"""Blosc's number for each kind of shuffle."""
+INDEX_CODECS = ([BytesCodec()], [BytesCodec(), Crc32cCodec()])
+"""Codecs of a shard's index that are decoded."""
 
 
 class ShardIndexError(ValueError):
@@ -71,15 +65,16 @@ class ShardLayout:
     checked: bool
 
     @classmethod
-    def of(cls, codecs: list[Json], owned: Sequence[int]) -> "ShardLayout":
-        """Layout of shards of so many voxels; a NotDirectError where it is of another kind."""
-        given = _configuration(codecs[0])
-        counts = [divmod(n, c) for n, c in zip(owned, given["chunk_shape"], strict=True)]
-        index, location = given["index_codecs"], given["index_location"]
-        known = index in ([LITTLE], [LITTLE, CRC32C]) and location in ("start", "end")
-        if len(codecs) > 1 or not known or any(rest for _, rest in counts):
-            raise NotDirectError("its shards, or their indices, have further codecs")
-        return cls(tuple(n for n, _ in counts), location == "end", len(index) > 1)
+    def of(cls, array: zarr.Array) -> "ShardLayout | None":
+        """Layout of an array's shards, None without them; a NotDirectError for other indices."""
+        if array.shards is None or array.metadata.zarr_format == 2:
+            return None
+        codec = next(c for c in array.metadata.codecs if isinstance(c, ShardingCodec))
+        index = [*codec.index_codecs]
+        if index not in INDEX_CODECS:
+            raise NotDirectError("the indices of its shards have other codecs")
+        counts = (n // c for n, c in zip(array.shards, array.chunks, strict=True))
+        return cls(tuple(counts), codec.index_location.value == "end", len(index) > 1)
 
     @property
     def index_bytes(self) -> int:
@@ -112,45 +107,39 @@ class NotDirectError(Exception):
     """Why an array has to be read through zarr, as the end of a sentence."""
 
 
-def _configuration(codec: Json) -> Json:
-    """Configuration of a codec that has its fields and no others."""
-    given = codec["configuration"]
-    if len(codec) > 2 or {f: type(given[f]) for f in given} != FIELDS[codec["name"]]:
-        raise NotDirectError(f"it has a codec {codec['name']} of another form")
-    return given
-
-
-def decoding_of(
-    codecs: list[Json], dtype: np.dtype, fill: Any
-) -> tuple[np.generic, Zstd | Blosc | None, bool]:
+def decoding_of(array: zarr.Array) -> tuple[np.generic, Zstd | Blosc | None, bool]:
     """Fill value and compressor, and whether a checksum follows; or a NotDirectError."""
-    value, (first, *others) = _fill(fill, dtype), codecs
-    if first != (LITTLE if dtype.itemsize > 1 else SINGLE):
-        known = first["name"] == "bytes"
-        raise NotDirectError("it is big-endian" if known else f"it has the codec {first['name']}")
-    checked = others[-1:] == [CRC32C]
-    match compressors := others[:-1] if checked else others:
+    if array.filters:
+        raise NotDirectError(f"it has the filters {_names(array.filters)}")
+    if array.metadata.zarr_format == 2:
+        big = array.dtype.byteorder == ">"
+        if array.order != "C":
+            raise NotDirectError(f"its chunks are in {array.order} order")
+    elif isinstance(array.serializer, BytesCodec):
+        big = array.dtype.itemsize > 1 and array.serializer.endian is not Endian.little
+    else:
+        raise NotDirectError(f"it has the codec {_names([array.serializer])}")
+    if big:
+        raise NotDirectError("it is big-endian")
+    if array.dtype not in TYPES:
+        raise NotDirectError(f"its voxels are of type {array.dtype}")
+    fill = array.dtype.type(0 if array.fill_value is None else array.fill_value)
+    codecs = [*array.compressors]
+    checked = bool(codecs) and isinstance(codecs[-1], Crc32cCodec)
+    match codecs[:-1] if checked else codecs:
         case []:
-            return value, None, checked
-        case [{"name": "zstd"} as codec] if (given := _configuration(codec))["level"] < 23:
-            return value, Zstd(**given), checked
-        case [{"name": "blosc"} as codec]:
-            given = _configuration(codec)
-            if given["cname"] in COMPRESSORS:
-                shuffle = SHUFFLES.index(given["shuffle"])
-                return value, Blosc(**given | {"shuffle": shuffle}), checked
-    names = ", ".join(codec["name"] for codec in compressors)
-    raise NotDirectError(f"it has the codecs {names}")
+            return fill, None, checked
+        case [Zstd() | Blosc() as codec]:
+            return fill, codec, checked
+        case [ZstdCodec() as codec]:
+            return fill, Zstd(codec.level, codec.checksum), checked
+        case [BloscCodec() as codec]:
+            shuffle = SHUFFLES[codec.shuffle]
+            sizes = codec.blocksize, codec.typesize
+            return fill, Blosc(codec.cname.value, codec.clevel, shuffle, *sizes), checked
+    raise NotDirectError(f"it has the codecs {_names(codecs)}")
 
 
-def _fill(value: Any, dtype: np.dtype) -> np.generic:
-    """Value of voxels of chunks that are not there."""
-    match dtype.kind, value:
-        case ("b", bool()) | ("i" | "u", int()):
-            return dtype.type(value)
-        case "f", float() | int() | "NaN" | "Infinity" | "-Infinity":
-            return dtype.type(float(value))
-        case "c", [real, imaginary]:
-            real, imaginary = (_fill(part, np.dtype(float)) for part in (real, imaginary))
-            return dtype.type(complex(real, imaginary))
-    raise NotDirectError(f"it has the fill value {value}")
+def _names(codecs: Iterable[object]) -> str:
+    """Names of codecs, zarr's or those of numcodecs, which version 2 has."""
+    return ", ".join(type(codec).__name__.removesuffix("Codec").lower() for codec in codecs)

@@ -224,6 +224,7 @@ def _array(
     path: Path, name: str, metadata: Metadata, reading: InputParameters | None
 ) -> tuple[Array, tuple[int, ...]]:
     """The array of one dataset, and the image's place in it."""
+    # Before zarr does: it would wait for a FIFO.
     found = {file: read_json(path / name / file) for file in METADATA}
     if not (found["zarr.json"] or found[".zarray"]):
         raise InputError(
@@ -231,7 +232,7 @@ def _array(
             f"{_restore(path)}"
         )
     try:
-        array = open_array(path, name, found)
+        array = open_array(path, name, 3 if found["zarr.json"] else 2)
     except DECODING_ERRORS as error:
         reason = str(error).partition("\n")[0][:200] or type(error).__name__
         raise InputError(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from numcodecs.blosc import Blosc
+from numcodecs import Blosc
 
 from octane.core.errors import ChunkError, CorruptChunkError, MissingChunkError
 from octane.core.files import open_regular

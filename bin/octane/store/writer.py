@@ -4,16 +4,19 @@ Through zarr, two writers of one shard lose each other's chunks. Here a shard is
 encoded form and written under a temporary name; a part of a shard is refused.
 """
 
+import json
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+from zarr.abc.codec import BytesBytesCodec
+from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from octane import __version__
 from octane.config.params import Codec
@@ -21,8 +24,8 @@ from octane.core.errors import InputError
 from octane.core.files import write_object, writing
 from octane.core.geometry import Grid, Region, block_at, place_in, shape_of, vector
 from octane.core.timing import span
-from octane.store.array import Array, create_array, describe_array, write_metadata
-from octane.store.encoding import ABSENT, CHECKSUM_BYTES, CRC32C, LITTLE, SINGLE, Json, crc32c
+from octane.store.array import Array, create_array
+from octane.store.encoding import ABSENT, CHECKSUM_BYTES, crc32c
 from octane.store.image import Image
 from octane.store.ngff import Attributes
 
@@ -30,6 +33,15 @@ CHUNK = 128
 """Edge of a volume's chunks, which viewers read at once."""
 SHARD = 256
 """Edge of a volume's shards: a volume is some thousand files."""
+
+COMPRESSORS: dict[Codec, list[BytesBytesCodec]] = {
+    "zstd": [ZstdCodec(checksum=True)],
+    "blosc-lz4": [BloscCodec(cname="lz4"), Crc32cCodec()],
+    "none": [Crc32cCodec()],
+}
+"""Codecs of chunks, each with a checksum, by which a reader finds a damaged chunk."""
+Json = dict[str, Any]
+"""Metadata of an image, or a part of them."""
 
 DOWNSCALING = {
     "description": "Each level is made from the one before: along each axis a Gaussian of "
@@ -237,8 +249,10 @@ def create_image(
         at, sampled = _sampled(levels)
         writers = []
         for level in levels:
-            metadata = _array_metadata(level, np.dtype(dtype), codec)
-            array = create_array(partial, str(len(writers)), metadata)
+            array = create_array(
+                partial, str(len(writers)), level.grid.shape, np.dtype(dtype), level.chunks,
+                level.shards, COMPRESSORS[codec],
+            )  # fmt: skip
             chosen = sampled if len(writers) == at else ()
             writers.append(DirectWriter(array, chosen, to_disk=to_disk))
         yield writers
@@ -259,25 +273,8 @@ def create_image(
         described = _multiscale(destination.name.split(".")[0], levels)
         ome = {"version": "0.5", "multiscales": [described], **omero}
         group = {"attributes": {"ome": ome, "octane": noted}, "zarr_format": 3}
-        write_metadata(partial, {**group, "node_type": "group"})
-
-
-def _array_metadata(level: Level, dtype: np.dtype, codec: Codec) -> Json:
-    """Metadata of a level; with a checksum, by which a reader finds a damaged chunk."""
-    size = dtype.itemsize
-    shuffle = "shuffle" if size > 1 else "bitshuffle"
-    blosc = {"typesize": size, "cname": "lz4", "clevel": 5, "shuffle": shuffle, "blocksize": 0}
-    compressors: dict[Codec, list[Json]] = {
-        "zstd": [{"name": "zstd", "configuration": {"level": 0, "checksum": True}}],
-        "blosc-lz4": [{"name": "blosc", "configuration": blosc}, CRC32C],
-        "none": [CRC32C],
-    }
-    codecs = [LITTLE if size > 1 else SINGLE, *compressors[codec]]
-    if level.shards is not None:
-        index = {"index_codecs": [LITTLE, CRC32C], "index_location": "end"}
-        sharding = {"chunk_shape": list(level.chunks), "codecs": codecs, **index}
-        codecs = [{"name": "sharding_indexed", "configuration": sharding}]
-    return describe_array(level.grid.shape, dtype, level.owned, codecs)
+        described = json.dumps({**group, "node_type": "group"}, indent=2)
+        write_object(partial / "zarr.json", [described.encode()])
 
 
 def _multiscale(name: str, levels: Sequence[Level]) -> Json:

@@ -36,10 +36,13 @@ def refused(array, words):
         ([ShardingCodec(chunk_shape=INNER, codecs=[BytesCodec(), GzipCodec()])], "gzip"),
         (
             [ShardingCodec(chunk_shape=INNER, codecs=[ShardingCodec(chunk_shape=(2, 2, 2))])],
-            "sharding_indexed",
+            "the codec sharding",
         ),
-        ([ShardingCodec(chunk_shape=INNER), Crc32cCodec()], "its shards"),
-        ([ShardingCodec(chunk_shape=INNER, index_codecs=[BytesCodec(endian="big")])], "its shards"),
+        ([ShardingCodec(chunk_shape=INNER), Crc32cCodec()], "the codec sharding"),
+        (
+            [ShardingCodec(chunk_shape=INNER, index_codecs=[BytesCodec(endian="big")])],
+            "the indices",
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
@@ -54,7 +57,7 @@ def test_other_codecs_of_version_3_are_left_to_zarr(tmp_path, codecs, words):
         (None, {"order": "F"}, "F order"),
         (numcodecs.Zlib(), {}, "zlib"),
         (None, {"filters": [numcodecs.Shuffle(4)]}, "filters"),
-        (None, {"dtype": "M8[s]"}, "M8"),
+        (None, {"dtype": "M8[s]"}, "datetime64"),
     ],
 )
 def test_other_encodings_of_version_2_are_left_to_zarr(tmp_path, compressor, more, words):

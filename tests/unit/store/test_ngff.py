@@ -204,10 +204,12 @@ def test_metadata_that_cannot_be_read_is_not_called_no_image(write_foreign, deni
 
 
 @pytest.mark.timeout(30)
-@pytest.mark.parametrize("name", ["zarr.json", "0/zarr.json"])
-def test_a_fifo_as_metadata_is_refused(write_foreign, name):
-    path = write_foreign("a.zarr", VOXELS, version="0.5")
-    (path / name).unlink()
+@pytest.mark.parametrize(
+    ("version", "name"), [("0.5", "zarr.json"), ("0.5", "0/zarr.json"), ("0.4", "0/.zattrs")]
+)
+def test_a_fifo_as_metadata_is_refused(write_foreign, version, name):
+    path = write_foreign("a.zarr", VOXELS, version=version)
+    (path / name).unlink(missing_ok=True)
     os.mkfifo(path / name)
     with pytest.raises(OctaneError, match=rf"{name} cannot be read \(a FIFO or device is in its"):
         open_image(path)
