@@ -7,8 +7,8 @@ will do that has the packages of what it names. The last line of output is JSON 
     Resampling of one tile in memory; with ``tile`` and ``result`` (.npy), ``spacing``, ``target``,
     ``shape`` (of the result), ``runs``.
 ``reader``
-    Reading and decoding of all tiles of a mosaic by octane, one tile a thread at a time; with
-    ``source`` (the OME-Zarr image), ``threads``, ``runs``.
+    Reading and decoding of all tiles of a mosaic, one tile a thread at a time; with ``source`` (the
+    OME-Zarr image), ``tile`` (its voxels), ``threads``, ``runs``.
 ``program``
     Resampling of a mosaic from store to store; with ``source`` (the array), ``destination``,
     ``small`` (the array of a small mosaic, which is resampled first so that all code is loaded),
@@ -22,8 +22,10 @@ ngff-zarr and tensorstore shrink by a whole number, and a mean is less work than
 import itertools
 import json
 import math
+import statistics
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -113,8 +115,16 @@ def time_method(request: dict) -> dict:
 BATCH_BYTES = 1 << 20
 """Size of the planes that are decoded at once, as by octane's workers."""
 
-Reader = tuple[tuple[int, ...], tuple[int, ...], Callable[[Region], object]]
-"""The shape of the array, that of a tile, and a function that reads a region."""
+Reader = tuple[tuple[int, ...], tuple[int, ...], Callable[[Region], Tile | None]]
+"""The shape of the array, that of what is read at once, and a function that reads a region."""
+
+
+def octane_whole(request: dict) -> Reader:
+    """Read by octane, tile by tile."""
+    from octane.store.image import open_image
+
+    image = open_image(Path(request["source"]))
+    return image.grid.shape, tuple(request["tile"]), image.read
 
 
 def octane_streamed(request: dict) -> Reader:
@@ -141,12 +151,65 @@ def octane_streamed(request: dict) -> Reader:
     return image.array.shape, image.array.chunks, read
 
 
+def zarr_reader(request: dict) -> Reader:
+    """Read by zarr, tile by tile."""
+    import zarr
+
+    zarr.config.set({"threading.max_workers": request["threads"]})
+    array = zarr.open_array(f"{request['source']}/0", mode="r")
+    return array.shape, tuple(request["tile"]), lambda region: np.asarray(array[region])
+
+
+def zarrs_reader(request: dict) -> Reader:
+    """Read by zarr with the codecs of zarrs, tile by tile."""
+    import zarr
+
+    zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"})
+    return zarr_reader(request)
+
+
+def tensorstore_reader(request: dict) -> Reader:
+    """Read by tensorstore, tile by tile."""
+    import tensorstore as ts
+
+    limits = {"limit": request["threads"]}
+    context = ts.Context({"data_copy_concurrency": limits, "file_io_concurrency": limits})
+    place = {"driver": "file", "path": f"{request['source']}/0"}
+    source = ts.open({"driver": "zarr3", "kvstore": place}, context=context, read=True).result()
+    return source.shape, tuple(request["tile"]), lambda region: source[region].read().result()
+
+
+READERS: dict[str, tuple[Callable[[dict], Reader], tuple[str, ...]]] = {
+    "octane, streamed": (octane_streamed, ()),
+    "octane": (octane_whole, ()),
+    "zarr": (zarr_reader, ("zarr",)),
+    "zarrs": (zarrs_reader, ("zarrs",)),
+    "tensorstore": (tensorstore_reader, ("tensorstore",)),
+}
+"""Readers, and the packages whose versions are noted."""
+
+
 def time_reader(request: dict) -> dict:
-    """Time octane's reader over all tiles."""
-    shape, tile, read = octane_streamed(request)
+    """Time a reader over all tiles, with a checksum of the first one where it gives voxels."""
+    make, packages = READERS[request["reader"]]
+    shape, tile, read = make(request)
+    regions, spent = tile_regions(shape, tile), []
     with ThreadPoolExecutor(request["threads"]) as pool:
-        _, seconds = timed(lambda: list(pool.map(read, tile_regions(shape, tile))), request["runs"])
-    return seconds
+
+        def read_all() -> None:
+            start = time.process_time()
+            for _ in pool.map(lambda region: read(region) is None, regions):
+                pass
+            spent.append(time.process_time() - start)
+
+        _, seconds = timed(read_all, request["runs"])
+    first = read(regions[0])
+    return {
+        **seconds,
+        "cpu_seconds": statistics.median(spent[1:]),
+        "checksum": None if first is None else zlib.crc32(np.ascontiguousarray(first).data),
+        "versions": {name: version(name) for name in packages},
+    }
 
 
 def scaled(region: Region, tile: tuple[int, ...], small: tuple[int, ...]) -> Region:

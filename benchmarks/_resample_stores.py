@@ -75,10 +75,18 @@ def speckle(shape: Shape) -> npt.NDArray[np.float32]:
 
 @contextmanager
 def mosaic(
-    folder: Path, kind: str, tile: Shape, counts: tuple[int, int], name: str = "mosaic"
+    folder: Path,
+    kind: str,
+    tile: Shape,
+    counts: tuple[int, int],
+    name: str = "mosaic",
+    *,
+    dtype: npt.DTypeLike = np.float32,
+    chunks: Shape | None = None,
 ) -> Generator[Mosaic]:
     """Write a mosaic grid of ``counts`` tiles along y and x, and remove it at the end.
 
+    A tile is one chunk, or a shard of ``chunks`` that are smaller.
     Tiles are one tile's speckle, rolled by another distance each: to a codec that is as good as
     separate speckle.
     """
@@ -87,19 +95,21 @@ def mosaic(
     rows, columns = counts
     shape = (tile[0], tile[1] * rows, tile[2] * columns)
     per_shard = min(KINDS[kind], *counts)
+    shard = (tile[0], tile[1] * per_shard, tile[2] * per_shard)
+    chunks = tile if chunks is None else chunks
     group = zarr.open_group(path, mode="w", zarr_format=version)
     array = group.create_array(
         "0",
         shape=shape,
-        chunks=tile,
-        shards=(tile[0], tile[1] * per_shard, tile[2] * per_shard) if per_shard > 1 else None,
-        dtype=np.float32,
+        chunks=chunks,
+        shards=shard if shard != chunks else None,
+        dtype=np.dtype(dtype),
         compressors=_compressors(kind),
     )
-    noise = speckle(tile)
+    noise = speckle(tile).astype(dtype)
 
     def write(corner: tuple[int, int]) -> None:
-        block = np.empty((tile[0], tile[1] * per_shard, tile[2] * per_shard), np.float32)
+        block = np.empty(shard, dtype)
         for row in range(per_shard):
             for column in range(per_shard):
                 number = (corner[0] + row) * columns + corner[1] + column

@@ -39,6 +39,8 @@ PROGRAMS = {
     "tensorstore": "tensorstore, mean, factor 3",
 }
 
+READERS = ("octane, streamed", "octane", "zarrs", "tensorstore", "zarr")
+
 
 def filled(text: str, results: Path = RESULTS) -> str:
     """Return the page with every marked table replaced; an unknown name is an error."""
@@ -251,6 +253,17 @@ def _end_to_end(record: dict) -> str:
         for c in record["cases"]
     ]
     return table(("mosaic", "reading alone", *PROGRAMS.values()), rows)
+
+
+def _reading(record: dict) -> str:
+    def cell(case: dict, reader: str) -> str:
+        found = case["readers"].get(reader)
+        if found is None:
+            return MISSING
+        return f"{found['cpu_seconds']:.2f} / {found['peak_bytes'] / 1e6:.0f}"
+
+    rows = [(c["store"], *(cell(c, name) for name in READERS)) for c in record["cases"]]
+    return table(("store", *READERS), rows)
 
 
 def _commands(record: dict) -> str:
@@ -484,6 +497,7 @@ TABLES: dict[str, Table] = {
     "n4-levels": of_part("n4", "levels", _levels),
     "resample-kernel": of_part("resample", "kernel", _kernel),
     "resample-end-to-end": of_part("resample", "end_to_end", _end_to_end),
+    "resample-reading": of_part("resample", "reading", _reading),
     "memory": of_parts(("n4", "memory"), ("resample", "memory"), make=_memory),
     "gpu-cold-start": of_part(
         "gpu", "cold_start", lambda r: listed(r["command_seconds"].items(), COLD_START)

@@ -21,9 +21,10 @@ from _against import Measure, call, command, compared
 from _common import add_python, command_line, cores, run_parts, scratch_folder
 from _resample_end_to_end import end_to_end, memory
 from _resample_kernel import kernel
+from _resample_reading import reading
 from _resample_stores import RESOLUTION, mosaic, speckle
 
-PARTS = ("kernel", "end_to_end", "memory")
+PARTS = ("kernel", "end_to_end", "memory", "reading")
 
 
 def against(other: Path, *, quick: bool) -> dict[str, object]:
@@ -59,6 +60,7 @@ def main() -> None:
         "kernel": lambda: kernel(quick, peers),
         "end_to_end": lambda: end_to_end(quick, peers),
         "memory": lambda: memory(quick),
+        "reading": lambda: reading(quick, peers),
     }
     run_parts("resample", parts, chosen)
 

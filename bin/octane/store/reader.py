@@ -1,7 +1,8 @@
 """Chunks read from their files and decoded into memory of the caller's, without zarr.
 
 A zstd chunk of any size takes a few megabytes of memory. The decoders release the interpreter's
-lock, so that threads decode side by side. docs/benchmarks.md compares the reader with others.
+lock, so that threads decode side by side. docs/benchmarks.md (RESAMPLE, reading alone) compares the
+reader with others.
 """
 
 import os
