@@ -17,8 +17,11 @@ def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
     ------
     OctaneError
         When there is none, or two, it is finer than the source and upsampling is not allowed, or
-        it leaves one voxel of a tile or plane.
+        it leaves one voxel of a tile or plane; when the tiles of a section or volume are asked for.
     """
+    kind = image.attributes.get("kind")
+    if parameters.layout == "mosaic" and kind in ("section", "volume"):
+        raise InputError(f"{image.path} is a {kind} and not a mosaic; give --layout volume.")
     spacing = image.grid.spacing
     if (parameters.resolution is None) == (parameters.scale is None):
         raise InputError(

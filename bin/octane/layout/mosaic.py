@@ -5,8 +5,8 @@ the full Z; the last row and column may be cut. Resampling changes the voxels an
 their physical extents and their pitch travel in the store's metadata.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import cast
@@ -16,7 +16,7 @@ import numpy as np
 from octane.config.params import StitchParameters
 from octane.config.sheets import read_table
 from octane.core.errors import InputError
-from octane.core.geometry import Region, Vector, block_at, vector
+from octane.core.geometry import Grid, Region, Vector, block_at, samples, shape_of, vector
 from octane.layout.sections import number_of
 from octane.store.image import Image
 from octane.store.ngff import Attributes
@@ -96,6 +96,29 @@ class MosaicGrid:
     def tiles(self) -> list[Tile]:
         """All tiles in raster order."""
         return [(row, column) for row in range(self.rows) for column in range(self.columns)]
+
+    @property
+    def grid(self) -> Grid:
+        """Grid of the voxels; those of a full tile are centred on what was imaged."""
+        axes = zip(self.edge, self.tile_extent, self.tile, self.spacing, strict=True)
+        edge = (e + (length - n * s) / 2 for e, length, n, s in axes)
+        extent = (n * s for n, s in zip(self.shape, self.spacing, strict=True))
+        return Grid.covering(vector(*edge), vector(*extent), self.spacing)
+
+    def resampled(self, spacing: Vector) -> "MosaicGrid":
+        """The same tiles in voxels of ``spacing`` (micrometres), each tile resampled alone."""
+
+        def voxels(shape: Sequence[int]) -> tuple[int, int, int]:
+            axes = zip(shape, self.spacing, spacing, strict=True)
+            z, y, x = (samples(n * s, t) for n, s, t in axes)
+            return z, y, x
+
+        tile, last = voxels(self.tile), voxels(shape_of(self.region(self.tiles[-1])))
+        rows, columns = (
+            (k - 1) * n for k, n in zip((self.rows, self.columns), tile[1:], strict=True)
+        )
+        shape = (tile[0], rows + last[1], columns + last[2])
+        return replace(self, shape=shape, tile=tile, spacing=vector(*spacing))
 
     def region(self, tile: Tile) -> Region:
         """Voxels of a tile in the grid."""

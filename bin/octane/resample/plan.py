@@ -1,4 +1,4 @@
-"""Plan of a RESAMPLE or PYRAMID run: grids, operators, pieces, workers, memory."""
+"""Plan of a RESAMPLE run: grids, operators, pieces, workers, memory; and the levels of PYRAMID."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from octane.config.params import ExecutionParameters, ResampleParameters, bytes_of
 from octane.core.arrays import output_type
 from octane.core.errors import InputError
-from octane.core.geometry import Grid, Vector, spelled, vector
+from octane.core.geometry import Grid, Vector, spelled
 from octane.layout.levels import level_grids
 from octane.layout.mosaic import MosaicGrid, Tile
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.resample.gpu import BATCH_BYTES as DEVICE_BATCH_BYTES
 from octane.resample.operator import AxisOperator, resampled, resampler
 from octane.resample.resampler import footprint
-from octane.resample.stream import StreamPlan, decoding_bytes, plan_stream
+from octane.resample.stream import LanePlan, StreamPlan, decoding_bytes
 from octane.store.image import Image
 from octane.store.tiff_files import TiffVolume
 from octane.store.volumes import Volume
@@ -31,16 +31,16 @@ BATCH_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class MosaicPlan:
-    """Plan of a mosaic grid's resampling; further attributes as of :class:`StreamPlan`.
+    """Plan of a mosaic's resampling, each tile alone.
 
     Attributes
     ----------
+    tiling
+        Tiles of the source.
+    level, dtype
+        The result, in which a tile is a chunk as well, and its type.
     operators
         Per axis, by the number of samples: a grid has at most two lengths of tile on each.
-    batch
-        Planes decoded at once.
-    workers
-        Tiles in flight.
     """
 
     source: Image
@@ -48,23 +48,32 @@ class MosaicPlan:
     level: Level
     dtype: np.dtype
     operators: tuple[dict[int, AxisOperator], ...]
-    batch: int
-    workers: int
-    lane_bytes: int
-    predicted_bytes: int
-    device_bytes: int
 
     def operators_of(self, tile: Tile) -> list[AxisOperator]:
         """The operators of a tile (z, y, x)."""
         region = self.tiling.region(tile)
         return [own[r.stop - r.start] for own, r in zip(self.operators, region, strict=True)]
 
+    def lanes(self, execution: ExecutionParameters, *, gpu: bool = False) -> LanePlan:
+        """Workers and memory; an OctaneError when not one tile fits."""
+        source = self.source
+        _, cy, cx = source.chunks
+        batch_bytes = DEVICE_BATCH_BYTES if gpu else BATCH_BYTES
+        batch = max(1, min(self.tiling.tile[0], batch_bytes // (cy * cx * source.dtype.itemsize)))
+        largest = [max(own.values(), key=lambda operator: operator.size) for own in self.operators]
+        taken = footprint(largest, (cy, cx), source.dtype, batch, self.dtype, gpu=gpu)
+        encoded = math.prod(self.level.chunks) * self.dtype.itemsize
+        lane = taken.host + decoding_bytes(source) + encoded
+        memory = bytes_of(execution.memory)
+        workers = plan_workers(lane, memory, execution.workers, len(self.tiling.tiles))
+        return LanePlan(workers, batch, lane, PROCESS_BYTES, taken.device)
+
 
 def _size(shape: Sequence[int], dtype: np.dtype) -> str:
     return f"{spelled(shape)} {dtype}, {math.prod(shape) * dtype.itemsize / 1e6:.0f} MB"
 
 
-def lines(plan: MosaicPlan | StreamPlan) -> list[str]:
+def lines(plan: MosaicPlan | StreamPlan, lanes: LanePlan) -> list[str]:
     """A plan in words, a line each."""
     source, grid = plan.source, plan.level.grid
     if isinstance(plan, MosaicPlan):
@@ -81,60 +90,35 @@ def lines(plan: MosaicPlan | StreamPlan) -> list[str]:
         access = f"read through zarr, because {source.array.why_zarr}"
     else:
         access = f"chunks decoded {'a few planes at a time' if source.reader.streams else 'whole'}"
-    memory = f"about {plan.predicted_bytes / 1e6:.0f} MB of memory"
-    if plan.device_bytes:
-        memory += f" and {plan.workers * plan.device_bytes / 1e6:.0f} MB of a GPU's"
+    memory = f"about {lanes.predicted_bytes / 1e6:.0f} MB of memory"
+    if lanes.device_bytes:
+        memory += f" and {lanes.workers * lanes.device_bytes / 1e6:.0f} MB of a GPU's"
     return [
         f"{source.path}: {what} of {spelled(source.grid.spacing)} um (z y x), "
         f"{_size(source.grid.shape, source.dtype)}",
         access,
         f"to {spelled(grid.spacing)} um in {made}, {_size(grid.shape, plan.dtype)} uncompressed",
-        f"{plan.workers} worker(s) with {plan.lane_bytes / 1e6:.0f} MB, {memory}",
+        f"{lanes.workers} worker(s) with {lanes.lane_bytes / 1e6:.0f} MB, {memory}",
     ]
 
 
 def plan_resampling(
-    image: Volume,
-    target: Vector,
-    parameters: ResampleParameters,
-    execution: ExecutionParameters,
-    *,
-    gpu: bool = False,
+    image: Volume, target: Vector, parameters: ResampleParameters
 ) -> MosaicPlan | StreamPlan:
-    """Plan the resampling of a mosaic grid, or of a continuous volume.
-
-    ``target`` is the voxel size in micrometres; ``gpu`` says whether a GPU computes.
+    """Plan the resampling of a mosaic, or of a volume, to a voxel size in micrometres.
 
     Raises
     ------
     OctaneError
-        When it is no mosaic grid and is to be one, or not one tile or block fits the memory.
+        When it is not a mosaic and is to be one.
     """
+    dtype = output_type(parameters.dtype, image.dtype)
     if parameters.layout == "volume":
         grid, operators = resampled(image.grid, target)
-        dtype = output_type(parameters.dtype, image.dtype)
-        return plan_stream(image, Level.volume(grid), operators, dtype, execution, gpu=gpu)
+        return StreamPlan(image, Level.volume(grid), dtype, operators)
     if not isinstance(image, Image):
-        raise InputError(
-            f"{image.path} is no mosaic grid but a plain volume; give --layout volume."
-        )
-    return plan_mosaic(image, target, parameters, execution, gpu=gpu)
-
-
-def plan_mosaic(
-    image: Image,
-    target: Vector,
-    parameters: ResampleParameters,
-    execution: ExecutionParameters,
-    *,
-    gpu: bool = False,
-) -> MosaicPlan:
-    """Plan the resampling of a mosaic grid, each tile alone, as :func:`plan_resampling`."""
-    kind = image.attributes.get("kind")
-    if kind in ("section", "volume"):
-        raise InputError(f"{image.path} is a {kind} and no mosaic grid; give --layout volume.")
+        raise InputError(f"{image.path} is a volume and not a mosaic; give --layout volume.")
     tiling = MosaicGrid.of(image)
-    dtype = output_type(parameters.dtype, image.dtype)
     lengths = [
         {r.stop - r.start for r in regions}
         for regions in zip(*map(tiling.region, tiling.tiles), strict=True)
@@ -143,40 +127,8 @@ def plan_mosaic(
         {n: resampler(n, spacing, t) for n in sizes}
         for sizes, spacing, t in zip(lengths, tiling.spacing, target, strict=True)
     )
-    level = _level(tiling, target, operators)
-    _, cy, cx = image.chunks
-    plane_bytes = cy * cx * image.dtype.itemsize
-    batch_bytes = DEVICE_BATCH_BYTES if gpu else BATCH_BYTES
-    batch = max(1, min(tiling.tile[0], batch_bytes // plane_bytes))
-    largest = [max(own.values(), key=lambda operator: operator.size) for own in operators]
-    taken = footprint(largest, (cy, cx), image.dtype, batch, dtype, gpu=gpu)
-    encoded = math.prod(level.chunks) * dtype.itemsize
-    lane = taken.host + decoding_bytes(image) + encoded
-    workers = plan_workers(lane, bytes_of(execution.memory), execution.workers, len(tiling.tiles))
-    return MosaicPlan(
-        image, tiling, level, dtype, operators, batch, workers, lane,
-        PROCESS_BYTES + workers * lane, taken.device,
-    )  # fmt: skip
-
-
-def _level(
-    tiling: MosaicGrid, target: Vector, operators: Sequence[dict[int, AxisOperator]]
-) -> Level:
-    """The result's grid and how it is cut: a tile is a chunk there as well."""
-    full = [operators[axis][tiling.tile[axis]].size for axis in range(3)]
-    last = [
-        operators[axis][r.stop - r.start].size
-        for axis, r in enumerate(tiling.region((tiling.rows - 1, tiling.columns - 1)))
-    ]
-    counts = (1, tiling.rows, tiling.columns)
-    shape = [f * (k - 1) + e for f, k, e in zip(full, counts, last, strict=True)]
-    edge = (
-        e + (length - n * t) / 2
-        for e, length, n, t in zip(tiling.edge, tiling.tile_extent, full, target, strict=True)
-    )
-    extent = (n * t for n, t in zip(shape, target, strict=True))
-    grid = Grid.covering(vector(*edge), vector(*extent), target)
-    return Level(grid, (full[0], full[1], full[2]))
+    made = tiling.resampled(target)
+    return MosaicPlan(image, tiling, Level(made.grid, made.tile), dtype, operators)
 
 
 def plan_levels(

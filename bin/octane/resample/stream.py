@@ -7,13 +7,14 @@ nothing is computed twice. Slabs end where the source's chunks do: a chunk is de
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import ExecutionParameters, bytes_of
-from octane.core.geometry import Region, blocks, bounds
+from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
 from octane.gpu.run import Share
 from octane.pipeline.lanes import Lane, run_pipeline
@@ -33,6 +34,34 @@ SLAB_BYTES = 64_000_000
 
 
 @dataclass(frozen=True)
+class LanePlan:
+    """Workers and memory of a run.
+
+    Attributes
+    ----------
+    workers
+        Blocks or tiles in flight.
+    planes
+        Planes of the source that are read at once.
+    lane_bytes, fixed_bytes
+        Host memory of one worker, and what any number of them needs in addition.
+    device_bytes
+        A GPU's memory for one worker; 0 for the CPU.
+    """
+
+    workers: int
+    planes: int
+    lane_bytes: int
+    fixed_bytes: int
+    device_bytes: int
+
+    @property
+    def predicted_bytes(self) -> int:
+        """Peak of the process."""
+        return self.fixed_bytes + self.workers * self.lane_bytes
+
+
+@dataclass(frozen=True)
 class StreamPlan:
     """Plan of a volume's resampling.
 
@@ -42,26 +71,17 @@ class StreamPlan:
         The result, and its type.
     operators
         One per axis (z, y, x), from the whole source to the whole result.
-    regions
-        Blocks of the result, each written by one worker.
-    slab
-        Planes of the source that are read at once.
-    workers
-        Blocks in flight.
-    lane_bytes, predicted_bytes, device_bytes
-        Host memory of one worker, peak of the process, and a GPU's memory for one worker.
     """
 
     source: Volume
     level: Level
     dtype: np.dtype
     operators: Sequence[AxisOperator]
-    regions: Sequence[Region]
-    slab: int
-    workers: int
-    lane_bytes: int
-    predicted_bytes: int
-    device_bytes: int
+
+    @cached_property
+    def regions(self) -> Sequence[Region]:
+        """Blocks of the result, each written by one worker."""
+        return blocks(self.level.grid.shape, self.level.owned)
 
     @property
     def copies(self) -> bool:
@@ -71,6 +91,38 @@ class StreamPlan:
             operator.identity(n) for operator, n in zip(self.operators, shape, strict=True)
         )
 
+    def lanes(self, execution: ExecutionParameters, *, gpu: bool = False) -> LanePlan:
+        """Workers and memory; an OctaneError when not one block fits."""
+        source = self.source
+        # The first block is as large as any, and takes as much of the source, except at borders.
+        parts, needed = parts_of(self.operators, self.regions[0])
+        nz, ny, nx = shape_of(needed)
+        memory = bytes_of(execution.memory)
+
+        def taken(slab: int) -> Footprint:
+            return footprint(parts, (ny, nx), source.dtype, min(slab, nz), self.dtype, gpu=gpu)
+
+        # The result is there once more while it is encoded.
+        own = prod(shape_of(self.regions[0])) * self.dtype.itemsize + decoding_bytes(source)
+        fixed = PROCESS_BYTES
+        if not isinstance(source, Image | TiffVolume):
+            fixed += prod(source.grid.shape) * source.dtype.itemsize
+        wanted = min(execution.workers or cores(), len(self.regions))
+        # A part of a chunk's planes costs its decoding once more: better than a worker less, or
+        # none. Parts of equal size, so that slabs end where chunks do. Of a chunk that is stored as
+        # it is and has no checksum a part costs nothing more, and as many planes are read as stay
+        # in the cache.
+        depth = most = source.chunks[0]
+        if isinstance(source, Image) and is_plain(source) and not source.array.checked:
+            most = max(1, SLAB_BYTES // (ny * nx * source.dtype.itemsize))
+        slabs = [n for n in range(min(most, depth), 0, -1) if depth % n == 0]
+        slab = next(
+            (n for n in slabs if fixed + wanted * (taken(n).host + own) <= memory), slabs[-1]
+        )
+        lane = taken(slab).host + own
+        workers = plan_workers(lane, memory, execution.workers, len(self.regions), fixed=fixed)
+        return LanePlan(workers, slab, lane, fixed, taken(slab).device)
+
 
 def parts_of(
     operators: Sequence[AxisOperator], region: Region
@@ -78,55 +130,6 @@ def parts_of(
     """The operators of a block, and the source's voxels that it takes."""
     parts = [o.part(r) for o, r in zip(operators, region, strict=True)]
     return [operator for operator, _ in parts], tuple(needed for _, needed in parts)
-
-
-def plan_stream(
-    source: Volume,
-    level: Level,
-    operators: Sequence[AxisOperator],
-    dtype: npt.DTypeLike,
-    execution: ExecutionParameters,
-    *,
-    gpu: bool = False,
-) -> StreamPlan:
-    """Plan the resampling of a volume; ``gpu`` says whether a GPU computes.
-
-    Raises
-    ------
-    OctaneError
-        When not even one block fits the memory.
-    """
-    regions = blocks(level.grid.shape, level.owned)
-    # The first block is as large as any, and takes as much of the source, except at borders.
-    parts, needed = parts_of(operators, regions[0])
-    nz, ny, nx = (n.stop - n.start for n in needed)
-    block = [r.stop - r.start for r in regions[0]]
-    dtype = np.dtype(dtype)
-    memory = bytes_of(execution.memory)
-
-    def taken(slab: int) -> Footprint:
-        return footprint(parts, (ny, nx), source.dtype, min(slab, nz), dtype, gpu=gpu)
-
-    # The result is there once more while it is encoded.
-    own = prod(block) * dtype.itemsize + decoding_bytes(source)
-    fixed = PROCESS_BYTES
-    if not isinstance(source, Image | TiffVolume):
-        fixed += prod(source.grid.shape) * source.dtype.itemsize
-    wanted = min(execution.workers or cores(), len(regions))
-    # A part of a chunk's planes costs its decoding once more: better than a worker less, or none.
-    # Parts of equal size, so that slabs end where chunks do. Of a chunk that is stored as it is and
-    # has no checksum a part costs nothing more, and as many planes are read as stay in the cache.
-    depth = most = source.chunks[0]
-    if isinstance(source, Image) and is_plain(source) and not source.array.checked:
-        most = max(1, SLAB_BYTES // (ny * nx * source.dtype.itemsize))
-    slabs = [n for n in range(min(most, depth), 0, -1) if depth % n == 0]
-    slab = next((n for n in slabs if fixed + wanted * (taken(n).host + own) <= memory), slabs[-1])
-    lane = taken(slab).host + own
-    workers = plan_workers(lane, memory, execution.workers, len(regions), fixed=fixed)
-    return StreamPlan(
-        source, level, dtype, operators, regions, slab, workers, lane,
-        fixed + workers * lane, taken(slab).device,
-    )  # fmt: skip
 
 
 def decoding_bytes(source: Volume) -> int:
@@ -141,6 +144,7 @@ def decoding_bytes(source: Volume) -> int:
 
 def stream_resample(
     plan: StreamPlan,
+    lanes: LanePlan,
     write: Writer,
     *,
     label: str,
@@ -175,7 +179,7 @@ def stream_resample(
         resampler.begin(operators, shape, source.dtype, plan.dtype)
         start = planes.start
         while start < planes.stop:
-            stop = min((start // plan.slab + 1) * plan.slab, planes.stop)
+            stop = min((start // lanes.planes + 1) * lanes.planes, planes.stop)
             with lane.timed("compute"):
                 memory = resampler.buffer(stop - start)
             with lane.timed("read"):
@@ -198,7 +202,7 @@ def stream_resample(
         plan.regions,
         copy if plan.copies else work,
         label=label,
-        workers=plan.workers,
+        workers=lanes.workers,
         metrics=metrics,
         share=share,
         describe=lambda region: f"block {bounds(region)} of {source.path}",

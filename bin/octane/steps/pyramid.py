@@ -16,7 +16,7 @@ from octane.core.records import PyramidFigures
 from octane.layout.sections import Section, attributes_on, imaged_plane, read_sections, rescaled
 from octane.pipeline.cuts import CUT, Cuts
 from octane.resample.plan import plan_levels
-from octane.resample.stream import plan_stream, stream_resample
+from octane.resample.stream import StreamPlan, stream_resample
 from octane.store.array import Array
 from octane.store.image import Image
 from octane.store.ngff import Attributes
@@ -66,9 +66,9 @@ def build_pyramid(
                     _link(image, writer.array, metrics)
                 # The next level is made from the original, so that an error names that.
                 continue
-            plan = plan_stream(before, level, operators, image.dtype, execution)
+            plan = StreamPlan(before, level, image.dtype, operators)
             label = f"PYRAMID {max(grid.spacing):g} um"
-            stream_resample(plan, writer, label=label, metrics=metrics)
+            stream_resample(plan, plan.lanes(execution), writer, label=label, metrics=metrics)
             if not (plan.copies and is_plain(image)):
                 before = Image(destination, writer.array, grid, "fill")
         _preview(writers, [level.grid for level in levels], sections, metrics)

@@ -3,6 +3,7 @@
 import logging
 import math
 import sys
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import cores
 from octane.resample.plan import MosaicPlan, lines, plan_resampling
 from octane.resample.resampler import load, make_resampler
-from octane.resample.stream import StreamPlan, stream_resample
+from octane.resample.stream import LanePlan, StreamPlan, stream_resample
 from octane.store.image import Image
 from octane.store.ngff import Attributes
 from octane.store.volumes import Volume, bring_in, open_volume
@@ -67,19 +68,17 @@ def resample_image(
     metrics = Metrics("resample", settings=parameters.recorded(reading, execution))
     backend = _backend(image, execution)
     gpu = backend != "cpu" and CupyDevice.missing() is None
-    first = plan_resampling(image, target, parameters, execution, gpu=gpu)
+    plan = plan_resampling(image, target, parameters)
+    planned = plan.lanes(execution, gpu=gpu)
     if dry_run:
-        sys.stdout.write("\n".join(lines(first)) + "\n")
+        sys.stdout.write("\n".join(lines(plan, planned)) + "\n")
         return metrics
     bring_in(image, metrics, destination)
 
-    def work(share: Share) -> MosaicPlan | StreamPlan:
+    def work(share: Share) -> LanePlan:
         on_gpu = share.device is not None
-        plan = first
-        if on_gpu != gpu or (on_gpu and share.batch < first.workers):
-            own = execution.model_copy(update={"workers": share.batch} if on_gpu else {})
-            plan = plan_resampling(image, target, parameters, own, gpu=on_gpu)
-        for line in lines(plan):
+        lanes = replace(planned, workers=share.batch) if on_gpu else plan.lanes(execution)
+        for line in lines(plan, lanes):
             logger.info("RESAMPLE: %s", line)
         attributes = _attributes(plan)
         with create_image(
@@ -91,19 +90,19 @@ def resample_image(
             overwrite=execution.overwrite,
         ) as (writer,):
             if isinstance(plan, MosaicPlan):
-                _resample_mosaic(plan, writer, metrics, share)
+                _resample_mosaic(plan, lanes, writer, metrics, share)
             else:
                 planes = plan.level.grid.shape[0]
                 shown = imaged_plane(read_sections(attributes, planes), planes)
                 cuts = Cuts(writer, plan.level.grid, plan.dtype, shown)
-                stream_resample(plan, cuts, label="RESAMPLE", metrics=metrics, share=share)
+                stream_resample(plan, lanes, cuts, label="RESAMPLE", metrics=metrics, share=share)
                 cuts.note(metrics)
-        return plan
+        return lanes
 
-    plan = on_device(
+    lanes = on_device(
         work,
-        lambda lanes: lanes * first.device_bytes,
-        batch=first.workers,
+        lambda batch: batch * planned.device_bytes,
+        batch=planned.workers,
         backend=backend,
         sharing=LeaseParameters() if sharing is None else sharing,
         metrics=metrics,
@@ -113,7 +112,7 @@ def resample_image(
         "source_voxel_size": image.grid.spacing,
         "voxel_size": target,
         "shape": plan.level.grid.shape,
-        "predicted_memory_bytes": plan.predicted_bytes,
+        "predicted_memory_bytes": lanes.predicted_bytes,
     }
     metrics.add_figures(ResampleFigures.model_validate(figures))
     return metrics
@@ -145,7 +144,7 @@ def _attributes(plan: MosaicPlan | StreamPlan) -> Attributes:
 
 
 def _resample_mosaic(
-    plan: MosaicPlan, writer: DirectWriter, metrics: Metrics, share: Share
+    plan: MosaicPlan, lanes: LanePlan, writer: DirectWriter, metrics: Metrics, share: Share
 ) -> None:
     image, reader = plan.source, plan.source.reader
     shape = plan.level.grid.shape
@@ -159,7 +158,7 @@ def _resample_mosaic(
 
     def work(tile: Tile, lane: Lane) -> int:
         fetch(1)
-        result = _resampled(plan, tile, lane)
+        result = _resampled(plan, tile, lanes.planes, lane)
         with lane.timed("write"):
             writer[block_at((0, *tile), plan.level.chunks, shape)] = result
         metrics.count("written", result.nbytes)
@@ -167,12 +166,12 @@ def _resample_mosaic(
 
     with metrics.timed("load"):
         load(share.xp, image.dtype, plan.dtype)
-    fetch(plan.workers)
+    fetch(lanes.workers)
     run_pipeline(
         plan.tiling.tiles,
         work,
         label="RESAMPLE",
-        workers=plan.workers,
+        workers=lanes.workers,
         metrics=metrics,
         share=share,
         describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
@@ -184,8 +183,8 @@ def _bytes(plan: MosaicPlan, tile: Tile) -> int:
     return math.prod(shape_of(plan.tiling.region(tile))) * plan.source.dtype.itemsize
 
 
-def _resampled(plan: MosaicPlan, tile: Tile, lane: Lane) -> npt.NDArray:
-    """A tile decoded a few planes at a time, each pushed through while it is in the cache."""
+def _resampled(plan: MosaicPlan, tile: Tile, batch: int, lane: Lane) -> npt.NDArray:
+    """A tile decoded ``batch`` planes at a time, which are pushed through while in the cache."""
     image = plan.source
     resampler = lane.keep("resampler", lambda: make_resampler(lane))
     region = plan.tiling.region(tile)
@@ -197,16 +196,16 @@ def _resampled(plan: MosaicPlan, tile: Tile, lane: Lane) -> npt.NDArray:
             voxels = image.read(region)
         with lane.timed("compute"):
             resampler.begin(operators, (voxels.shape[1], voxels.shape[2]), image.dtype, plan.dtype)
-            for start in range(0, depth, plan.batch):
-                resampler.push(voxels[start : start + plan.batch])
+            for start in range(0, depth, batch):
+                resampler.push(voxels[start : start + batch])
             return resampler.finish()
     # A chunk at the edge is stored with its padding, which the operators do not take.
     _, cy, cx = image.chunks
     resampler.begin(operators, (cy, cx), image.dtype, plan.dtype)
     with image.naming_chunks(), image.reader.stream((0, *tile)) as stream:
-        for start in range(0, depth, plan.batch):
+        for start in range(0, depth, batch):
             with lane.timed("compute"):
-                planes = resampler.buffer(min(plan.batch, depth - start))
+                planes = resampler.buffer(min(batch, depth - start))
             # It says by itself what was reading, and what decoding.
             stream.read_into(planes)
             with lane.timed("compute"):

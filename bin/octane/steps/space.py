@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from octane.config.params import ExecutionParameters, Settings, WorkflowParameters
+from octane.config.params import Settings, WorkflowParameters
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
@@ -23,7 +23,6 @@ from octane.layout.levels import level_grids, target_of
 from octane.layout.mosaic import MosaicGrid, nominal_positions
 from octane.layout.placement import TilePlacement
 from octane.layout.stack import SectionSlab, lay_out
-from octane.resample.plan import plan_mosaic
 from octane.store.image import Image
 from octane.store.volumes import Volume
 
@@ -88,18 +87,9 @@ def predict(
     if p.resolution is not None and kind != "section":
         dtype = output_type(p.dtype, dtype)
         if kind == "mosaic":
-            unlimited = ExecutionParameters(memory="1000TB")
-            plans = [plan_mosaic(image, target_of(image, p), p, unlimited) for image in images]
-            grids = [plan.level.grid for plan in plans]
-            tilings = [
-                replace(
-                    plan.tiling,
-                    shape=plan.level.grid.shape,
-                    tile=plan.level.chunks,
-                    spacing=plan.level.grid.spacing,
-                )
-                for plan in plans
-            ]
+            resampled = zip(tilings, images, strict=True)
+            tilings = [tiling.resampled(target_of(image, p)) for tiling, image in resampled]
+            grids = [tiling.grid for tiling in tilings]
         else:
             grids = [v.grid.resampled(target_of(v, p)) for v in volumes]
         steps.append(Step("RESAMPLE", _bytes(grids, dtype)))

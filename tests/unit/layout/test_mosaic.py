@@ -7,7 +7,9 @@ import pytest
 
 from octane.config import sheets
 from octane.core.errors import OctaneError
+from octane.core.geometry import shape_of
 from octane.layout.mosaic import MosaicGrid, read_positions
+from octane.resample.operator import resampler
 from octane.store.image import open_image
 
 
@@ -25,6 +27,23 @@ def test_a_mosaic_of_others_is_taken_as_it_stands(write_foreign):
     assert (tiling.tile, tiling.tiles, tiling.pitch) == ((4, 20, 20), [(0, 0), (0, 1)], None)
     assert tiling.tile_extent == (40.0, 200.0, 200.0)
     assert tiling.extent == (40.0, 200.0, 300.0)
+
+
+@pytest.mark.parametrize("target", [(20, 7.5, 12), (7, 10, 10), (3, 4, 5)])
+def test_each_tile_is_resampled_on_a_grid_that_is_centred_on_it(write_mosaic, target):
+    tiling = MosaicGrid.of(
+        open_image(write_mosaic("a.zarr", np.zeros((6, 50, 37), np.float32), (6, 20, 24)))
+    )
+    made = tiling.resampled(target)
+    assert (made.tiles, made.tile_extent, made.extent) == (
+        tiling.tiles, tiling.tile_extent, tiling.extent,
+    )  # fmt: skip
+    for tile in tiling.tiles:
+        axes = zip(tiling.region(tile), tiling.spacing, target, strict=True)
+        operators = [resampler(r.stop - r.start, spacing, t) for r, spacing, t in axes]
+        assert shape_of(made.region(tile)) == tuple(operator.size for operator in operators)
+    np.testing.assert_allclose(np.add(made.edge, made.margin((0, 0))), made.grid.edge)
+    assert (made.grid.shape, made.grid.spacing) == (made.shape, target)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from octane.core.metrics import Metrics
 from octane.pipeline.workers import PROCESS_BYTES
 from octane.resample.operator import resampled
 from octane.resample.resampler import resample
-from octane.resample.stream import plan_stream, stream_resample
+from octane.resample.stream import StreamPlan, stream_resample
 from octane.store.image import open_image
 from octane.store.writer import Level
 
@@ -69,9 +69,9 @@ def stream(voxels, operators, owned, dtype, memory="2GB", slab=16, metrics=None,
     result = Result([operator.size for operator in operators], dtype)
     execution = ExecutionParameters(backend="cpu", memory=memory, workers=workers)
     level = level_of(operators, owned)
-    plan = plan_stream(source, level, operators, dtype, execution)  # ty: ignore
+    plan = StreamPlan(source, level, np.dtype(dtype), operators)  # ty: ignore
     metrics = Metrics("test") if metrics is None else metrics
-    stream_resample(plan, result, label="TEST", metrics=metrics)
+    stream_resample(plan, plan.lanes(execution), result, label="TEST", metrics=metrics)
     return result, source
 
 
@@ -119,7 +119,8 @@ def test_slabs_of_chunks_that_are_read_in_parts_stay_in_the_cache(write_image, m
 
     def slab():
         level = level_of(operators, (32, 20, 20))
-        return plan_stream(open_image(path), level, operators, "float32", execution).slab
+        plan = StreamPlan(open_image(path), level, np.dtype("float32"), operators)
+        return plan.lanes(execution).planes
 
     # The checksum of a chunk takes all of it.
     assert slab() == 32

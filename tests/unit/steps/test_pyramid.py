@@ -20,7 +20,7 @@ from octane.core.geometry import Grid, vector
 from octane.resample import stream
 from octane.resample.plan import plan_levels
 from octane.resample.resampler import resample
-from octane.resample.stream import plan_stream
+from octane.resample.stream import StreamPlan
 from octane.steps import pyramid
 from octane.steps.materialize import verify
 from octane.steps.pyramid import build_pyramid
@@ -119,9 +119,9 @@ def test_a_first_level_that_equals_its_input_is_copied(
 
     def planned(before, *more):
         sources.append(before.path)
-        return plan_stream(before, *more)
+        return StreamPlan(before, *more)
 
-    monkeypatch.setattr(pyramid, "plan_stream", planned)
+    monkeypatch.setattr(pyramid, "StreamPlan", planned)
     built, _ = build(source, resolutions=(10, 25, 60))
     assert Levels(built).arrays[0][:].tobytes() == voxels.tobytes()
     # The second is made from the input where reading that again costs no decoding.
