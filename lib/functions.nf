@@ -6,8 +6,7 @@
 def codeVersions() {
     def parts = [
         phantom: 'core config store layout pipeline steps/phantom.py',
-        preflight: 'core config store gpu layout pipeline resample stitch ' +
-            'steps/preflight.py steps/space.py steps/stitch.py',
+        preflight: 'core config store gpu layout pipeline resample stitch steps/preflight.py steps/space.py',
         resample: 'core config store gpu layout pipeline resample steps/resample.py',
         stitch: 'core config store gpu layout pipeline resample stitch steps/stitch.py',
         stack: 'core config store gpu layout pipeline resample stitch steps/stack.py',

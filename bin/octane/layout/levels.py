@@ -21,7 +21,10 @@ def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
     """
     kind = image.attributes.get("kind")
     if parameters.layout == "mosaic" and kind in ("section", "volume"):
-        raise InputError(f"{image.path} is a {kind} and not a mosaic; give --layout volume.")
+        raise InputError(
+            f"{image.path} is a {kind} and not a mosaic; give --layout volume (in the workflow "
+            "leave --input_kind out)."
+        )
     spacing = image.grid.spacing
     if (parameters.resolution is None) == (parameters.scale is None):
         raise InputError(

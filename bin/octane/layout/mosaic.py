@@ -5,6 +5,7 @@ the full Z; the last row and column may be cut. Resampling changes the voxels an
 their physical extents and their pitch travel in the store's metadata.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -16,7 +17,7 @@ import numpy as np
 from octane.config.params import StitchParameters
 from octane.config.sheets import read_table
 from octane.core.errors import InputError
-from octane.core.geometry import Grid, Region, Vector, block_at, samples, shape_of, vector
+from octane.core.geometry import Grid, Region, Vector, block_at, samples, shape_of, spelled, vector
 from octane.layout.sections import number_of
 from octane.store.image import Image
 from octane.store.ngff import Attributes
@@ -31,6 +32,8 @@ FARTHEST = 1e9
 """Largest position that is taken, micrometres: no stage reaches a kilometre."""
 SPREAD = 20
 """Times the length of a mosaic that its tiles may spread over: beyond it, a unit is wrong."""
+USUAL = 0.75
+"""Part of the mosaics that are alike, from which another one is noted."""
 COLUMNS = ("section", "row", "column", "y", "x")
 """Section number, place in the grid from 0, and the tile's first edge in micrometres."""
 
@@ -147,6 +150,20 @@ class MosaicGrid:
         """Metadata that goes with the mosaic through resampling."""
         names = ("edge", "tile_extent", "extent", *(["pitch"] if self.pitch is not None else []))
         return {name: list(getattr(self, name)) for name in names}
+
+
+def unlike_mosaics(names: Sequence[str], mosaics: Sequence[MosaicGrid]) -> list[str]:
+    """Warning for mosaics with other tiles than most: rechunked, cut short, of a wrong scale."""
+    sizes = [f"{m.rows} x {m.columns} tiles of {spelled(m.tile_extent)}" for m in mosaics]
+    usual, count = Counter(sizes).most_common(1)[0] if sizes else ("", 0)
+    odd = [k for k, size in enumerate(sizes) if size != usual]
+    more = f" (and {len(odd) - 1} more)" if odd[1:] else ""
+    return [
+        f"{names[k]}{more} has {sizes[k]} micrometre (z y x), and most mosaics have {usual}: check "
+        "its chunks, its voxel size, and whether all of it was imaged."
+        for k in odd[:1]
+        if count >= USUAL * len(sizes)
+    ]
 
 
 def position_rows(path: Path) -> list[tuple[int, dict[str, str]]]:

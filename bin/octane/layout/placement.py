@@ -1,5 +1,6 @@
 """Placement of the tiles of a section in the voxel grid of the section."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,6 +8,9 @@ import numpy.typing as npt
 
 from octane.core.geometry import Grid, vector
 from octane.layout.mosaic import MosaicGrid, Position, Tile
+
+CROWDED = 0.02
+"""Distance of neighbouring tiles over their size: microscopes let them overlap by less."""
 
 
 @dataclass(frozen=True)
@@ -100,3 +104,37 @@ class TilePlacement:
         outer = sorted(self.places, key=lambda tile: self.places[tile][axis].shift)[side][axis]
         own = [p[axis] for tile, p in self.places.items() if tile[axis] == outer]
         return max(p.first for p in own) if side == 0 else min(p.last for p in own)
+
+
+def tiles_apart(names: Sequence[str], placements: Sequence[TilePlacement]) -> list[str]:
+    """Warning for tiles that are placed more than a voxel away from a neighbour."""
+    odd = [
+        f"{name}, row {row}, column {column}"
+        for name, placement in zip(names, placements, strict=False)
+        for (row, column), axes in placement.places.items()
+        if min(shared for place in axes for shared in (place.before, place.after)) < -1
+    ]
+    more = f" (and {len(odd) - 1} more)" if odd[1:] else ""
+    return [f"{t}{more} does not touch its neighbour; correct --positions." for t in odd[:1]]
+
+
+def crowded_tiles(
+    names: Sequence[str], mosaics: Sequence[MosaicGrid], placements: Sequence[TilePlacement]
+) -> list[str]:
+    """Warning for tiles that lie almost on each other."""
+    odd: list[tuple[str, str]] = []
+    for name, tiling, placement in zip(names, mosaics, placements, strict=False):
+        steps = []
+        for axis, number in enumerate((tiling.rows, tiling.columns)):
+            first = [axes[axis].shift for axes in placement.places.values()]
+            if number > 1:
+                apart = (max(first) - min(first)) * tiling.spacing[axis + 1] / (number - 1)
+                steps.append(apart / tiling.tile_extent[axis + 1])
+        if steps and max(steps) < CROWDED:
+            odd.append((name, f"{max(steps):.2g}"))
+    more = f" (and {len(odd) - 1} more)" if odd[1:] else ""
+    return [
+        f"The tiles of {name}{more} lie {step} of a tile or less from each other, as where "
+        "--positions is in millimetres; it is in micrometres: correct it."
+        for name, step in odd[:1]
+    ]

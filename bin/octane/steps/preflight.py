@@ -4,7 +4,6 @@ What passes becomes a plan: the kind of input, the sections, and the settings of
 """
 
 import json
-import math
 import re
 import shlex
 from collections import Counter
@@ -31,30 +30,22 @@ from octane.config.validation import (
 )
 from octane.core.arrays import output_type
 from octane.core.errors import InputError, OctaneError, collecting
-from octane.core.geometry import Grid, samples, spelled, vector
+from octane.core.geometry import samples, vector
 from octane.core.metrics import write_json
 from octane.core.progress import Progress
-from octane.core.units import counted, format_bytes, format_lengths
-from octane.layout.inputs import as_given, doubted_sizes, find_inputs, kind_of
+from octane.layout.inputs import as_given, find_inputs, kind_of
 from octane.layout.levels import steps_of, target_of
-from octane.layout.mosaic import MosaicGrid, nominal_positions, split_positions
-from octane.layout.placement import TilePlacement
+from octane.layout.mosaic import MosaicGrid, split_positions
 from octane.layout.sections import number_of, numbered, require_alike, section_number, sections_of
-from octane.layout.stack import (
-    BY_PLACE,
-    blank_below,
-    other_distance,
-    sections_beside,
-    thickness_taken,
-)
+from octane.layout.subject import SubjectLayout, is_resampled, lay_out_mosaic, lay_out_subject
 from octane.pipeline.workers import run_tiles
-from octane.steps.space import Prediction, Step, check_space, predict
-from octane.steps.stitch import given_flat_field
+from octane.steps.space import check_space
+from octane.stitch.flat_field import given_flat_field
 from octane.store.chunks import METADATA
 from octane.store.companions import open_companions
 from octane.store.image import Image
 from octane.store.itk_files import READ
-from octane.store.volumes import ArrayVolume, Volume, open_volume, overruled_units, turned
+from octane.store.volumes import ArrayVolume, Volume, open_volume
 
 MODELS = {
     step: ("input", "execution", step) for step in ("resample", "stitch", "stack", "n4", "pyramid")
@@ -66,11 +57,6 @@ READERS = 8
 """Inputs looked at side by side: on network file systems each answer takes its time."""
 EXAMPLES = 10
 """Problems shown of those that differ in names and numbers alone."""
-USUAL = 0.75
-"""Part of the mosaics that are alike, from which another one is noted."""
-CROWDED = 0.02
-"""Distance of neighbouring tiles over their size: microscopes let them overlap by less."""
-
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -78,31 +64,26 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class SubjectPlan:
-    """Work of the workflow for a subject; ``kind`` tells where its data enters.
+    """Work of the workflow for a subject.
 
     Each item is a mosaic, a section or one volume: its ``id``, ``file``, the name in the staged
-    input, and its part of the table of ``positions``. ``steps`` bound what each step will write;
-    ``about`` says how large the data are, and how thick sections by their places; ``notes`` are
-    warnings.
+    input, and its part of the table of ``positions``.
     """
 
     subject: str
-    kind: str
     items: list[dict[str, str]]
-    settings: Settings
-    steps: list[Step]
-    about: str
-    notes: list[str]
+    layout: SubjectLayout
 
     def as_json(self) -> dict[str, object]:
         """The plan as the workflow takes it; ``flags`` are words of each step's command."""
         # The first step reads the input; what it writes has one channel and one time point.
-        first = [step.name.lower() for step in self.steps[:1]]
-        flags = {step: _flags(step, self.settings, step in first) for step in MODELS}
-        if self.settings.workflow.save_bias_field:
+        settings = self.layout.settings
+        first = [step.name.lower() for step in self.layout.bytes()[:1]]
+        flags = {step: _flags(step, settings, step in first) for step in MODELS}
+        if settings.workflow.save_bias_field:
             flags["n4"] += ["--save_bias_field", f"{self.subject}_bias.ome.zarr"]
         flags = {step: shlex.join(words) for step, words in flags.items()}
-        return {"kind": self.kind, "items": self.items, "flags": flags}
+        return {"kind": self.layout.kind, "items": self.items, "flags": flags}
 
 
 def _flags(step: str, settings: Settings, first: bool) -> list[str]:
@@ -198,11 +179,13 @@ def make_plans(
             for name in (names if line in cells or len(names) < len(subjects) else [""])
         ]
         raise InputError("\n".join(_shortened(lines)))
-    warned = [f"Warning: {plan.subject}: {note}" for plan in plans for note in plan.notes]
+    warned = [
+        f"Warning: {plan.subject}: {text}" for plan in plans for text in plan.layout.warnings()
+    ]
     name = plans[0].subject if len(plans) == 1 else f"{len(plans)} subjects"
-    steps = [step for plan in plans for step in plan.steps]
-    work, workflow = output.parent.resolve(), plans[0].settings.workflow
-    about = [f"{plan.subject}: {plan.about}" for plan in plans]
+    steps = [step for plan in plans for step in plan.layout.bytes()]
+    work, workflow = output.parent.resolve(), plans[0].layout.settings.workflow
+    about = [f"{plan.subject}: {plan.layout.about()}" for plan in plans]
     notes = [*about, *check_space(steps, name, work, workflow), *warned]
     write_json(output, {"plans": [plan.as_json() for plan in plans], "notes": notes})
 
@@ -329,127 +312,16 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
             problems.append(f"'{path.name}' has a {signs[0]} in its name; rename it.")
     if problems:
         raise InputError("\n".join(problems))
-    predicted: Prediction | None = None
-    with collecting(problems):
-        predicted = predict(volumes, kind, settings, beside.get("positions"))
-        if not workflow.skip_n4:
-            _check_beside(beside, volumes[0], kind, predicted.grid, settings)
-    if problems:
-        raise InputError("\n".join(problems))
-    assert predicted is not None
+    layout = lay_out_subject(volumes, kind, settings, beside.get("positions"))
+    if not workflow.skip_n4:
+        _check_companions(beside, layout)
     if kind == "mosaic" and "positions" in beside:
         # So that a task depends on the rows of its own section alone.
         tables = split_positions(beside["positions"])
         for item, volume in zip(items, volumes, strict=True):
             number = number_of(volume)
             item["positions"] = tables[1 if number is None else number]
-    notes = _notes(volumes, kind, settings, predicted)
-    about = _about(volumes, kind, predicted)
-    if any(slab.thickness_from == BY_PLACE for slab in predicted.slabs):
-        about += f" {thickness_taken(predicted.slabs)}"
-    return SubjectPlan(subject, kind, items, settings, predicted.steps, about, notes)
-
-
-def _about(volumes: Sequence[Volume], kind: str, predicted: Prediction) -> str:
-    """Number and sizes of the data, of which the largest, and their voxels."""
-    extents = [placement.extent for placement in predicted.placed]
-    whole = np.max(extents or [volume.grid.extent for volume in volumes], axis=0)
-    number = counted(len(volumes), kind)
-    tiles = ""
-    if predicted.placed:
-        tiling = MosaicGrid.of(cast("Image", volumes[0]))
-        field = format_lengths(tiling.tile_extent[1:])
-        tiles = f" of {tiling.rows} x {tiling.columns} tiles of {field} (y x)"
-    voxels = dict.fromkeys(format_lengths(volume.grid.spacing) for volume in volumes)
-    size = sum(math.prod(v.grid.shape) * v.dtype.itemsize for v in volumes)
-    most = "up to " if len(volumes) > 1 else ""
-    return (
-        f"{number}{tiles}, {most}{format_lengths(whole)} (z y x) in voxels of "
-        f"{' or '.join(voxels)}, {format_bytes(size)} decoded."
-    )
-
-
-def _notes(
-    volumes: Sequence[Volume], kind: str, settings: Settings, predicted: Prediction
-) -> list[str]:
-    """Warnings of what may be wrong in the metadata of a subject's inputs, and how they lie."""
-    images = [v for v in volumes if isinstance(v, Image)]
-    notes = _unlike(images, predicted.tilings) + _apart(images, predicted.placed)
-    notes += _crowded(images, predicted.tilings, predicted.placed)
-    notes += sections_beside(predicted.slabs)
-    if kind != "volume" and settings.stack.section_thickness is None:
-        notes += blank_below(images, settings.stack) + other_distance(predicted.slabs)
-    notes += [text for volume in volumes for text in turned(volume)]
-    notes += doubted_sizes(volumes) + overruled_units(volumes)
-    first = volumes[0]
-    sizes = [(first.grid.shape[axis], first.chunks[axis]) for axis in (1, 2)]
-    is_guessed = settings.workflow.input_kind == "auto" and "kind" not in first.attributes
-    # Who knows by how much they overlap knows that they are tiles.
-    is_guessed &= not any(settings.stitch.overlap or ())
-    if kind == "mosaic" and is_guessed and all(n > chunk and n % chunk for n, chunk in sizes):
-        notes.append(
-            f"The last row and column of {first.path.name} are cut, as where chunks are no tiles; "
-            "if it is a whole section, give --input_kind section."
-        )
-    if first.dtype.kind == "c":
-        notes.append(
-            f"{first.path.name} has complex voxels: where tiles overlap or are interpolated they "
-            "become darker unless their phases agree; give the modulus if you do not need phases."
-        )
-    if kind == "mosaic" and all(v.chunks[a] >= v.grid.shape[a] for v in volumes for a in (1, 2)):
-        notes.append(
-            f"Each mosaic, as {first.path.name}, is one chunk and so one tile: nothing is "
-            "stitched. Write all tiles of a section into one store, each in a chunk of its own."
-        )
-    return notes
-
-
-def _unlike(images: Sequence[Image], tilings: Sequence[MosaicGrid]) -> list[str]:
-    """Warning for mosaics with other tiles than most: rechunked, cut short, of a wrong scale."""
-    sizes = [f"{t.rows} x {t.columns} tiles of {spelled(t.tile_extent)}" for t in tilings]
-    usual, count = Counter(sizes).most_common(1)[0] if sizes else ("", 0)
-    odd = [k for k, size in enumerate(sizes) if size != usual]
-    more = f" (and {len(odd) - 1} more)" if odd[1:] else ""
-    return [
-        f"{images[k].path.name}{more} has {sizes[k]} micrometre (z y x), and most mosaics have "
-        f"{usual}: check its chunks, its voxel size, and whether all of it was imaged."
-        for k in odd[:1]
-        if count >= USUAL * len(sizes)
-    ]
-
-
-def _apart(images: Sequence[Image], placed: Sequence[TilePlacement]) -> list[str]:
-    """Warning for tiles that are placed more than a voxel away from a neighbour."""
-    odd = [
-        f"{image.path.name}, row {row}, column {column}"
-        for image, placement in zip(images, placed, strict=False)
-        for (row, column), axes in placement.places.items()
-        if min(shared for place in axes for shared in (place.before, place.after)) < -1
-    ]
-    more = f" (and {len(odd) - 1} more)" if odd[1:] else ""
-    return [f"{t}{more} does not touch its neighbour; correct --positions." for t in odd[:1]]
-
-
-def _crowded(
-    images: Sequence[Image], tilings: Sequence[MosaicGrid], placed: Sequence[TilePlacement]
-) -> list[str]:
-    """Warning for tiles that lie almost on each other."""
-    odd: list[tuple[Image, str]] = []
-    for image, tiling, placement in zip(images, tilings, placed, strict=False):
-        steps = []
-        for axis, number in enumerate((tiling.rows, tiling.columns)):
-            first = [axes[axis].shift for axes in placement.places.values()]
-            if number > 1:
-                apart = (max(first) - min(first)) * tiling.spacing[axis + 1] / (number - 1)
-                steps.append(apart / tiling.tile_extent[axis + 1])
-        if steps and max(steps) < CROWDED:
-            odd.append((image, f"{max(steps):.2g}"))
-    more = f" (and {len(odd) - 1} more)" if odd[1:] else ""
-    return [
-        f"The tiles of {image.path.name}{more} lie {step} of a tile or less from each other, as "
-        "where --positions is in millimetres; it is in micrometres: correct it."
-        for image, step in odd[:1]
-    ]
+    return SubjectPlan(subject, items, layout)
 
 
 def _stem(path: Path) -> str:
@@ -505,26 +377,26 @@ def _check_volume(
     volume: Volume, kind: str, settings: Settings, beside: Mapping[str, Path]
 ) -> None:
     workflow, resample = settings.workflow, settings.resample
-    grid = volume.grid
+    spacing = volume.grid.spacing
+    if is_resampled(kind, settings):
+        spacing = target_of(volume, resample)
     # A stored spacing that went through millimetres may be off in its last digits.
-    if kind == "section" and resample.resolution is not None:
-        if not np.allclose(resample.resolution, grid.spacing, rtol=1e-6):
-            raise InputError(
-                f"{volume.path} is a section, which is not resampled, and its voxels are not of "
-                "the --resolution; give --skip_resample, or the mosaics."
-            )
-    elif resample.resolution is not None:
-        grid = type(grid)(grid.shape, target_of(volume, resample), grid.origin)
+    elif resample.resolution is not None and not np.allclose(
+        resample.resolution, spacing, rtol=1e-6
+    ):
+        raise InputError(
+            f"{volume.path} is a section, which is not resampled, and its voxels are not of the "
+            "--resolution; give --skip_resample, or the mosaics."
+        )
     if isinstance(volume, Image):
         if kind == "mosaic":
-            tiling = MosaicGrid.of(volume)
-            if not workflow.skip_stitch:
+            _, placement = lay_out_mosaic(volume, settings, beside.get("positions"))
+            if placement is not None:
                 stitch = settings.stitch
-                places = nominal_positions(volume, tiling, stitch, beside.get("positions"))
                 if "flat_field" in beside:
                     stitch = stitch.model_copy(update={"flat_field": str(beside["flat_field"])})
-                placement = TilePlacement(tiling, places, subpixel=stitch.subpixel)
-                given_flat_field(volume, tiling, placement, stitch)
+                # It is measured in pixels of the source.
+                given_flat_field(volume, MosaicGrid.of(volume), placement, stitch)
         # Where they may be missing, it still finds those that are no files.
         lost = volume.missing_chunks()
         if lost and volume.missing == "error":
@@ -541,16 +413,15 @@ def _check_volume(
         )
     # The sections of others are stacked first, which notes where they begin.
     if kind == "volume" and not workflow.skip_n4:
-        planes = samples(volume.grid.extent[0], grid.spacing[0])
+        planes = samples(volume.grid.extent[0], spacing[0])
         sections_of(volume, settings.n4, planes)
     if not workflow.skip_pyramid:
-        steps_of(grid.spacing, settings.pyramid.resolutions)
+        steps_of(spacing, settings.pyramid.resolutions)
 
 
-def _check_beside(
-    beside: Mapping[str, Path], volume: Volume, kind: str, grid: Grid, settings: Settings
-) -> None:
+def _check_companions(beside: Mapping[str, Path], layout: SubjectLayout) -> None:
     """Mask and truth must lie on the grid of the volume that N4 gets."""
+    volume, settings, kind = layout.inputs[0], layout.settings, layout.kind
     name = f"{volume.path} after RESAMPLE" if settings.resample.resolution is not None else None
     if kind != "volume":
         # Where these put tiles and sections is not known yet; N4 looks again.
@@ -558,7 +429,7 @@ def _check_beside(
             return
         name = "the volume that STACK makes (with --skip_n4 a run ends with it)"
     if name is not None:
-        voxels = np.broadcast_to(np.zeros(1, volume.dtype), grid.shape)
-        volume = ArrayVolume(Path(name), voxels, grid, {})
+        voxels = np.broadcast_to(np.zeros(1, volume.dtype), layout.volume.shape)
+        volume = ArrayVolume(Path(name), voxels, layout.volume, {})
     given = {name: as_given(path, path) for name, path in beside.items()}
     open_companions(volume, given.get("mask"), truth=given.get("truth"))

@@ -3,7 +3,6 @@
 import logging
 import math
 from collections.abc import Collection
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from octane.config.params import (
 )
 from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import InputError
-from octane.core.files import read_regular, writing
+from octane.core.files import writing
 from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
 from octane.core.records import StitchFigures, fitting
@@ -27,12 +26,11 @@ from octane.layout.placement import TilePlacement
 from octane.layout.sections import number_of
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
-from octane.stitch.blending import LEAST, accumulate, imaged, overlap, seam, shared
+from octane.stitch.blending import accumulate, imaged, overlap, seam, shared
 from octane.stitch.checks import Findings, Neighbours, block_seam, speckle_seam
-from octane.stitch.flat_field import FlatField, estimate, fitted_to, shading_of
+from octane.stitch.flat_field import FlatField, estimate, given_flat_field, shading_of
 from octane.stitch.registration import TilePair, neighbours, overlap_shift, solve_positions
 from octane.store.image import Image, open_image
-from octane.store.tiff_files import FAULTS
 from octane.store.volumes import overruled_units
 from octane.store.writer import Level, create_image
 
@@ -44,40 +42,6 @@ PROFILE = 128
 """Longest edge of a flat field in the report, pixels."""
 THUMBNAIL = 384
 """Longest edge of a section's picture in the report, pixels."""
-
-
-def given_flat_field(
-    image: Image, tiling: MosaicGrid, placement: TilePlacement, parameters: StitchParameters
-) -> npt.NDArray[np.float32] | None:
-    """Flat field of the file that the parameters name; None where they name none.
-
-    An OctaneError says that it does not fit these tiles, or that none can be estimated from them.
-    """
-    chosen = parameters.flat_field
-    if parameters.dark_offset and (chosen == "none" or image.dtype.kind == "c"):
-        raise InputError(
-            "--stitch_dark_offset acts with a flat field alone, and on real voxels; give "
-            "--stitch_flat_field as well, or leave it out."
-        )
-    shared = (place.before for pair in placement.places.values() for place in pair)
-    if chosen == ESTIMATE and max(shared) < LEAST:
-        raise InputError(
-            f"{image.path}: its tiles overlap by less than {LEAST} pixels, and a flat field is "
-            "estimated from overlaps; give --stitch_flat_field FILE, or none."
-        )
-    if chosen in (ESTIMATE, "none"):
-        return None
-    from tifffile import imread
-
-    path = Path(chosen).resolve()
-    try:
-        stream = BytesIO(read_regular(path))
-        given = np.load(stream) if path.suffix.lower() == ".npy" else imread(stream)
-        # An archive of arrays has no shape.
-        return fitted_to(given, (tiling.tile[1], tiling.tile[2]), path)
-    except (OSError, EOFError, *FAULTS) as error:
-        text = f"{path} cannot be read as a flat field; give a TIFF or .npy file, or {ESTIMATE}."
-        raise InputError(text) from error
 
 
 class StitchedSection:

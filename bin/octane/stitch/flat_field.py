@@ -8,18 +8,24 @@ fitted to these ratios. Means over tiles need many more tiles before the tissue 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from numpy.polynomial.legendre import leggrid2d, legvander2d
 
+from octane.config.params import ESTIMATE, StitchParameters
 from octane.core.errors import InputError
-from octane.layout.mosaic import Tile
+from octane.core.files import read_regular
+from octane.layout.mosaic import MosaicGrid, Tile
 from octane.layout.placement import TilePlacement
+from octane.stitch.blending import LEAST as LEAST_OVERLAP
 from octane.stitch.blending import overlap
 from octane.stitch.checks import coarse
 from octane.stitch.registration import neighbours
+from octane.store.tiff_files import FAULTS
+from octane.store.volumes import Volume
 
 HIGHEST = 6
 """Highest order of the polynomial in y and x that is the logarithm of a flat field."""
@@ -185,3 +191,37 @@ def fitted_to(profile: npt.NDArray, shape: tuple[int, int], path: Path) -> Image
     wide = np.array([np.interp(y, down, column) for column in profile.T])
     made = np.array([np.interp(x, right, row) for row in wide.T])
     return (made / made.mean()).astype(np.float32)
+
+
+def given_flat_field(
+    image: Volume, tiling: MosaicGrid, placement: TilePlacement, parameters: StitchParameters
+) -> Image | None:
+    """Flat field of the file that the parameters name; None where they name no file.
+
+    An OctaneError says that it does not fit these tiles, or that none can be estimated from them.
+    """
+    chosen = parameters.flat_field
+    if parameters.dark_offset and (chosen == "none" or image.dtype.kind == "c"):
+        raise InputError(
+            "--stitch_dark_offset acts with a flat field alone, and on real voxels; give "
+            "--stitch_flat_field as well, or leave it out."
+        )
+    shared = (place.before for pair in placement.places.values() for place in pair)
+    if chosen == ESTIMATE and max(shared) < LEAST_OVERLAP:
+        raise InputError(
+            f"{image.path}: its tiles overlap by less than {LEAST_OVERLAP} pixels, and a flat "
+            "field is estimated from overlaps; give --stitch_flat_field FILE, or none."
+        )
+    if chosen in (ESTIMATE, "none"):
+        return None
+    from tifffile import imread
+
+    path = Path(chosen).resolve()
+    try:
+        stream = BytesIO(read_regular(path))
+        given = np.load(stream) if path.suffix.lower() == ".npy" else imread(stream)
+        # An archive of arrays has no shape.
+        return fitted_to(given, (tiling.tile[1], tiling.tile[2]), path)
+    except (OSError, EOFError, *FAULTS) as error:
+        text = f"{path} cannot be read as a flat field; give a TIFF or .npy file, or {ESTIMATE}."
+        raise InputError(text) from error

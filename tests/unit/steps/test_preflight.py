@@ -26,8 +26,8 @@ def plan(tmp_path):
     def run(source, beside=None, **parameters):
         given = {"outdir": str(tmp_path / "results"), "subject": "brain", **parameters}
         made = plan_of(given, source, beside or {})
-        said = {"about": made.about, "notes": made.notes}
-        return {**made.as_json(), "settings": made.settings, **said}
+        said = {"about": made.layout.about(), "notes": made.layout.warnings()}
+        return {**made.as_json(), "settings": made.layout.settings, **said}
 
     return run
 
@@ -201,6 +201,23 @@ def test_positions_in_millimetres_are_doubted(plan, mosaics, tmp_path, unit, dou
     assert [note.startswith(words) for note in notes] == [True] * doubted
 
 
+def test_a_flat_field_is_estimated_from_the_overlaps_that_stitch_gets(problems, plan, write_mosaic):
+    source = write_mosaic("a_1.ome.zarr", np.ones((4, 80, 80), np.float32), (4, 40, 40))
+    given = {"overlap": 0.2, "stitch_flat_field": "estimate"}
+    plan(source, **given)
+    # An overlap of 8 pixels becomes one of 2.
+    (line,) = problems(source, resolution=40, **given)
+    assert "its tiles overlap by less than 4 pixels, and a flat field is estimated" in line
+
+
+def test_a_flat_field_is_measured_in_pixels_of_the_source(problems, write_mosaic, tmp_path):
+    source = write_mosaic("a_1.ome.zarr", np.ones((4, 80, 80), np.float32), (4, 40, 40))
+    np.save(tmp_path / "wide.npy", np.ones((20, 40)))
+    beside = {"flat_field": tmp_path / "wide.npy"}
+    (line,) = problems(source, beside, overlap=0.2, resolution=40)
+    assert "wide.npy has 20 x 40 pixels and a tile 40 x 40; give" in line
+
+
 def test_inputs_are_looked_at_side_by_side_with_a_line_on_how_far(
     plan, mosaics, caplog, monkeypatch
 ):
@@ -340,11 +357,14 @@ def test_sections_thicker_than_deep_by_their_metadata_are_named_once_before_the_
         }
         write_image(f"sections/section_{number}.ome.zarr", ONES, attributes=noted)
     given = {"outdir": "results", "subject": "brain"}
-    (note,) = plan_of(given, tmp_path / "sections", {}).notes
+    (note,) = plan_of(given, tmp_path / "sections", {}).layout.warnings()
     assert note.startswith("section_2.ome.zarr (and 1 more) is 45 micrometre thick by its metadata")
-    (note,) = plan_of({**given, "section_surface": 5}, tmp_path / "sections", {}).notes
+    (note,) = plan_of({**given, "section_surface": 5}, tmp_path / "sections", {}).layout.warnings()
     assert "(and 2 more) is 40 micrometre thick by its metadata and 35 deep" in note
-    assert plan_of({**given, "section_thickness": 40}, tmp_path / "sections", {}).notes == []
+    assert (
+        plan_of({**given, "section_thickness": 40}, tmp_path / "sections", {}).layout.warnings()
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -363,16 +383,17 @@ def test_translations_along_z_are_taken_or_noted(write_image, tmp_path, edges, s
         name = f"sections/section_{number}.ome.zarr"
         write_image(name, ONES, edge=(edge, 0, 0), attributes=noted)
     given = {"outdir": "results", "subject": "brain"}
-    plan = plan_of(given, tmp_path / "sections", {})
+    layout = plan_of(given, tmp_path / "sections", {}).layout
     words = f"section_8.ome.zarr and those after it lie {stated} micrometre apart .* 40 are taken"
-    assert [bool(re.match(words, note)) for note in plan.notes] == [True] * (stated is not None)
+    found = [bool(re.match(words, text)) for text in layout.warnings()]
+    assert found == [True] * (stated is not None)
     thick = f"Sections are taken as {taken} micrometre thick, by their translations along z."
-    assert plan.about.endswith(f" decoded. {thick}" if taken else " decoded.")
-    (planes,) = {step.voxels for step in plan.steps if step.name == "STACK"}
+    assert layout.about().endswith(f" decoded. {thick}" if taken else " decoded.")
+    (planes,) = {step.voxels for step in layout.bytes() if step.name == "STACK"}
     assert planes == 4 * 20 * 30 * 3 * (taken or 40) / 10
-    plan = plan_of({**given, "section_thickness": 40}, tmp_path / "sections", {})
-    assert plan.notes == []
-    assert plan.about.endswith(" decoded.")
+    layout = plan_of({**given, "section_thickness": 40}, tmp_path / "sections", {}).layout
+    assert layout.warnings() == []
+    assert layout.about().endswith(" decoded.")
 
 
 @pytest.mark.parametrize(

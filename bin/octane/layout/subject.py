@@ -1,0 +1,232 @@
+"""Layout of a subject: the grids that its data have in each step, from those of its inputs."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from octane.config.params import Settings
+from octane.core.arrays import output_type
+from octane.core.errors import InputError
+from octane.core.geometry import Grid
+from octane.core.units import counted, format_bytes, format_lengths
+from octane.layout.inputs import doubted_sizes
+from octane.layout.levels import level_grids, target_of
+from octane.layout.mosaic import MosaicGrid, nominal_positions, unlike_mosaics
+from octane.layout.placement import TilePlacement, crowded_tiles, tiles_apart
+from octane.layout.stack import (
+    BY_PLACE,
+    SectionSlab,
+    blank_below,
+    lay_out,
+    other_distance,
+    sections_beside,
+    thickness_taken,
+)
+from octane.store.image import Image
+from octane.store.volumes import Volume, overruled_units, turned
+
+
+@dataclass(frozen=True)
+class StepBytes:
+    """Bytes of voxels that one step writes, without compression.
+
+    ``linked`` are hard links into the step before, where both are on one file system; they are not
+    part of ``voxels``. ``published`` is a result.
+    """
+
+    name: str
+    voxels: int
+    linked: int = 0
+    published: int = 0
+
+
+@dataclass(frozen=True)
+class SubjectLayout:
+    """Grids of a subject, before refinement moves tiles and alignment moves sections.
+
+    Attributes
+    ----------
+    inputs, kind
+        Volumes as they were given: mosaics, sections or one volume.
+    mosaics, placements
+        Tiles of each mosaic as STITCH gets them, and their places in its section; empty for other
+        inputs, and ``placements`` also without STITCH.
+    slabs
+        Sections in the volume; empty where a volume was given.
+    volume
+        Grid that N4 gets.
+    levels
+        Grids that PYRAMID writes; empty without it.
+    """
+
+    inputs: Sequence[Volume]
+    kind: str
+    settings: Settings
+    mosaics: Sequence[MosaicGrid]
+    placements: Sequence[TilePlacement]
+    slabs: Sequence[SectionSlab]
+    volume: Grid
+    levels: Sequence[Grid]
+
+    def bytes(self) -> list[StepBytes]:
+        """What each step of the run writes, in order."""
+        workflow, n4 = self.settings.workflow, self.settings.n4
+        dtype, codec = self.inputs[0].dtype, None
+        steps: list[StepBytes] = []
+        if is_resampled(self.kind, self.settings):
+            dtype = output_type(self.settings.resample.dtype, dtype)
+            resampled = [mosaic.grid for mosaic in self.mosaics] or [self.volume]
+            steps.append(StepBytes("RESAMPLE", _bytes(resampled, dtype)))
+        if self.placements:
+            sections = [placement.grid for placement in self.placements]
+            steps.append(StepBytes("STITCH", _bytes(sections, dtype)))
+        # Blank slabs take no space.
+        thick = sum(slab.thickness for slab in self.slabs)
+        imaged = sum(min(s.thickness, s.extent[0]) for s in self.slabs if s.image is not None)
+        part = imaged / thick if self.slabs else 1.0
+        if self.slabs:
+            codec = self.settings.stack.codec
+            steps.append(StepBytes("STACK", round(part * _bytes([self.volume], dtype))))
+        if not workflow.skip_n4:
+            dtype, codec = output_type(n4.dtype, dtype), n4.codec
+            bias = _bytes([self.volume], np.dtype(np.float32)) if workflow.save_bias_field else 0
+            corrected = round(part * _bytes([self.volume], dtype))
+            steps.append(StepBytes("N4", corrected + bias, published=bias))
+        if self.levels:
+            voxels = round(part * _bytes(self.levels, dtype))
+            # Input is not linked.
+            first, is_linked = self.levels[0], codec == self.settings.pyramid.codec
+            is_linked &= first.shape == self.volume.shape
+            linked = round(part * _bytes([first], dtype)) if is_linked else 0
+            steps.append(StepBytes("PYRAMID", voxels - linked, linked, voxels))
+        elif steps:
+            # Without it, the last volume is the result.
+            steps[-1] = replace(steps[-1], published=steps[-1].voxels)
+        return steps
+
+    def about(self) -> str:
+        """Number and sizes of the data, of which the largest, and their voxels."""
+        extents = [placement.extent for placement in self.placements]
+        whole = np.max(extents or [volume.grid.extent for volume in self.inputs], axis=0)
+        tiles = ""
+        if self.placements:
+            first = self.mosaics[0]
+            field = format_lengths(first.tile_extent[1:])
+            tiles = f" of {first.rows} x {first.columns} tiles of {field} (y x)"
+        voxels = dict.fromkeys(format_lengths(volume.grid.spacing) for volume in self.inputs)
+        size = sum(math.prod(v.grid.shape) * v.dtype.itemsize for v in self.inputs)
+        most = "up to " if len(self.inputs) > 1 else ""
+        text = (
+            f"{counted(len(self.inputs), self.kind)}{tiles}, {most}{format_lengths(whole)} (z y x) "
+            f"in voxels of {' or '.join(voxels)}, {format_bytes(size)} decoded."
+        )
+        if any(slab.thickness_from == BY_PLACE for slab in self.slabs):
+            text += f" {thickness_taken(self.slabs)}"
+        return text
+
+    def warnings(self) -> list[str]:
+        """What may be wrong in the metadata of the inputs, and in how tiles and sections lie."""
+        images = [volume for volume in self.inputs if isinstance(volume, Image)]
+        names, stack = [volume.path.name for volume in self.inputs], self.settings.stack
+        texts = unlike_mosaics(names, self.mosaics) + tiles_apart(names, self.placements)
+        texts += crowded_tiles(names, self.mosaics, self.placements)
+        texts += sections_beside(self.slabs)
+        if self.slabs and stack.section_thickness is None:
+            texts += blank_below(images, stack) + other_distance(self.slabs)
+        texts += [text for volume in self.inputs for text in turned(volume)]
+        texts += doubted_sizes(self.inputs) + overruled_units(self.inputs)
+        if self.mosaics:
+            texts += self._doubted_tiles()
+        first = self.inputs[0]
+        if first.dtype.kind == "c":
+            texts.append(
+                f"{first.path.name} has complex voxels: where tiles overlap or are interpolated "
+                "they become darker unless their phases agree; give the modulus if you do not need "
+                "phases."
+            )
+        return texts
+
+    def _doubted_tiles(self) -> list[str]:
+        """Warnings for mosaics whose chunks may not be tiles."""
+        first, texts = self.inputs[0], []
+        is_guessed = self.settings.workflow.input_kind == "auto" and "kind" not in first.attributes
+        # Who knows by how much they overlap knows that they are tiles.
+        is_guessed &= not any(self.settings.stitch.overlap or ())
+        sizes = [(first.grid.shape[axis], first.chunks[axis]) for axis in (1, 2)]
+        if is_guessed and all(n > chunk and n % chunk for n, chunk in sizes):
+            texts.append(
+                f"The last row and column of {first.path.name} are cut, as where chunks are not "
+                "tiles; if it is a whole section, give --input_kind section."
+            )
+        if all(len(mosaic.tiles) == 1 for mosaic in self.mosaics):
+            texts.append(
+                f"Each mosaic, as {first.path.name}, is one chunk and so one tile: nothing is "
+                "stitched. Write all tiles of a section into one store, each in a chunk of its own."
+            )
+        return texts
+
+
+def is_resampled(kind: str, settings: Settings) -> bool:
+    """Tell whether inputs of a kind pass through RESAMPLE."""
+    return kind != "section" and settings.resample.resolution is not None
+
+
+def lay_out_mosaic(
+    image: Image, settings: Settings, positions: Path | None = None
+) -> tuple[MosaicGrid, TilePlacement | None]:
+    """Tiles of a mosaic as STITCH gets them, and their places; None where it is skipped.
+
+    An OctaneError says why the chunks are not tiles, or where their positions are missing.
+    """
+    tiling = MosaicGrid.of(image)
+    if is_resampled("mosaic", settings):
+        tiling = tiling.resampled(target_of(image, settings.resample))
+    if settings.workflow.skip_stitch:
+        return tiling, None
+    places = nominal_positions(image, tiling, settings.stitch, positions)
+    return tiling, TilePlacement(tiling, places, subpixel=settings.stitch.subpixel)
+
+
+def lay_out_subject(
+    volumes: Sequence[Volume], kind: str, settings: Settings, positions: Path | None = None
+) -> SubjectLayout:
+    """Lay out inputs of one kind; ``positions`` is the table of their tiles.
+
+    An OctaneError says which data do not fit the parameters, as in the steps.
+    """
+    images = [volume for volume in volumes if isinstance(volume, Image)]
+    if kind != "volume" and len(images) < len(volumes):
+        other = next(volume for volume in volumes if not isinstance(volume, Image))
+        raise InputError(
+            f"{other.path} is not an OME-Zarr image and so not a {kind}; convert it, or leave "
+            "--input_kind out."
+        )
+    mosaics: list[MosaicGrid] = []
+    placements: list[TilePlacement] = []
+    slabs: list[SectionSlab] = []
+    if kind == "volume":
+        (whole,) = volumes
+        grid = whole.grid
+        if is_resampled(kind, settings):
+            grid = grid.resampled(target_of(whole, settings.resample))
+    else:
+        grids = [image.grid for image in images]
+        if kind == "mosaic":
+            laid = [lay_out_mosaic(image, settings, positions) for image in images]
+            mosaics = [tiling for tiling, _ in laid]
+            placements = [placement for _, placement in laid if placement is not None]
+            grids = [tiling.grid for tiling in mosaics]
+        boxes = [(grid.edge, grid.extent) for grid in grids]
+        if placements:
+            boxes = [(placement.edge, placement.extent) for placement in placements]
+        grid, slabs = lay_out(images, boxes, settings.stack, grids[0].spacing)
+    workflow, pyramid = settings.workflow, settings.pyramid
+    levels = [] if workflow.skip_pyramid else level_grids(grid, pyramid.resolutions)
+    return SubjectLayout(volumes, kind, settings, mosaics, placements, slabs, grid, levels)
+
+
+def _bytes(grids: Iterable[Grid], dtype: np.dtype) -> int:
+    return sum(math.prod(grid.shape) for grid in grids) * dtype.itemsize
