@@ -1,72 +1,26 @@
-"""Plan of a RESAMPLE run: grids, operators, pieces, workers, memory; and the levels of PYRAMID."""
+"""Plan of a RESAMPLE run, of tiles or of a volume, and of the levels of PYRAMID."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from octane.config.params import ExecutionParameters, ResampleParameters, bytes_of
+from octane.config.params import ResampleParameters
 from octane.core.arrays import output_type
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector, spelled
 from octane.layout.levels import level_grids
-from octane.layout.mosaic import MosaicGrid, Tile
-from octane.pipeline.workers import PROCESS_BYTES, plan_workers
-from octane.resample.gpu import BATCH_BYTES as DEVICE_BATCH_BYTES
+from octane.layout.mosaic import MosaicGrid
 from octane.resample.operator import AxisOperator, resampled, resampler
-from octane.resample.resampler import footprint
-from octane.resample.stream import LanePlan, StreamPlan, decoding_bytes
+from octane.resample.stream import LanePlan, StreamPlan
+from octane.resample.tiles import MosaicPlan
 from octane.store.image import Image
 from octane.store.tiff_files import TiffVolume
 from octane.store.volumes import Volume
 from octane.store.writer import Level
-
-BATCH_BYTES = 1 << 20
-"""Planes that are decoded at once: enough to amortise a call, few enough to stay in the cache."""
-
-
-@dataclass(frozen=True)
-class MosaicPlan:
-    """Plan of a mosaic's resampling, each tile alone.
-
-    Attributes
-    ----------
-    tiling
-        Tiles of the source.
-    level, dtype
-        The result, in which a tile is a chunk as well, and its type.
-    operators
-        Per axis, by the number of samples: a grid has at most two lengths of tile on each.
-    """
-
-    source: Image
-    tiling: MosaicGrid
-    level: Level
-    dtype: np.dtype
-    operators: tuple[dict[int, AxisOperator], ...]
-
-    def operators_of(self, tile: Tile) -> list[AxisOperator]:
-        """The operators of a tile (z, y, x)."""
-        region = self.tiling.region(tile)
-        return [own[r.stop - r.start] for own, r in zip(self.operators, region, strict=True)]
-
-    def lanes(self, execution: ExecutionParameters, *, gpu: bool = False) -> LanePlan:
-        """Workers and memory; an OctaneError when not one tile fits."""
-        source = self.source
-        _, cy, cx = source.chunks
-        batch_bytes = DEVICE_BATCH_BYTES if gpu else BATCH_BYTES
-        batch = max(1, min(self.tiling.tile[0], batch_bytes // (cy * cx * source.dtype.itemsize)))
-        largest = [max(own.values(), key=lambda operator: operator.size) for own in self.operators]
-        taken = footprint(largest, (cy, cx), source.dtype, batch, self.dtype, gpu=gpu)
-        encoded = math.prod(self.level.chunks) * self.dtype.itemsize
-        lane = taken.host + decoding_bytes(source) + encoded
-        memory = bytes_of(execution.memory)
-        workers = plan_workers(lane, memory, execution.workers, len(self.tiling.tiles))
-        return LanePlan(workers, batch, lane, PROCESS_BYTES, taken.device)
 
 
 def _size(shape: Sequence[int], dtype: np.dtype) -> str:

@@ -1,0 +1,146 @@
+"""Resampling of a mosaic tile by tile: a tile is decoded, computed and written by one worker."""
+
+import math
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.config.params import ExecutionParameters, bytes_of
+from octane.core.geometry import block_at, shape_of
+from octane.core.metrics import Metrics
+from octane.gpu.run import Share
+from octane.layout.mosaic import MosaicGrid, Tile
+from octane.pipeline.lanes import Lane, run_pipeline
+from octane.pipeline.workers import PROCESS_BYTES, plan_workers
+from octane.resample.gpu import BATCH_BYTES as DEVICE_BATCH_BYTES
+from octane.resample.operator import AxisOperator
+from octane.resample.resampler import footprint, load, make_resampler
+from octane.resample.stream import LanePlan, decoding_bytes
+from octane.store.image import Image
+from octane.store.writer import DirectWriter, Level
+
+BATCH_BYTES = 1 << 20
+"""Planes that are decoded at once: enough to amortise a call, few enough to stay in the cache."""
+
+
+@dataclass(frozen=True)
+class MosaicPlan:
+    """Plan of a mosaic's resampling, each tile alone.
+
+    Attributes
+    ----------
+    tiling
+        Tiles of the source.
+    level, dtype
+        The result, in which a tile is a chunk as well, and its type.
+    operators
+        Per axis, by the number of samples: a grid has at most two lengths of tile on each.
+    """
+
+    source: Image
+    tiling: MosaicGrid
+    level: Level
+    dtype: np.dtype
+    operators: tuple[dict[int, AxisOperator], ...]
+
+    def operators_of(self, tile: Tile) -> list[AxisOperator]:
+        """The operators of a tile (z, y, x)."""
+        region = self.tiling.region(tile)
+        return [own[r.stop - r.start] for own, r in zip(self.operators, region, strict=True)]
+
+    def lanes(self, execution: ExecutionParameters, *, gpu: bool = False) -> LanePlan:
+        """Workers and memory; an OctaneError when not one tile fits."""
+        source = self.source
+        _, cy, cx = source.chunks
+        batch_bytes = DEVICE_BATCH_BYTES if gpu else BATCH_BYTES
+        batch = max(1, min(self.tiling.tile[0], batch_bytes // (cy * cx * source.dtype.itemsize)))
+        largest = [max(own.values(), key=lambda operator: operator.size) for own in self.operators]
+        taken = footprint(largest, (cy, cx), source.dtype, batch, self.dtype, gpu=gpu)
+        encoded = math.prod(self.level.chunks) * self.dtype.itemsize
+        lane = taken.host + decoding_bytes(source) + encoded
+        memory = bytes_of(execution.memory)
+        workers = plan_workers(lane, memory, execution.workers, len(self.tiling.tiles))
+        return LanePlan(workers, batch, lane, PROCESS_BYTES, taken.device)
+
+
+def resample_tiles(
+    plan: MosaicPlan,
+    lanes: LanePlan,
+    writer: DirectWriter,
+    *,
+    metrics: Metrics,
+    share: Share,
+) -> None:
+    """Resample a mosaic into ``writer``, each tile by one worker.
+
+    Other parameters are as for :func:`octane.pipeline.lanes.run_pipeline`.
+    """
+    image, reader = plan.source, plan.source.reader
+    shape = plan.level.grid.shape
+    coming = iter(plan.tiling.tiles)
+
+    def fetch(count: int) -> None:
+        """Ask the system to load the next tiles while those before them are worked on."""
+        for tile in islice(coming, count):
+            if reader is not None:
+                reader.fetch((0, *tile))
+
+    def work(tile: Tile, lane: Lane) -> int:
+        fetch(1)
+        result = _resampled(plan, tile, lanes.planes, lane)
+        with lane.timed("write"):
+            writer[block_at((0, *tile), plan.level.chunks, shape)] = result
+        metrics.count("written", result.nbytes)
+        return _bytes(plan, tile)
+
+    with metrics.timed("load"):
+        load(share.xp, image.dtype, plan.dtype)
+    fetch(lanes.workers)
+    run_pipeline(
+        plan.tiling.tiles,
+        work,
+        label="RESAMPLE",
+        workers=lanes.workers,
+        metrics=metrics,
+        share=share,
+        describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
+    )
+    metrics.figures["tiles"] = len(plan.tiling.tiles)
+
+
+def _bytes(plan: MosaicPlan, tile: Tile) -> int:
+    return math.prod(shape_of(plan.tiling.region(tile))) * plan.source.dtype.itemsize
+
+
+def _resampled(plan: MosaicPlan, tile: Tile, batch: int, lane: Lane) -> npt.NDArray:
+    """A tile decoded ``batch`` planes at a time, which are pushed through while in the cache."""
+    image = plan.source
+    resampler = lane.keep("resampler", lambda: make_resampler(lane))
+    region = plan.tiling.region(tile)
+    depth = region[0].stop
+    lane.metrics.count("read", _bytes(plan, tile))
+    operators = plan.operators_of(tile)
+    if image.reader is None:
+        with lane.timed("read"):
+            voxels = image.read(region)
+        with lane.timed("compute"):
+            resampler.begin(operators, (voxels.shape[1], voxels.shape[2]), image.dtype, plan.dtype)
+            for start in range(0, depth, batch):
+                resampler.push(voxels[start : start + batch])
+            return resampler.finish()
+    # A chunk at the edge is stored with its padding, which the operators do not take.
+    _, cy, cx = image.chunks
+    resampler.begin(operators, (cy, cx), image.dtype, plan.dtype)
+    with image.naming_chunks(), image.reader.stream((0, *tile)) as stream:
+        for start in range(0, depth, batch):
+            with lane.timed("compute"):
+                planes = resampler.buffer(min(batch, depth - start))
+            # It says by itself what was reading, and what decoding.
+            stream.read_into(planes)
+            with lane.timed("compute"):
+                resampler.push(planes)
+        stream.drain()
+    with lane.timed("compute"):
+        return resampler.finish()
