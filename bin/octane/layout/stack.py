@@ -145,8 +145,8 @@ def lay_out(
     return grid, [replace(s, planes=p) for s, p in zip(slabs, planes, strict=True)]
 
 
-def sections_beside(slabs: Sequence[SectionSlab]) -> list[str]:
-    """Warning for sections that share no place in y and x with the one before."""
+def sections_without_overlap(slabs: Sequence[SectionSlab]) -> list[str]:
+    """Warning for sections that do not overlap the section before them in y and x."""
     imaged = [slab for slab in slabs if slab.image is not None]
     odd = [
         b.number
@@ -156,13 +156,13 @@ def sections_beside(slabs: Sequence[SectionSlab]) -> list[str]:
             for k in (1, 2)
         )
     ]
-    who, lie, stores, them = (
-        ("Section", "lies beside the one before it", "its store", "it")
+    who, overlap, stores, them = (
+        ("Section", "does not overlap the section before it", "its store", "it")
         if len(odd) == 1
-        else ("Sections", "lie beside those before them", "their stores", "them")
+        else ("Sections", "do not overlap the sections before them", "their stores", "them")
     )
-    text = "and not below: correct --positions or the translations in"
-    return [f"{who} {listed(odd)} {lie} {text} {stores}, or take {them} out."] if odd else []
+    text = f"in y and x: correct --positions or the translations in {stores}, or take {them} out."
+    return [f"{who} {listed(odd)} {overlap} {text}"] if odd else []
 
 
 def blank_below(images: list[Image], parameters: StackParameters) -> list[str]:

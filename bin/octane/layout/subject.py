@@ -22,7 +22,7 @@ from octane.layout.stack import (
     blank_below,
     lay_out,
     other_distance,
-    sections_beside,
+    sections_without_overlap,
     thickness_taken,
 )
 from octane.store.image import Image
@@ -133,7 +133,7 @@ class SubjectLayout:
         names, stack = [volume.path.name for volume in self.inputs], self.settings.stack
         texts = unlike_mosaics(names, self.mosaics) + tiles_apart(names, self.placements)
         texts += crowded_tiles(names, self.mosaics, self.placements)
-        texts += sections_beside(self.slabs)
+        texts += sections_without_overlap(self.slabs)
         if self.slabs and stack.section_thickness is None:
             texts += blank_below(images, stack) + other_distance(self.slabs)
         texts += [text for volume in self.inputs for text in turned(volume)]

@@ -85,14 +85,14 @@ def read_strided(
 
 
 def fit_mask(
-    beside: dict[str, Volume],
+    companions: dict[str, Volume],
     shrunk: npt.NDArray[np.float32],
     plan: Plan,
     sections: list[Section],
     p: N4Parameters,
     metrics: Metrics,
 ) -> npt.NDArray[np.bool_]:
-    """Voxels that are fitted, on the shrunk grid; a mask file is one of ``beside``."""
+    """Voxels that are fitted, on the shrunk grid; a mask file is one of ``companions``."""
     finite = np.isfinite(shrunk)
     with metrics.timed("mask"):
         if p.mask is None:
@@ -100,7 +100,7 @@ def fit_mask(
         elif p.mask == TISSUE:
             mask = tissue_mask(np.where(finite, shrunk, 0), shrunk_sections(plan, sections))
         else:
-            mask = _read_mask(beside["mask"], plan, metrics)
+            mask = _read_mask(companions["mask"], plan, metrics)
     if not mask.any() and p.mask == TISSUE:
         raise InputError(
             f"{plan.volume.path} has no tissue (all sections are constant): check it, or give a "
@@ -130,17 +130,17 @@ def shrunk_sections(plan: Plan, sections: list[Section]) -> list[tuple[int, int]
     return [(part.start, part.stop) for part in found if part.stop > part.start]
 
 
-def read_beside(
+def read_companion(
     stored: Volume, plan: Plan, metrics: Metrics, what: str, dtype: npt.DTypeLike = np.float32
 ) -> npt.NDArray:
-    """Voxels that are fitted, of a file beside the volume; ``what`` it is stands in the log."""
+    """Voxels that are fitted, of a companion of the volume; ``what`` it is stands in the log."""
     return read_strided(
         stored, plan.keep, dtype, workers=plan.workers, metrics=metrics, label=f"N4: reading {what}"
     )
 
 
 def _read_mask(stored: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray[np.bool_]:
-    values = read_beside(stored, plan, metrics, "the mask", stored.dtype)
+    values = read_companion(stored, plan, metrics, "the mask", stored.dtype)
     others = np.setdiff1d(np.unique(values), (0, 1))
     if others.size:
         raise InputError(
@@ -153,7 +153,7 @@ def _read_mask(stored: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray[np.b
 def read_weights(stored: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray[np.float32]:
     """Weights of the voxels that are fitted; refuses those below 0."""
     with metrics.timed("weights"):
-        weights = read_beside(stored, plan, metrics, "the weights")
+        weights = read_companion(stored, plan, metrics, "the weights")
     if not (weights >= 0).all():
         raise InputError(
             f"{stored.path} holds weights below 0 or NaN; weights are 0 or more: repair it."

@@ -26,7 +26,7 @@ from octane.n4.grid import require_varied
 from octane.n4.inputs import (
     TISSUE,
     fit_mask,
-    read_beside,
+    read_companion,
     read_strided,
     read_weights,
     shrunk_sections,
@@ -56,7 +56,7 @@ CLIPPED = 1e-3
 
 @dataclass(frozen=True)
 class Run:
-    """One volume that is corrected, the files beside it (mask, weights, truth) and its output."""
+    """One volume that is corrected, its companions (mask, weights, truth) and its output."""
 
     volume: Volume
     sections: list[Section]
@@ -66,7 +66,7 @@ class Run:
     metrics: Metrics
     destination: Path
     field_path: Path | None
-    beside: dict[str, Volume]
+    companions: dict[str, Volume]
 
 
 def correct_bias(run: Run, sharing: LeaseParameters) -> Metrics:
@@ -144,8 +144,10 @@ def prepare(
     plan = plan_n4(volume, sections, p, execution, whole_files=whole)
     mask = None if p.mask in (None, TISSUE) else Path(p.mask)
     weights = None if p.weights is None else Path(p.weights)
-    beside = open_companions(volume, mask, weights, truth)
-    return Run(volume, sections, plan, p, execution, metrics, destination, save_bias_field, beside)
+    companions = open_companions(volume, mask, weights, truth)
+    return Run(
+        volume, sections, plan, p, execution, metrics, destination, save_bias_field, companions
+    )
 
 
 def _warn(run: Run) -> None:
@@ -166,7 +168,7 @@ def _read(
     """Read the volume: the run, with it in memory if planned, shrunk voxels, mask and weights."""
     plan, metrics = run.plan, run.metrics
     finite = run.parameters.nonfinite == "error"
-    for volume in (run.volume, *run.beside.values()):
+    for volume in (run.volume, *run.companions.values()):
         bring_in(volume, metrics, run.destination)
     volume = run.volume
     whole = np.empty(volume.grid.shape, volume.dtype) if plan.kept else None
@@ -179,13 +181,15 @@ def _read(
         metrics.count("read", whole.nbytes)
         held = ArrayVolume(volume.path, whole, volume.grid, volume.attributes)
         run = replace(run, volume=held)
-    mask = fit_mask(run.beside, shrunk, plan, run.sections, run.parameters, metrics)
+    mask = fit_mask(run.companions, shrunk, plan, run.sections, run.parameters, metrics)
     require_varied(str(run.volume.path), shrunk[mask])
-    beside = dict(run.beside)
-    weights = read_weights(beside.pop("weights"), plan, metrics) if "weights" in beside else None
-    beside.pop("mask", None)
+    companions = dict(run.companions)
+    weights = (
+        read_weights(companions.pop("weights"), plan, metrics) if "weights" in companions else None
+    )
+    companions.pop("mask", None)
     # What was read whole and is not used again goes with its file.
-    return replace(run, beside=beside), shrunk, mask, weights
+    return replace(run, companions=companions), shrunk, mask, weights
 
 
 def _intensity_maps(
@@ -277,9 +281,10 @@ def _record(
                 "keep them."
             )
     known = None
-    if "tissue" in run.beside:
+    if "tissue" in run.companions:
         known = [
-            read_beside(run.beside[name], plan, metrics, "the truth") for name in ("tissue", "bias")
+            read_companion(run.companions[name], plan, metrics, "the truth")
+            for name in ("tissue", "bias")
         ]
     spacing = [s * k.step for s, k in zip(volume.grid.spacing, plan.keep, strict=True)]
     shown = Shown(before, after, field, mask, spacing, known)

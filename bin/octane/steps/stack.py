@@ -30,7 +30,7 @@ from octane.layout.stack import (
     lay_out,
     other_distance,
     section_metadata,
-    sections_beside,
+    sections_without_overlap,
     thickness_taken,
 )
 from octane.pipeline.cuts import CUT, Cuts
@@ -285,7 +285,7 @@ def stack_sections(
     logger.info("STACK: %s", thickness_taken(slabs))
     metrics = Metrics("stack", settings=parameters.recorded(reading))
     contradicted = [] if parameters.section_thickness is not None else other_distance(slabs)
-    for note in [*overruled_units(images), *sections_beside(slabs), *contradicted]:
+    for note in [*overruled_units(images), *sections_without_overlap(slabs), *contradicted]:
         metrics.warn_in_report(note)
     aligned, facing = parameters.align != "none", _facing(slabs, grid, FACE[parameters.align])
     if aligned:

@@ -462,7 +462,7 @@ def test_what_lies_on_another_grid_is_refused(
     # Before any voxel is read, so that a dry run tells it.
     given = (source, tmp_path / "o.ome.zarr", asked, reading, execution)
     if not words:
-        assert prepare(*given).beside[role].grid.shape == SHAPE
+        assert prepare(*given).companions[role].grid.shape == SHAPE
         return
     with pytest.raises(OctaneError, match=words) as caught:
         prepare(*given)

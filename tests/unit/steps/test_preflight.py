@@ -173,7 +173,12 @@ def test_what_may_be_no_mosaic_or_no_intensity_is_noted(
         (ONES[:, :10], 10.0, {}, "has 1 x 3 tiles of 40 x 100 x 100 .* most mosaics have 2 x 3"),
         (ONES, 8.0, {}, "has 2 x 3 tiles of 40 x 80 x 80 micrometre .* of 40 x 100 x 100: check"),
         (ONES, 10.0, {4: -99}, r"4.ome.zarr, row 1, column 1 \(and 1 more\) does not touch"),
-        (ONES, 10.0, dict.fromkeys(range(6), 900), "^Section 4 lies beside the one before it and"),
+        (
+            ONES,
+            10.0,
+            dict.fromkeys(range(6), 900),
+            "^Section 4 does not overlap the section before it in y and x",
+        ),
     ],
 )
 def test_mosaics_and_tiles_that_lie_otherwise_than_others_are_noted(

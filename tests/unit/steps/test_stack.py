@@ -297,10 +297,13 @@ def test_a_bead_lies_at_one_place_as_mosaics_as_sections_and_as_a_volume(
 
 
 @pytest.mark.parametrize(("x", "named"), [(50.0, False), (70.0, True)])
-def test_sections_beside_each_other_are_named(write_section, stack, x, named):
+def test_sections_that_do_not_overlap_are_named(write_section, stack, x, named):
     sources = [write_section(1), write_section(2, edge=(0.0, 0.0, x)), write_section(3)]
     (*warned,) = stack(sources)[2].warnings
-    assert ["Sections 2, 3 lie beside" in line for line in warned] == [True] * named
+    assert [
+        "Sections 2, 3 do not overlap the sections before them in y and x" in line
+        for line in warned
+    ] == [True] * named
 
 
 def test_sections_between_voxels_are_interpolated(write_section, stack):
