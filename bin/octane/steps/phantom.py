@@ -25,7 +25,7 @@ from octane.pipeline.workers import plan_workers, run_tiles
 from octane.store.ngff import Attributes
 from octane.store.writer import Level, create_image
 
-Axis = npt.NDArray[np.floating]
+Coordinates = npt.NDArray[np.floating]
 Block = npt.NDArray[np.float32]
 
 EDGE_UM = 15.0
@@ -84,7 +84,7 @@ def _step(x: npt.NDArray, width: float, rise: npt.ArrayLike) -> npt.NDArray:
     return np.divide(rise, x, out=x)
 
 
-def tissue(subject: Subject, z: Axis, y: Axis, x: Axis) -> Block:
+def tissue(subject: Subject, z: Coordinates, y: Coordinates, x: Coordinates) -> Block:
     """Reflectivity of the tissue at positions in micrometres, about 0 to 1.3.
 
     A folded, layered ellipsoid with white matter, two ventricles and fibre bundles in agarose.
@@ -123,7 +123,9 @@ def tissue(subject: Subject, z: Axis, y: Axis, x: Axis) -> Block:
     return value
 
 
-def bias_field(subject: Subject, half_range: float, z: Axis, y: Axis, x: Axis) -> Block:
+def bias_field(
+    subject: Subject, half_range: float, z: Coordinates, y: Coordinates, x: Coordinates
+) -> Block:
     """The smooth multiplicative field that N4 is to find; same axes as :func:`tissue`.
 
     Its logarithm runs over about -half_range to half_range.
@@ -135,7 +137,9 @@ def bias_field(subject: Subject, half_range: float, z: Axis, y: Axis, x: Axis) -
     return np.exp(half_range * (0.45 * wx + 0.35 * wy + 0.2 * wz * wx)).astype(np.float32)
 
 
-def shading(strength: float, tile_extent: Position, y: Axis, x: Axis) -> npt.NDArray[np.float32]:
+def shading(
+    strength: float, tile_extent: Position, y: Coordinates, x: Coordinates
+) -> npt.NDArray[np.float32]:
     """Vignetting of one tile, (y, x): 1 at its centre, 1 - strength at its corners.
 
     ``y`` and ``x`` are micrometres from the full tile's edge.
@@ -176,7 +180,9 @@ def displacements(p: PhantomParameters) -> list[Displacement]:
     return [Displacement(*map(float, move)) for move in drawn]
 
 
-def displaced_tissue(p: PhantomParameters, section: int, z: Axis, y: Axis, x: Axis) -> Block:
+def displaced_tissue(
+    p: PhantomParameters, section: int, z: Coordinates, y: Coordinates, x: Coordinates
+) -> Block:
     """Tissue of a section that was displaced, where the microscope sees it."""
     subject, move = Subject.of(p), displacements(p)[section]
     if not any(move):
@@ -290,7 +296,7 @@ def _write_truth(
     """Tissue (grey levels) and bias field on the grid of the stacked volume."""
     spacing = vector(*[p.truth_resolution] * 3)
     level = Level.volume(Grid.covering((0, 0, 0), subject.extent, spacing))
-    truths: dict[str, Callable[[Axis, Axis, Axis], Block]] = {
+    truths: dict[str, Callable[[Coordinates, Coordinates, Coordinates], Block]] = {
         "tissue": lambda *at: tissue(subject, *at) * np.float32(SCALE),
         "bias": lambda *at: bias_field(subject, p.bias, *at),
     }
