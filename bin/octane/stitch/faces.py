@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,45 +34,59 @@ Ends = tuple[npt.NDArray[np.int64], ...]
 class Faces:
     """First and last planes of sections, gathered from blocks of the volume.
 
-    ``ends`` are these planes by the section's number, ``shape`` has the volume's pixels (y, x), and
-    ``step`` those along a pixel of a face; None where the faces are to be small.
+    ``ends`` are these planes by the section's number, and ``shape`` has the volume's pixels (y, x).
     """
 
-    def __init__(
-        self, ends: Mapping[int, Ends], shape: Sequence[int], step: int | None = None
-    ) -> None:
-        self.step = step or max(1, -(-max(shape) // EDGE))
+    def __init__(self, ends: Mapping[int, Ends], shape: Sequence[int]) -> None:
+        self.step = max(1, -(-max(shape) // EDGE))
         self.ends = {number: own for number, own in ends.items() if len(own[0])}
         size = [-(-n // self.step) for n in shape]
-        dtype = np.float64 if step is None else np.float32
-        self.sums = {n: [np.zeros(size, dtype) for _ in own] for n, own in self.ends.items()}
+        self.sums = {n: [np.zeros(size) for _ in own] for n, own in self.ends.items()}
         self._lock = Lock()
 
-    def add(
-        self,
-        block: npt.NDArray,
-        planes: npt.NDArray[np.int64],
-        area: Sequence[slice],
-        section: int | None = None,
-    ) -> None:
-        """Add what a block of the volume, or of one section, has of the faces.
+    def add(self, block: npt.NDArray, planes: npt.NDArray[np.int64], area: Sequence[slice]) -> None:
+        """Add what a block of the volume has of the faces.
 
         ``planes`` are the block's, at least all of the faces between its first and last one. Any
         thread may call it.
         """
-        pixels = [np.arange(r.start, r.stop) // self.step for r in area]
-        (rows, first), (columns, left) = (np.unique(p, return_index=True) for p in pixels)
-        for number in self.ends if section is None else [section]:
-            for face, total in zip(self.ends[number], self.sums[number], strict=True):
-                own = face[(face >= planes[0]) & (face <= planes[-1])]
-                if len(own):
-                    seen = np.abs(block[np.searchsorted(planes, own)])
-                    mean = seen.mean(axis=0, dtype=np.float64)
-                    if not np.isfinite(mean).all():
-                        mean = finite(seen).mean(axis=0, dtype=np.float64)
-                    part = np.add.reduceat(np.add.reduceat(mean, first, axis=0), left, axis=1)
+        for number, faces in self.ends.items():
+            for face, total in zip(faces, self.sums[number], strict=True):
+                if part := part_of_face(face, block, planes, area, self.step):
                     with self._lock:
-                        total[np.ix_(rows, columns)] += part * len(own) / len(face)
+                        total[part.place] += part.mean
+
+
+class FacePart(NamedTuple):
+    """What a block has of a face, ``mean`` (y, x), at a ``place`` among the face's pixels."""
+
+    place: tuple[npt.NDArray[np.int64], ...]
+    mean: npt.NDArray[np.float64]
+
+
+def part_of_face(
+    face: npt.NDArray[np.int64],
+    block: npt.NDArray,
+    planes: npt.NDArray[np.int64],
+    area: Sequence[slice],
+    step: int,
+) -> FacePart | None:
+    """Part of the mean over a face's planes that a block shows; None where it shows none of them.
+
+    ``planes`` are the block's and ``area`` its voxels in the volume, of which ``step`` are along a
+    pixel. The parts of all blocks add up to the face.
+    """
+    own = face[(face >= planes[0]) & (face <= planes[-1])]
+    if not len(own):
+        return None
+    seen = np.abs(block[np.searchsorted(planes, own)])
+    mean = seen.mean(axis=0, dtype=np.float64)
+    if not np.isfinite(mean).all():
+        mean = finite(seen).mean(axis=0, dtype=np.float64)
+    pixels = [np.arange(r.start, r.stop) // step for r in area]
+    (rows, first), (columns, left) = (np.unique(p, return_index=True) for p in pixels)
+    part = np.add.reduceat(np.add.reduceat(mean, first, axis=0), left, axis=1)
+    return FacePart(np.ix_(rows, columns), part * len(own) / len(face))
 
 
 def brightness(faces: Sequence[Sequence[Face]]) -> list[float | None]:

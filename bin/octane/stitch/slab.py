@@ -5,14 +5,30 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from octane.config.params import ExecutionParameters, bytes_of
 from octane.core.arrays import working_type
 from octane.core.geometry import Grid, Region, shape_of
 from octane.layout.mosaic import Position
 from octane.layout.stack import SectionSlab
 from octane.pipeline.lanes import Lane
+from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.resample.operator import AxisOperator, interpolator, unchanged
 from octane.resample.resampler import resample
 from octane.stitch.sampling import sampled
+from octane.store.writer import Level
+
+
+def block_workers(
+    grid: Grid, dtype: np.dtype, count: int, execution: ExecutionParameters, *, kept: int = 0
+) -> int:
+    """How many of ``count`` blocks of the volume are interpolated at once, next to ``kept`` bytes.
+
+    An OctaneError says how much memory one block needs where it does not fit.
+    """
+    need = 5 * int(np.prod(np.minimum(Level.volume(grid).owned, grid.shape)))
+    need *= max(4, dtype.itemsize)
+    memory, fixed = bytes_of(execution.memory), PROCESS_BYTES + kept
+    return plan_workers(need, memory, execution.workers, count, fixed=fixed)
 
 
 def interpolated(

@@ -19,10 +19,10 @@ from octane.core.records import StackFigures
 from octane.layout.displacement import IN_PLACE, Displacement
 from octane.layout.sections import read_sections
 from octane.report.verdict import checks
-from octane.steps import stack as steps_stack
 from octane.steps.resample import resample_image
 from octane.steps.stack import stack_sections
 from octane.steps.stitch import stitch_section
+from octane.stitch import facing
 from octane.stitch.alignment import SectionPair
 from octane.store import writer
 from octane.store.image import open_image
@@ -601,9 +601,9 @@ def test_pixels_that_are_not_square_are_refused_before_any_work(write_sections, 
 
 def test_a_rotation_is_noted_about_the_middle_of_the_volume(write_sections, stack, monkeypatch):
     turned = Displacement(0, 0, 5)
-    monkeypatch.setattr(steps_stack, "FACE", {"rigid": 24})  # 150 x 180 voxels in 18 x 22 pixels
-    monkeypatch.setattr(steps_stack, "solve_displacements", lambda *_: [IN_PLACE, turned])
-    monkeypatch.setattr(steps_stack, "measure", lambda *_, **__: [SectionPair(0, 1, turned, 0.9)])
+    monkeypatch.setattr(facing, "LONGEST", {"rigid": 24})  # 150 x 180 voxels in 18 x 22 pixels
+    monkeypatch.setattr(facing, "solve_displacements", lambda *_: [IN_PLACE, turned])
+    monkeypatch.setattr(facing, "measure", lambda *_, **__: [SectionPair(0, 1, turned, 0.9)])
     _, image, _ = stack(write_sections([IN_PLACE, turned]), "rigid")
     assert min(np.subtract(image.grid.shape[1:], SHAPE)) >= 20  # room for its corners
     noted = image.attributes["sections"][1]

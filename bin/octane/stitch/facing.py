@@ -1,0 +1,234 @@
+"""Facing planes of neighbouring sections: how each section lies displaced against the others."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.config.params import ExecutionParameters, StackParameters
+from octane.core.geometry import Grid, blocks
+from octane.core.metrics import Metrics
+from octane.layout.displacement import Displacement
+from octane.layout.stack import SectionSlab, section_metadata
+from octane.pipeline.lanes import Lane, run_pipeline
+from octane.pipeline.workers import cores
+from octane.stitch.alignment import SectionPair, measure, solve_displacements
+from octane.stitch.faces import DEPTH, part_of_face
+from octane.stitch.slab import block_workers, interpolated
+from octane.store.writer import Level
+
+LONGEST = {"none": 256, "translation": 512, "rigid": 512}
+"""Longest edge of a face that is compared, pixels."""
+FACES_BYTES = 1 << 27
+"""Memory that all tops and bottoms may take."""
+PLANES = 2
+"""Planes of each section that are compared where neighbours share no depth."""
+
+Face = npt.NDArray[np.float32]
+
+
+class FacingPlanes(NamedTuple):
+    """Planes of a section that are compared, by their numbers in the volume.
+
+    ``top`` faces the ``bottom`` of the section before. Where both show the same tissue, imaged
+    twice, ``within`` is empty; else it is compared with ``top``, for what changes from plane to
+    plane.
+    """
+
+    top: npt.NDArray[np.int64]
+    bottom: npt.NDArray[np.int64]
+    within: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Faces of the sections in order of their numbers, means over their :class:`FacingPlanes`.
+
+    They are (y, x), NaN where a section cannot be compared; a pixel is ``step`` voxels wide and
+    high. ``within`` is empty where all facing planes show the same tissue.
+    """
+
+    numbers: list[int]
+    tops: list[Face]
+    bottoms: list[Face]
+    within: list[Face]
+    step: int
+
+
+class Fit(NamedTuple):
+    """How sections fit: displacements by number, of those that fit a neighbour.
+
+    ``unlike`` are the numbers of the neighbours between which nothing fits.
+    """
+
+    displacements: dict[int, Displacement]
+    unlike: list[tuple[int, int]]
+
+
+def facing_planes(slabs: Sequence[SectionSlab], grid: Grid) -> dict[int, FacingPlanes]:
+    """Choose the planes by which sections are compared, by number: the same tissue, if possible."""
+    found: dict[int, FacingPlanes] = {}
+    count = PLANES
+    for slab in (slab for slab in slabs if slab.image is not None):
+        own, stop = slab.imaged(slab.planes, grid), slab.planes.stop
+        deeper = slab.imaged(range(stop, stop + DEPTH), grid)
+        bottom = deeper if len(deeper) else own[-PLANES:]
+        within = own[:0] if len(deeper) else own[PLANES : 2 * PLANES]
+        planes = FacingPlanes(own[:count], bottom, within)
+        if len(planes.top):
+            found[slab.number] = planes
+        count = len(bottom)
+    return found
+
+
+def survey(
+    slabs: Sequence[SectionSlab],
+    grid: Grid,
+    dtype: np.dtype,
+    longest: int,
+    execution: ExecutionParameters,
+    metrics: Metrics,
+) -> Survey:
+    """Read the faces of all sections, which are at most ``longest`` pixels high and wide."""
+    planes = facing_planes(slabs, grid)
+    sections = [slab for slab in slabs if slab.number in planes]
+    ny, nx = grid.shape[1:]
+    least = math.ceil((8 * len(sections) * ny * nx / FACES_BYTES) ** 0.5)
+    step = max(1, -(-max(ny, nx) // longest), least)
+    size = (-(-ny // step), -(-nx // step))
+    depth, edge, _ = Level.volume(grid).owned
+    found: dict[int, list[Face]] = {}
+
+    def work(slab: SectionSlab, lane: Lane) -> int:
+        own = planes[slab.number]
+        read = np.unique(np.concatenate(own))
+        deep = int(read[-1] - read[0]) + 1
+        sums = [np.zeros(size, np.float32) for _ in own]
+        # As many voxels as in a block of the volume: the larger, the fewer chunks are read twice.
+        wide = edge * max(1, math.isqrt(depth // deep))
+        # In their order within one task: sums are the same on any number of threads.
+        for tile in blocks((1, ny, nx), (1, wide, wide)):
+            seen = interpolated(slab, read, tile, grid, lane)
+            if seen is None:
+                continue
+            with lane.timed("compute"):
+                for face, total in zip(own, sums, strict=True):
+                    if part := part_of_face(face, seen[0], read, seen[1], step):
+                        total[part.place] += part.mean
+        inside = comparable(slab, grid, step)
+        rows, columns = inside.shape
+        found[slab.number] = [
+            np.where(inside, total[:rows, :columns], np.nan).astype(np.float32) for total in sums
+        ]
+        return deep * ny * nx * dtype.itemsize
+
+    # Three float32 faces a section, which are compared at several resolutions.
+    kept = 3 * 12 * len(sections) * math.prod(size)
+    run_pipeline(
+        sections,
+        work,
+        label="faces",
+        workers=block_workers(grid, dtype, len(sections), execution, kept=kept),
+        metrics=metrics,
+        describe=lambda slab: slab.name,
+    )
+    numbers = [slab.number for slab in sections]
+    tops, bottoms, within = ([found[number][k] for number in numbers] for k in range(3))
+    is_shared = not any(len(own.within) for own in planes.values())
+    return Survey(numbers, tops, bottoms, [] if is_shared else within, step)
+
+
+def comparable(slab: SectionSlab, grid: Grid, step: int) -> npt.NDArray[np.bool_]:
+    """Whole pixels of ``step`` voxels on what was imaged, without tiles that are unlike others."""
+    assert slab.image is not None
+    noted = cast("Mapping[str, list[list[float]]]", section_metadata(slab.image))
+    edges = [
+        grid.edge[axis] + step * grid.spacing[axis] * np.arange(grid.shape[axis] // step + 1)
+        for axis in (1, 2)
+    ]
+    tiny = 1e-6 * step * grid.spacing[1]
+
+    def within(box: Sequence[float]) -> npt.NDArray[np.bool_]:
+        """Corners of pixels that lie in a box: first y and x, last y and x."""
+        y, x = (
+            (edge >= first - tiny) & (edge <= last + tiny)
+            for edge, first, last in zip(edges, box[:2], box[2:], strict=True)
+        )
+        return np.logical_and.outer(y, x)
+
+    # The border of what tiles cover is ragged.
+    outline = within([*slab.edge[1:], *np.add(slab.edge, slab.extent)[1:]])
+    tiles = [within(box) for box in noted.get("imaged", [])]
+    corners = outline & np.any(tiles, axis=0) if tiles else outline
+    inside = corners[1:, 1:] & corners[1:, :-1] & corners[:-1, 1:] & corners[:-1, :-1]
+    for box in noted.get("not_compared", []):
+        met = [
+            (edge[1:] > first) & (edge[:-1] < last)
+            for edge, first, last in zip(edges, box[:2], box[2:], strict=True)
+        ]
+        inside[np.ix_(*met)] = False
+    return inside
+
+
+def fit(
+    slabs: Sequence[SectionSlab],
+    grid: Grid,
+    dtype: np.dtype,
+    parameters: StackParameters,
+    execution: ExecutionParameters,
+    metrics: Metrics,
+) -> Fit:
+    """Register the faces of neighbours; warn of sections that fit none, if they are to be moved."""
+    found = survey(slabs, grid, dtype, LONGEST[parameters.align], execution, metrics)
+    numbers, pixel = found.numbers, found.step * grid.spacing[1]
+    if len(numbers) < 2 or not np.isclose(*grid.spacing[1:]):
+        return Fit({}, [])
+    rotate, workers = parameters.align != "translation", execution.workers or cores()
+    faces = (found.tops, found.bottoms, found.within)
+    with metrics.timed("align"):
+        pairs = measure(*faces, pixel, rotate=rotate, workers=workers)
+        solved = solve_displacements(len(numbers), pairs, pixel, max(grid.extent[1:]) / 2)
+    known = {numbers[k] for pair in pairs if pair.fits for k in (pair.first, pair.second)}
+    unlike = _unlike(numbers, pairs)
+    if parameters.align != "none":
+        _warn_of_unlike(numbers, known, unlike, metrics)
+    # Faces end with their last whole pixel; the volume may go on, and has another middle.
+    rest = complex(*(n % found.step * grid.spacing[1] / 2 for n in grid.shape[1:]))
+    shifts = [complex(own.y, own.x) + (own.turn - 1) * rest for own in solved]
+    displacements = {
+        number: Displacement(shift.real, shift.imag, own.rotation).rounded
+        for number, shift, own in zip(numbers, shifts, solved, strict=True)
+        if number in known
+    }
+    return Fit(displacements, unlike)
+
+
+def _unlike(numbers: Sequence[int], pairs: Sequence[SectionPair]) -> list[tuple[int, int]]:
+    """Neighbours between which nothing fits, not even the sections before and after them."""
+    bridged = [range(pair.first, pair.second) for pair in pairs if pair.fits]
+    return [
+        pair
+        for k, pair in enumerate(pairwise(numbers))
+        if not any(k in bridge for bridge in bridged)
+    ]
+
+
+def _warn_of_unlike(
+    numbers: Sequence[int], known: set[int], unlike: Sequence[tuple[int, int]], metrics: Metrics
+) -> None:
+    odd = [str(number) for number in numbers if number not in known]
+    if odd:
+        metrics.warn(
+            f"Sections {', '.join(odd)} do not match their neighbours and stay where they were "
+            "imaged; look at the pictures."
+        )
+    apart = [f"{a} and {b}" for a, b in unlike if {a, b} <= known]
+    if apart:
+        metrics.warn_in_report(
+            f"Sections {', '.join(apart)} do not match: those before and after lie against each "
+            "other as they were imaged; look at the pictures."
+        )
