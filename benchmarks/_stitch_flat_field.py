@@ -56,7 +56,7 @@ def phantom(settings: Mapping[str, object], looks: int, seed: int) -> Seen:
     grid = grid_of(tile, (p.tiles[0], p.tiles[1]), vector(*p.voxel_size), pitch)
     places = grid.positions(pitch)
     tiles = {t: render_tile(p, 1, t, tile, place).mean(axis=0) for t, place in places.items()}
-    return tiles, TilePlacement(grid, places, subpixel=True), light(tile, p.voxel_size)
+    return tiles, TilePlacement(grid, places), light(tile, p.voxel_size)
 
 
 def brain(settings: Mapping[str, object], looks: int, seed: int) -> Seen:
@@ -71,7 +71,7 @@ def brain(settings: Mapping[str, object], looks: int, seed: int) -> Seen:
         voxels = slab[:, int(y) : int(y) + n, int(x) : int(x) + n] * true
         noise = generator.standard_gamma(looks, voxels.shape, np.float32) / looks if looks else 1
         tiles[tile] = (voxels * noise).mean(axis=0)
-    return tiles, TilePlacement(grid, places, subpixel=True), true
+    return tiles, TilePlacement(grid, places), true
 
 
 def grid_of(

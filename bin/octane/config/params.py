@@ -393,16 +393,6 @@ class StitchParameters(StepParameters):
         "Where most tiles correlate with their neighbours at another overlap, and not as they are "
         "placed. error: stop and name it; warning: go on. A doubtful case is a warning.",
     )
-    blend: Literal["linear", "none"] = parameter(
-        "linear",
-        "linear: weights taper across the overlap; none: each voxel comes from the tile whose "
-        "centre is nearest, so that every mismatch shows.",
-    )
-    subpixel: bool = parameter(
-        True,
-        "Place tiles at their exact positions by linear interpolation. Off: at the nearest voxel, "
-        "which keeps speckle as it is and is up to half a voxel wrong.",
-    )
     flat_field: Annotated[str, BeforeValidator(_flat_field)] = parameter(
         "none",
         "Even out tiles that are darker to their edges. estimate: from where tiles overlap, for "

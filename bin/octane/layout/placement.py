@@ -33,9 +33,7 @@ class Placement:
 class TilePlacement:
     """A section's grid and the placement of its tiles in it."""
 
-    def __init__(
-        self, tiling: MosaicGrid, positions: dict[Tile, Position], *, subpixel: bool
-    ) -> None:
+    def __init__(self, tiling: MosaicGrid, positions: dict[Tile, Position]) -> None:
         extents = {t: tiling.extent_of(t)[1:] for t in positions}
         ends = {t: np.add(positions[t], extents[t]) for t in positions}
         low, high = np.min([*positions.values()], axis=0), np.max([*ends.values()], axis=0)
@@ -56,7 +54,7 @@ class TilePlacement:
             own = positions[tile][axis]
             start = own - low[axis]
             shift = (start + tiling.margin(tile)[axis + 1]) / spacing
-            if not subpixel or abs(shift - round(shift)) < 1e-6:
+            if abs(shift - round(shift)) < 1e-6:
                 shift = float(round(shift))
             before = after = 0.0
             # Rows and columns may be numbered against the axis.

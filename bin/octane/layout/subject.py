@@ -187,7 +187,7 @@ def lay_out_mosaic(
     if settings.workflow.skip_stitch:
         return tiling, None
     places = nominal_positions(image, tiling, settings.stitch, positions)
-    return tiling, TilePlacement(tiling, places, subpixel=settings.stitch.subpixel)
+    return tiling, TilePlacement(tiling, places)
 
 
 def lay_out_subject(

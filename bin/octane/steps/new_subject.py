@@ -223,7 +223,7 @@ def _light(
     except OctaneError:
         # PREFLIGHT names what is missing.
         return {}
-    flat = estimate(seen, TilePlacement(tiling, {t: places[t] for t in tiles}, subpixel=True))
+    flat = estimate(seen, TilePlacement(tiling, {t: places[t] for t in tiles}))
     if flat is None or (shading := shading_of(flat.profile)) <= SHADING:
         return {}
     sentence = (

@@ -89,7 +89,7 @@ class StitchedSection:
 
     def _place(self, positions: dict[Tile, Position]) -> None:
         self.positions = positions
-        self.placement = TilePlacement(self.tiling, positions, subpixel=self.parameters.subpixel)
+        self.placement = TilePlacement(self.tiling, positions)
 
     def project(self) -> None:
         """Read every tile."""
@@ -149,7 +149,7 @@ class StitchedSection:
         positions = nominal
         start = pixels = {t: (y / sy, x / sx) for t, (y, x) in nominal.items()}
         for _ in range(PASSES):
-            placement = TilePlacement(self.tiling, positions, subpixel=True)
+            placement = TilePlacement(self.tiling, positions)
             pairs = []
             for first, second in neighbours([*positions]):
                 common = overlap(placement, projections, first, second)
@@ -284,7 +284,7 @@ class StitchedSection:
         shape = shape_of(region)
         total = np.zeros(shape, self.working)
         weights = np.zeros(shape[1:], np.float32)
-        blend, flat = self.parameters.blend, self.flat
+        flat = self.flat
         gain, dark = (flat.gain, flat.dark) if flat else (None, 0.0)
         for tile, places in self.placement.places.items():
             spans = zip(places, region[1:], strict=True)
@@ -300,10 +300,9 @@ class StitchedSection:
                     block = self.image.read(seen, memory)
                 self.metrics.count("read", block.nbytes)
             with lane.timed("compute"):
-                accumulate(total, weights, region, block, places, blend=blend, gain=gain, dark=dark)
+                accumulate(total, weights, region, block, places, gain=gain, dark=dark)
         with lane.timed("compute"):
-            if blend == "linear":
-                total /= np.where(weights > 0, weights, 1)
+            total /= np.where(weights > 0, weights, 1)
             return as_dtype(total, self.image.dtype)
 
 

@@ -27,6 +27,21 @@ def taper(place: Placement, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.fl
     return np.clip(np.minimum(left, right), 1e-3, 1.0).astype(np.float32)
 
 
+def placed(
+    tile: npt.NDArray,
+    places: tuple[Placement, Placement],
+    area: tuple[slice, slice],
+    dtype: npt.DTypeLike = np.float32,
+) -> npt.NDArray:
+    """Planes (z, y, x) of a tile on rows and columns of the section, by linear interpolation."""
+    (y, rows), (x, columns) = (
+        interpolator(np.arange(span.start, span.stop) - place.shift, place.count).part(slice(None))
+        for span, place in zip(area, places, strict=True)
+    )
+    values = tile[:, rows, columns].astype(dtype, copy=False)
+    return resample(values, (unchanged(len(tile)), y, x))
+
+
 def accumulate(
     total: npt.NDArray,
     weights: npt.NDArray,
@@ -34,47 +49,31 @@ def accumulate(
     tile: npt.NDArray,
     places: tuple[Placement, Placement],
     *,
-    blend: str,
     gain: npt.NDArray[np.float32] | None = None,
     dark: float = 0.0,
 ) -> None:
     """Add one tile to a block of a section, in place.
 
-    ``total`` is the weighted sum (z, y, x) and ``weights`` that of the weights (y, x), float32;
-    with ``blend`` none the value of the best tile so far, and its weight. ``region`` is the block's
-    place in the section's grid, ``tile`` has all of the tile in y and x and the block's planes in
-    z, ``places`` its placement in y and x. ``gain`` are factors that even out a full tile, and
-    ``dark`` is the grey level that is taken away before.
+    ``total`` is the weighted sum (z, y, x) and ``weights`` that of the weights (y, x), float32.
+    ``region`` is the block's place in the section's grid, ``tile`` has all of the tile in y and x
+    and the block's planes in z, ``places`` its placement in y and x. ``gain`` are factors that even
+    out a full tile, and ``dark`` is the grey level that is taken away before.
     """
-    spans = [
-        np.arange(max(r.start, p.first), min(r.stop, p.last))
-        for r, p in zip(region[1:], places, strict=True)
-    ]
-    if not all(len(span) for span in spans):
+    pairs = zip(region[1:], places, strict=True)
+    rows, columns = (slice(max(r.start, p.first), min(r.stop, p.last)) for r, p in pairs)
+    if rows.start >= rows.stop or columns.start >= columns.stop:
         return
-    (y, rows), (x, columns) = (
-        interpolator(span - place.shift, place.count).part(slice(None))
-        for span, place in zip(spans, places, strict=True)
-    )
-    values = tile[:, rows, columns].astype(total.dtype, copy=False)
-    values = resample(values, (unchanged(len(tile)), y, x))
-    # Smooth as it is, it may be interpolated by itself, once for all planes.
-    light = None if gain is None else resample(gain[None, rows, columns], (unchanged(1), y, x))
-    weight = np.outer(*(taper(p, s) for p, s in zip(places, spans, strict=True)))
-    here = place_in(region[1:], tuple(slice(int(s[0]), int(s[-1]) + 1) for s in spans))
-    if blend == "linear":
-        # One product over all planes, with a flat field and without.
-        part = weight if light is None else weight * light[0]
-        total[(slice(None), *here)] += values * part
-        if dark:
-            total[(slice(None), *here)] -= dark * part
-        weights[here] += weight
-    else:
-        values = values if light is None else (values - dark) * light
-        better = weight > weights[here]
-        block = total[(slice(None), *here)]
-        total[(slice(None), *here)] = np.where(better, values, block)
-        weights[here] = np.maximum(weight, weights[here])
+    area = (rows, columns)
+    values = placed(tile, places, area, total.dtype)
+    indices = (np.arange(span.start, span.stop) for span in area)
+    weight = np.outer(*(taper(place, own) for place, own in zip(places, indices, strict=True)))
+    # Smooth as it is, the gain may be interpolated by itself, once for all planes.
+    part = weight if gain is None else weight * placed(gain[None], places, area)[0]
+    here = place_in(region[1:], area)
+    total[(slice(None), *here)] += values * part
+    if dark:
+        total[(slice(None), *here)] -= dark * part
+    weights[here] += weight
 
 
 def shared(placement: TilePlacement, first: Tile, second: Tile) -> tuple[slice, slice] | None:
@@ -88,16 +87,13 @@ def overlap(
     placement: TilePlacement, projections: Mapping[Tile, npt.NDArray], first: Tile, second: Tile
 ) -> tuple[npt.NDArray, npt.NDArray] | None:
     """The area that two tiles share, as each saw it; None where that is too little."""
-    spans = shared(placement, first, second)
-    if spans is None:
+    area = shared(placement, first, second)
+    if area is None:
         return None
-    seen = np.zeros((2, 1, *shape_of(spans)), np.float32)
-    for block, tile in zip(seen, (first, second), strict=True):
-        weights = np.zeros(block.shape[1:], np.float32)
-        region = (slice(0, 1), *spans)
-        places = placement.places[tile]
-        accumulate(block, weights, region, projections[tile][None], places, blend="none")
-    return seen[0, 0], seen[1, 0]
+    one, other = (
+        placed(projections[tile][None], placement.places[tile], area)[0] for tile in (first, second)
+    )
+    return one, other
 
 
 def imaged(

@@ -30,7 +30,7 @@ CHANGED = {
     ResampleParameters: {"resolution": [10, 3.14159265, 1e-7], "dtype": "uint16", "codec": "none"},
     StitchParameters: {
         "overlap": [0.2, 0.25],
-        "subpixel": False,
+        "max_shift": 12.5,
         "refine": True,
         "flat_field": "a flat; $(date) 'of mine'.tif",
         "dark_offset": 100,

@@ -329,7 +329,7 @@ def test_every_problem_has_a_line_of_its_own_all_at_once(problems, write_mosaic,
 
 def test_every_wrong_parameter_has_a_line_of_its_own(problems, mosaics):
     wrong = {"resolution": -5, "overlap": 1, "n4_iterations": "-1 -1", "input_unit": "furlong"}
-    more = {"gpu_slots": 0, "publish_dir_mode": "move", "blur": 1, "stitch_blend": "soft"}
+    more = {"gpu_slots": 0, "publish_dir_mode": "move", "blur": 1, "stitch_check_overlap": "soft"}
     named = [re.findall(r"--(\w+)", line)[0] for line in problems(mosaics, **wrong, **more)]
     assert sorted(named) == sorted([*wrong, *more])
 

@@ -51,7 +51,7 @@ def seen(rng):
             lit = dark + part * flat * rng.gamma(noise**-2, noise**2, flat.shape)
             height = n - cut if tile[0] == count - 1 else n
             tiles[tile] = lit[:height].astype(np.float32)
-        return tiles, TilePlacement(grid, positions, subpixel=True)
+        return tiles, TilePlacement(grid, positions)
 
     return make
 
