@@ -2,7 +2,8 @@
 
 import logging
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,317 +19,267 @@ from octane.config.params import (
 from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import InputError
 from octane.core.files import writing
-from octane.core.geometry import Region, blocks, bounds, shape_of
+from octane.core.geometry import Grid, Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
 from octane.core.records import StitchFigures, fitting
 from octane.layout.mosaic import MosaicGrid, Position, Tile, nominal_positions
-from octane.layout.placement import TilePlacement
+from octane.layout.placement import Placement, TilePlacement
 from octane.layout.sections import number_of
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
-from octane.stitch.blending import accumulate, imaged, overlap, seam, shared
-from octane.stitch.checks import Findings, Neighbours, block_seam, speckle_seam
-from octane.stitch.flat_field import FlatField, estimate, given_flat_field, shading_of
-from octane.stitch.registration import TilePair, neighbours, overlap_shift, solve_positions
+from octane.stitch.blending import Projections, accumulate
+from octane.stitch.checks import Findings, compare
+from octane.stitch.flat_field import FlatField, Light, given_flat_field, light_of
+from octane.stitch.registration import refined_positions
+from octane.stitch.seams import measured_seams
 from octane.store.image import Image, open_image
+from octane.store.ngff import Attributes
 from octane.store.volumes import overruled_units
-from octane.store.writer import Level, create_image
+from octane.store.writer import DirectWriter, Level, create_image
 
 logger = logging.getLogger(__name__)
 
-PASSES = 2
-"""Passes of refinement: a third one gains little."""
 PROFILE = 128
 """Longest edge of a flat field in the report, pixels."""
 THUMBNAIL = 384
 """Longest edge of a section's picture in the report, pixels."""
 
+Places = Mapping[Tile, tuple[Placement, Placement]]
+""":class:`Placement` of tiles in y and x."""
 
-class StitchedSection:
-    """A section while it is stitched: its mosaic, where the tiles lie and how they are lit.
 
-    ``voxels`` is the mosaic, read once, where there is room for it in memory; ``projections`` has
-    the means over depth of the tiles, enough to compare overlaps; ``measured`` is the flat field
-    that the tiles show, ``flat`` the one by which they are evened out.
+@dataclass(frozen=True)
+class Mosaic:
+    """A mosaic and how it is read: by ``workers`` from its store, or once, into ``voxels``.
+
+    ``working`` is the type that its tiles are blended in.
     """
 
-    def __init__(
-        self,
-        image: Image,
-        parameters: StitchParameters,
-        execution: ExecutionParameters,
-        metrics: Metrics,
-        table: Path | None,
-    ) -> None:
-        self.image, self.tiling, self.table = image, MosaicGrid.of(image), table
-        self.parameters, self.execution, self.metrics = parameters, execution, metrics
-        self._place(nominal_positions(image, self.tiling, parameters, table))
-        self.given = given_flat_field(image, self.tiling, self.placement, parameters)
-        self.measured: FlatField | None = None
-        self.flat: FlatField | None = None
-        self.projections: dict[Tile, npt.NDArray] = {}
-        self.empty: set[Tile] = set()
-        # Type that tiles are blended in.
-        self.working = np.promote_types(image.dtype, np.float32)
-        memory, tiles = bytes_of(execution.memory), len(self.tiling.tiles)
-        grid, owned = self.placement.grid, Level.volume(self.placement.grid).owned
-        block = math.prod(np.minimum(owned, grid.shape).tolist())
-        need = (2 * block + 3 * math.prod(self.tiling.tile)) * self.working.itemsize
-        most = max(len(blocks(grid.shape, owned)), tiles)
-        self.workers = plan_workers(need, memory, execution.workers, most)
-        # Every tile is needed for the overlaps and for each block that it meets.
-        size = math.prod(self.tiling.shape) * image.dtype.itemsize
-        kept = PROCESS_BYTES + self.workers * need + size <= memory
-        self.voxels = np.empty(self.tiling.shape, image.dtype) if kept else None
-        metrics.figures["kept_in_memory"] = kept
-        logger.info(
-            "STITCH: %s, %d worker(s) with %.0f MB each, the mosaic %s",
-            *(image.path.name, self.workers, need / 1e6),
-            "read once and kept in memory" if kept else "read block by block",
-        )
+    image: Image
+    tiling: MosaicGrid
+    working: np.dtype
+    workers: int
+    voxels: npt.NDArray | None
 
-    def _place(self, positions: dict[Tile, Position]) -> None:
-        self.positions = positions
-        self.placement = TilePlacement(self.tiling, positions)
 
-    def project(self) -> None:
-        """Read every tile."""
+def _planned(
+    image: Image, tiling: MosaicGrid, grid: Grid, execution: ExecutionParameters
+) -> Mosaic:
+    """Plan the memory; the mosaic is kept where there is room for it."""
+    memory, tiles = bytes_of(execution.memory), len(tiling.tiles)
+    owned = Level.volume(grid).owned
+    block = math.prod(np.minimum(owned, grid.shape).tolist())
+    working = np.promote_types(image.dtype, np.float32)
+    need = (2 * block + 3 * math.prod(tiling.tile)) * working.itemsize
+    most = max(len(blocks(grid.shape, owned)), tiles)
+    workers = plan_workers(need, memory, execution.workers, most)
+    # Every tile is needed for the overlaps and for each block that it meets.
+    size = math.prod(tiling.shape) * image.dtype.itemsize
+    kept = PROCESS_BYTES + workers * need + size <= memory
+    logger.info(
+        "STITCH: %s, %d worker(s) with %.0f MB each, the mosaic %s",
+        *(image.path.name, workers, need / 1e6),
+        "read once and kept in memory" if kept else "read block by block",
+    )
+    voxels = np.empty(tiling.shape, image.dtype) if kept else None
+    return Mosaic(image, tiling, working, workers, voxels)
 
-        def one(tile: Tile, lane: Lane) -> int:
-            region = self.tiling.region(tile)
-            with lane.timed("read"):
-                memory = None if self.voxels is None else self.voxels[region]
-                block = self.image.read(region, memory)
-            self.metrics.count("read", block.nbytes)
-            with lane.timed("compute"):
-                bright = np.abs(block)
-                mean = bright.mean(axis=0, dtype=np.float32)
-                if not np.isfinite(mean).all():
-                    # NaN and Inf would end the comparison of overlaps.
-                    known = np.ma.masked_invalid(bright)
-                    mean = known.mean(axis=0, dtype=np.float32).filled(0)
-                self.projections[tile] = mean
-            return block.nbytes
 
-        run_pipeline(
-            self.tiling.tiles,
-            one,
-            label="STITCH: reading",
-            workers=self.workers,
-            metrics=self.metrics,
-            describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {self.image.path}",
-        )
-        # In one order on any number of threads.
-        self.projections = {tile: self.projections[tile] for tile in self.tiling.tiles}
-        # What was not imaged must not darken what its neighbours saw.
-        self.empty = {tile for tile, own in self.projections.items() if not own.any()}
-        if 0 < len(self.empty) < len(self.projections):
-            count = f"{len(self.empty)} of {len(self.projections)} tiles of {self.image.path.name}"
-            self.metrics.warn(
-                f"{count} were not imaged: nothing but 0 or NaN is in them, and they are left out."
-            )
+def _projected(mosaic: Mosaic, metrics: Metrics) -> Projections:
+    """Read every tile, and take its mean over depth: enough to compare overlaps."""
+    image, tiling = mosaic.image, mosaic.tiling
+    found: dict[Tile, npt.NDArray] = {}
 
-    def light(self) -> None:
-        """Measure the flat field where the tiles overlap."""
-        dark = self.parameters.dark_offset
-        self.measured = estimate(self.projections, self.placement, dark=dark)
-        if self.given is not None:
-            self.flat = FlatField(self.given, dark)
-        elif self.parameters.flat_field == ESTIMATE:
-            self.flat = self.measured
-
-    def evened(self) -> dict[Tile, npt.NDArray]:
-        """Projections in even light, as far as the tiles are evened out."""
-        return {t: self.flat.correct(p) if self.flat else p for t, p in self.projections.items()}
-
-    def refine(self) -> None:
-        """Find the positions that fit the overlaps best, in passes that see better aligned ones."""
-        sy, sx = self.tiling.spacing[1:]
-        reach = (self.parameters.max_shift / sy, self.parameters.max_shift / sx)
-        nominal, projections = self.positions, self.evened()
-        positions = nominal
-        start = pixels = {t: (y / sy, x / sx) for t, (y, x) in nominal.items()}
-        for _ in range(PASSES):
-            placement = TilePlacement(self.tiling, positions)
-            pairs = []
-            for first, second in neighbours([*positions]):
-                common = overlap(placement, projections, first, second)
-                if common is not None:
-                    # Two tiles may each be off by max_shift, to opposite sides.
-                    shift, peak = overlap_shift(*common, (2 * reach[0], 2 * reach[1]))
-                    pairs.append(TilePair(first, second, shift, peak))
-            solved, pixels = solve_positions(pixels, pairs, reach), {}
-            for tile, place in solved.items():
-                y, x = np.clip(place, np.subtract(start[tile], reach), np.add(start[tile], reach))
-                pixels[tile] = (float(y), float(x))
-            positions = {t: (y * sy, x * sx) for t, (y, x) in pixels.items()}
-        moved = [float(np.hypot(*np.subtract(positions[t], nominal[t]))) for t in nominal]
-        most = 0.999 * self.parameters.max_shift
-        held = sum(np.abs(np.subtract(positions[t], nominal[t])).max() > most for t in nominal)
-        if held:
-            self.metrics.warn(
-                f"{self.image.path.name}: {held} of {len(moved)} tiles are moved by "
-                "--stitch_max_shift, the most that refinement may; give --positions, or a larger "
-                "--stitch_max_shift."
-            )
-        noted = {"median": float(np.median(moved)), "max": max(moved)}
-        self.metrics.figures["refinement_micrometer"] = noted
-        self._place(positions)
-
-    def check(self, projections: dict[Tile, npt.NDArray]) -> Findings:
-        """Compare the tiles where they overlap.
-
-        It is an OctaneError where most pairs correlate at another overlap, and not at the given
-        one.
-        """
-        tiling, name = self.tiling, self.image.path.name
-        starts = {tile: (y.shift, x.shift) for tile, (y, x) in self.placement.places.items()}
-        sizes = (tiling.tile_extent[1:], tiling.spacing[1:])
-        compared = Neighbours(projections, starts, self.positions, *sizes)
-        overlaps, misplaced, uneven = compared.findings()
-        wrong = [own for own in overlaps if own.better and own.found is not None]
-        if wrong:
-            text = " and ".join(
-                f"by {o.found:.3f} along {o.axis}, not {o.given:.3g}" for o in wrong
-            )
-            text = f"{name}: its tiles correlate where they overlap {text}; "
-            text += f"correct {self.table}" if self.table else f"give --overlap {fitting(overlaps)}"
-            if any(o.certain for o in wrong) and self.parameters.check_overlap == "error":
-                raise InputError(
-                    f"{text}, or --stitch_check_overlap warning to leave them as they are."
-                )
-            self.metrics.warn(f"{text}.")
-        # Those without light were named before.
-        lit = [tile for tile in uneven if tile.brightness > 0]
-        if odd := [tile.sentence for tile in (*misplaced, *lit)]:
-            self.metrics.warn(f"{name}: {', '.join(odd)}.")
-        return overlaps, misplaced, uneven
-
-    def left(self, projections: dict[Tile, npt.NDArray]) -> FlatField | None:
-        """Flat field that the evened projections still show; None where none was measured."""
-        if self.given is not None:
-            return estimate(projections, self.placement)
-        return None if self.flat else self.measured
-
-    def shading(self, rest: FlatField | None) -> tuple[float | None, float | None]:
-        """Shading before and after, the latter of a given flat field from the ``rest`` it left.
-
-        The picture of the flat field is kept for the report.
-        """
-        measured, flat = self.measured, self.flat
-        if measured is None and self.parameters.flat_field == ESTIMATE:
-            text = "fewer than two pairs of tiles share anything above 0; all stay as they are"
-            self.metrics.warn(f"{self.image.path.name}: {text}.")
-        if shown := flat or measured:
-            step = -(-max(shown.profile.shape) // PROFILE)
-            self.metrics.previews["flat_field"] = shown.profile[::step, ::step]
-        if measured is None:
-            return None, None
-        left = measured.error if flat else None
-        if self.given is not None:
-            left = shading_of(rest.profile) if rest else None
-        return shading_of(measured.profile), left
-
-    def write(self, destination: Path, odd: Collection[Tile]) -> None:
-        """Blend the section block by block, and its thumbnail.
-
-        The ``odd`` tiles are noted, by which sections are not to be compared.
-        """
-        image, placement, grid = self.image, self.placement, self.placement.grid
-        attributes = {k: v for k, v in image.attributes.items() if k != "mosaic"}
-        noted = attributes.get("section")
-        attributes["kind"] = "section"
-        attributes["section"] = {
-            "number": number_of(image),
-            **(noted if isinstance(noted, dict) else {}),
-            "edge": list(placement.edge),
-            "extent": list(placement.extent),
-            **({"not_compared": [placement.box(tile) for tile in sorted(odd)]} if odd else {}),
-        }
-        if not placement.covered().all():
-            # The border of what was imaged is ragged, and no tissue.
-            attributes["section"]["imaged"] = [*map(placement.box, placement.places)]
-        level = Level.volume(grid)
-        step = max(1, -(-max(grid.shape[1:]) // THUMBNAIL))
-        thumbnail = np.zeros([-(-n // step) for n in grid.shape[1:]], np.float32)
-        self.metrics.previews["thumbnail"] = thumbnail
-        with create_image(
-            destination,
-            [level],
-            image.dtype,
-            codec=self.parameters.codec,
-            attributes=attributes,
-            overwrite=self.execution.overwrite,
-        ) as (writer,):
-
-            def work(region: Region, lane: Lane) -> int:
-                result = self._blended(region, lane)
-                with lane.timed("compute"):
-                    _sample(thumbnail, result, region, step)
-                with lane.timed("write"):
-                    writer[region] = result
-                self.metrics.count("written", result.nbytes)
-                return result.nbytes
-
-            run_pipeline(
-                blocks(grid.shape, level.owned),
-                work,
-                label="STITCH",
-                workers=self.workers,
-                metrics=self.metrics,
-                describe=lambda region: f"block {bounds(region)} of {image.path}",
-            )
-
-    def _blended(self, region: Region, lane: Lane) -> npt.NDArray:
-        """One block of the section, of the mosaic's voxels or read from its store."""
-        shape = shape_of(region)
-        total = np.zeros(shape, self.working)
-        weights = np.zeros(shape[1:], np.float32)
-        flat = self.flat
-        gain, dark = (flat.gain, flat.dark) if flat else (None, 0.0)
-        for tile, places in self.placement.places.items():
-            spans = zip(places, region[1:], strict=True)
-            met = all(p.first < r.stop and p.last > r.start for p, r in spans)
-            if not met or tile in self.empty:
-                continue
-            seen = (region[0], *self.tiling.region(tile)[1:])
-            if self.voxels is not None:
-                block = self.voxels[seen]
-            else:
-                with lane.timed("read"):
-                    memory = lane.buffer("tile", shape_of(seen), self.image.dtype)
-                    block = self.image.read(seen, memory)
-                self.metrics.count("read", block.nbytes)
-            with lane.timed("compute"):
-                accumulate(total, weights, region, block, places, gain=gain, dark=dark)
+    def one(tile: Tile, lane: Lane) -> int:
+        region = tiling.region(tile)
+        with lane.timed("read"):
+            memory = None if mosaic.voxels is None else mosaic.voxels[region]
+            block = image.read(region, memory)
+        metrics.count("read", block.nbytes)
         with lane.timed("compute"):
-            total /= np.where(weights > 0, weights, 1)
-            return as_dtype(total, self.image.dtype)
+            bright = np.abs(block)
+            mean = bright.mean(axis=0, dtype=np.float32)
+            if not np.isfinite(mean).all():
+                # NaN and Inf would end the comparison of overlaps.
+                known = np.ma.masked_invalid(bright)
+                mean = known.mean(axis=0, dtype=np.float32).filled(0)
+            found[tile] = mean
+        return block.nbytes
+
+    run_pipeline(
+        tiling.tiles,
+        one,
+        label="STITCH: reading",
+        workers=mosaic.workers,
+        metrics=metrics,
+        describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
+    )
+    # In one order on any number of threads.
+    return {tile: found[tile] for tile in tiling.tiles}
 
 
-def _seams(
-    placement: TilePlacement, projections: dict[Tile, npt.NDArray], rest: FlatField | None
-) -> tuple[dict[tuple[Tile, Tile], float], dict[str, float]]:
-    """Mismatch at each seam; and figures of the section, medians of those along y and along x.
+def _empty(name: str, projections: Projections, metrics: Metrics) -> set[Tile]:
+    """Tiles that were not imaged, which must not darken what their neighbours saw."""
+    empty = {tile for tile, own in projections.items() if not own.any()}
+    if 0 < len(empty) < len(projections):
+        metrics.warn(
+            f"{len(empty)} of {len(projections)} tiles of {name} were not imaged: nothing but 0 or "
+            "NaN is in them, and they are left out."
+        )
+    return empty
 
-    The figures are of even light: without ``rest``, what the projections show of shading.
+
+def _refined(
+    mosaic: Mosaic,
+    nominal: dict[Tile, Position],
+    projections: Projections,
+    max_shift: float,
+    metrics: Metrics,
+) -> dict[Tile, Position]:
+    """Refine the positions by the overlaps; a warning says how many could move no further."""
+    positions = refined_positions(mosaic.tiling, nominal, projections, max_shift)
+    moves = [np.subtract(positions[tile], place) for tile, place in nominal.items()]
+    held = sum(np.abs(move).max() > 0.999 * max_shift for move in moves)
+    if held:
+        metrics.warn(
+            f"{mosaic.image.path.name}: {held} of {len(moves)} tiles are moved by "
+            "--stitch_max_shift, the most that refinement may; give --positions, or a larger "
+            "--stitch_max_shift."
+        )
+    distances = [float(np.hypot(*move)) for move in moves]
+    noted = {"median": float(np.median(distances)), "max": max(distances)}
+    metrics.figures["refinement_micrometer"] = noted
+    return positions
+
+
+def _checked(
+    image: Image,
+    found: Findings,
+    parameters: StitchParameters,
+    table: Path | None,
+    metrics: Metrics,
+) -> None:
+    """Warn of what the comparison of tiles found.
+
+    It is an OctaneError where most pairs correlate at another overlap, and not at the given one.
     """
-    seams: dict[tuple[Tile, Tile], float] = {}
-    along: dict[str, list[float]] = {}
-    for pair in neighbours([*placement.places]):
-        area, common = shared(placement, *pair), overlap(placement, projections, *pair)
-        if area is None or common is None:
+    overlaps, misplaced, uneven = found
+    name, wrong = image.path.name, [o for o in overlaps if o.better and o.found is not None]
+    if wrong:
+        text = " and ".join(f"by {o.found:.3f} along {o.axis}, not {o.given:.3g}" for o in wrong)
+        text = f"{name}: its tiles correlate where they overlap {text}; "
+        text += f"correct {table}" if table else f"give --overlap {fitting(overlaps)}"
+        if any(o.certain for o in wrong) and parameters.check_overlap == "error":
+            raise InputError(
+                f"{text}, or --stitch_check_overlap warning to leave them as they are."
+            )
+        metrics.warn(f"{text}.")
+    # Those without light were named before.
+    lit = [tile for tile in uneven if tile.brightness > 0]
+    if odd := [tile.sentence for tile in (*misplaced, *lit)]:
+        metrics.warn(f"{name}: {', '.join(odd)}.")
+
+
+def _warn_of_light(
+    name: str,
+    light: Light,
+    along: Mapping[str, float],
+    parameters: StitchParameters,
+    metrics: Metrics,
+) -> None:
+    """Warn where a flat field is to be estimated and cannot be, or along one axis alone."""
+    if parameters.flat_field != ESTIMATE:
+        return
+    if light.measured is None:
+        text = "fewer than two pairs of tiles share anything above 0; all stay as they are"
+        metrics.warn(f"{name}: {text}.")
+        return
+    alone = [axis for axis in "yx" if f"seam_{axis}" in along]
+    if len(alone) == 1:
+        one, other = ("x", "y") if alone == ["x"] else ("y", "x")
+        metrics.warn_in_report(
+            f"The tiles overlap along {one} alone, and shading along {other} stays; give a flat "
+            "field by --stitch_flat_field FILE if there is some."
+        )
+
+
+def _attributes(image: Image, placement: TilePlacement, odd: Collection[Tile]) -> Attributes:
+    """Metadata of the section; the ``odd`` tiles are noted, by which it is not to be compared."""
+    attributes = {k: v for k, v in image.attributes.items() if k != "mosaic"}
+    noted = attributes.get("section")
+    section: Attributes = {
+        "number": number_of(image),
+        **(noted if isinstance(noted, dict) else {}),
+        "edge": list(placement.edge),
+        "extent": list(placement.extent),
+        **({"not_compared": [placement.box(tile) for tile in sorted(odd)]} if odd else {}),
+    }
+    if not placement.covered().all():
+        # The border of what was imaged is ragged, and no tissue.
+        section["imaged"] = [*map(placement.box, placement.places)]
+    return {**attributes, "kind": "section", "section": section}
+
+
+def _blended(
+    mosaic: Mosaic,
+    places: Places,
+    flat: FlatField | None,
+    region: Region,
+    lane: Lane,
+) -> npt.NDArray:
+    """One block of the section, of tiles at their ``places``."""
+    image, shape = mosaic.image, shape_of(region)
+    total = np.zeros(shape, mosaic.working)
+    weights = np.zeros(shape[1:], np.float32)
+    gain, dark = (flat.gain, flat.dark) if flat else (None, 0.0)
+    for tile, own in places.items():
+        spans = zip(own, region[1:], strict=True)
+        if not all(p.first < r.stop and p.last > r.start for p, r in spans):
             continue
-        seams[pair] = seam(*common)
-        even = {tile: projections[tile] for tile in pair}
-        if rest is not None:
-            even = {tile: rest.correct(image) for tile, image in even.items()}
-            common = overlap(placement, even, *pair) or common
-        own = (imaged(placement.places[tile], image, area) for tile, image in even.items())
-        axis = "yx"[pair[0][0] == pair[1][0]]
-        along.setdefault(f"seam_{axis}", []).append(block_seam(*common))
-        along.setdefault(f"speckle_{axis}", []).append(speckle_seam(*own))
-    return seams, {name: float(np.median(own)) for name, own in along.items()}
+        seen = (region[0], *mosaic.tiling.region(tile)[1:])
+        if mosaic.voxels is not None:
+            block = mosaic.voxels[seen]
+        else:
+            with lane.timed("read"):
+                block = image.read(seen, lane.buffer("tile", shape_of(seen), image.dtype))
+            lane.metrics.count("read", block.nbytes)
+        with lane.timed("compute"):
+            accumulate(total, weights, region, block, own, gain=gain, dark=dark)
+    with lane.timed("compute"):
+        total /= np.where(weights > 0, weights, 1)
+        return as_dtype(total, image.dtype)
+
+
+def _write(
+    mosaic: Mosaic,
+    writer: DirectWriter,
+    grid: Grid,
+    places: Places,
+    flat: FlatField | None,
+    metrics: Metrics,
+) -> None:
+    """Blend the section block by block, and its thumbnail."""
+    step = max(1, -(-max(grid.shape[1:]) // THUMBNAIL))
+    thumbnail = np.zeros([-(-n // step) for n in grid.shape[1:]], np.float32)
+    metrics.previews["thumbnail"] = thumbnail
+
+    def work(region: Region, lane: Lane) -> int:
+        result = _blended(mosaic, places, flat, region, lane)
+        with lane.timed("compute"):
+            _sample(thumbnail, result, region, step)
+        with lane.timed("write"):
+            writer[region] = result
+        metrics.count("written", result.nbytes)
+        return result.nbytes
+
+    run_pipeline(
+        blocks(grid.shape, Level.volume(grid).owned),
+        work,
+        label="STITCH",
+        workers=mosaic.workers,
+        metrics=metrics,
+        describe=lambda region: f"block {bounds(region)} of {mosaic.image.path}",
+    )
 
 
 def _sample(thumbnail: npt.NDArray, block: npt.NDArray, region: Region, step: int) -> None:
@@ -359,46 +310,65 @@ def stitch_section(
     image = open_image(source, reading)
     for text in overruled_units([image]):
         metrics.warn_in_report(text)
-    section = StitchedSection(image, parameters, execution, metrics, positions_table)
+    tiling = MosaicGrid.of(image)
+    positions = nominal_positions(image, tiling, parameters, positions_table)
+    placement = TilePlacement(tiling, positions)
+    given = given_flat_field(image, tiling, placement, parameters)
+    mosaic = _planned(image, tiling, placement.grid, execution)
+    metrics.figures["kept_in_memory"] = mosaic.voxels is not None
     with metrics.timed("project"):
-        section.project()
+        seen = _projected(mosaic, metrics)
+    empty = _empty(image.path.name, seen, metrics)
     with metrics.timed("overlaps"):
-        section.light()
+        light = light_of(seen, placement, given, parameters)
         if parameters.refine:
             # Evened tiles show better where they fit, and tiles in place how they are lit.
-            section.refine()
-            section.light()
-        evened = section.evened()
-        section.projections.clear()
-        rest = section.left(evened)
-        seams, along = _seams(section.placement, evened, rest)
+            reach = parameters.max_shift
+            positions = _refined(mosaic, positions, light.evened(seen), reach, metrics)
+            placement = TilePlacement(tiling, positions)
+            light = light_of(seen, placement, given, parameters)
+        evened = light.evened(seen)
+        # Only one of both is kept.
+        del seen
+        rest = light.left(evened, placement)
+        seams, along = measured_seams(placement, evened, rest)
     with metrics.timed("check"):
-        overlaps, misplaced, uneven = section.check(evened)
-    before, after = section.shading(rest)
-    alone = [axis for axis in "yx" if f"seam_{axis}" in along]
-    if section.flat is not None and section.given is None and len(alone) == 1:
-        one, other = ("x", "y") if alone == ["x"] else ("y", "x")
-        metrics.warn_in_report(
-            f"The tiles overlap along {one} alone, and shading along {other} stays; give a flat "
-            "field by --stitch_flat_field FILE if there is some."
-        )
-    if save_flat_field is not None and section.given is None and section.flat is not None:
+        starts = {tile: (y.shift, x.shift) for tile, (y, x) in placement.places.items()}
+        sizes = (tiling.tile_extent[1:], tiling.spacing[1:])
+        found = compare(evened, starts, positions, *sizes)
+        _checked(image, found, parameters, positions_table, metrics)
+    del evened
+    overlaps, misplaced, uneven = found
+    _warn_of_light(image.path.name, light, along, parameters, metrics)
+    if shown := light.applied or light.measured:
+        step = -(-max(shown.profile.shape) // PROFILE)
+        metrics.previews["flat_field"] = shown.profile[::step, ::step]
+    if save_flat_field is not None and light.applied is not None and not light.is_given:
         from tifffile import imwrite
 
         with writing(save_flat_field, overwrite=execution.overwrite) as partial:
-            imwrite(partial, section.flat.profile)
-    del evened
-    section.write(destination, section.empty | {(tile.row, tile.column) for tile in uneven})
-    if uncovered := section.placement.uncovered():
+            imwrite(partial, light.applied.profile)
+    odd = empty | {(tile.row, tile.column) for tile in uneven}
+    lit = {tile: own for tile, own in placement.places.items() if tile not in empty}
+    with create_image(
+        destination,
+        [Level.volume(placement.grid)],
+        image.dtype,
+        codec=parameters.codec,
+        attributes=_attributes(image, placement, odd),
+        overwrite=execution.overwrite,
+    ) as (writer,):
+        _write(mosaic, writer, placement.grid, lit, light.applied, metrics)
+    if uncovered := placement.uncovered():
         metrics.warn(
             f"{source.name}: {uncovered} pixels lie between tiles and are zero; "
             "check --overlap or --positions."
         )
-    values = list(seams.values())
-    found = StitchFigures(
+    values, (before, after) = list(seams.values()), light.shading(rest)
+    noted = StitchFigures(
         section=number_of(image),
-        shape=section.placement.grid.shape,
-        tiles=len(section.positions),
+        shape=placement.grid.shape,
+        tiles=len(positions),
         seam_median=float(np.median(values)) if values else None,
         seam_max=max(values, default=None),
         **along,
@@ -409,7 +379,7 @@ def stitch_section(
         shading_after=after,
         uncovered_pixels=uncovered,
     )
-    metrics.add_figures(found)
+    metrics.add_figures(noted)
     metrics.figures["seams"] = {f"{a[0]},{a[1]}-{b[0]},{b[1]}": v for (a, b), v in seams.items()}
-    metrics.figures["positions"] = {f"{r},{c}": list(p) for (r, c), p in section.positions.items()}
+    metrics.figures["positions"] = {f"{r},{c}": list(p) for (r, c), p in positions.items()}
     return metrics

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from octane.core.filters import gaussian
 from octane.layout.displacement import IN_PLACE, Displacement
 from octane.pipeline.workers import run_tiles
-from octane.stitch.checks import coarse, fisher
+from octane.stitch.registration import coarse, fisher
 from octane.stitch.sampling import sampled
 
 BAND = (1.5, 8.0)

@@ -1,4 +1,4 @@
-"""Blending of tiles into a section, and the mismatch at their seams."""
+"""Blending of tiles into a section."""
 
 from collections.abc import Mapping
 
@@ -10,6 +10,9 @@ from octane.layout.mosaic import Tile
 from octane.layout.placement import Placement, TilePlacement
 from octane.resample.operator import interpolator, unchanged
 from octane.resample.resampler import resample
+
+Projections = Mapping[Tile, npt.NDArray[np.float32]]
+"""Means of tiles over depth, (y, x)."""
 
 LEAST = 4
 """Fewest pixels along an axis that two tiles must share to be compared."""
@@ -84,7 +87,7 @@ def shared(placement: TilePlacement, first: Tile, second: Tile) -> tuple[slice, 
 
 
 def overlap(
-    placement: TilePlacement, projections: Mapping[Tile, npt.NDArray], first: Tile, second: Tile
+    placement: TilePlacement, projections: Projections, first: Tile, second: Tile
 ) -> tuple[npt.NDArray, npt.NDArray] | None:
     """The area that two tiles share, as each saw it; None where that is too little."""
     area = shared(placement, first, second)
@@ -94,24 +97,3 @@ def overlap(
         placed(projections[tile][None], placement.places[tile], area)[0] for tile in (first, second)
     )
     return one, other
-
-
-def imaged(
-    places: tuple[Placement, Placement], tile: npt.NDArray, area: tuple[slice, slice]
-) -> npt.NDArray:
-    """The pixels of a tile that lie nearest to an area of the section, not interpolated."""
-    starts = (
-        max(0, min(round(span.start - place.shift), n - (span.stop - span.start)))
-        for span, place, n in zip(area, places, tile.shape, strict=True)
-    )
-    rows, columns = (
-        slice(start, start + span.stop - span.start)
-        for start, span in zip(starts, area, strict=True)
-    )
-    return tile[rows, columns]
-
-
-def seam(first: npt.NDArray, second: npt.NDArray) -> float:
-    """Mismatch of two tiles where both saw the same: rms difference over their common mean."""
-    mean = float(np.abs(first).mean() + np.abs(second).mean()) / 2
-    return float(np.sqrt(np.mean(np.abs(first - second) ** 2)) / mean) if mean > 0 else 0.0

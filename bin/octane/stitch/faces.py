@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from octane.stitch.checks import CLEAR, LIKELY, finite, fisher
-from octane.stitch.registration import band_passed, correlation
+from octane.stitch.comparison import CLEAR, LIKELY, finite
+from octane.stitch.registration import band_passed, correlation, fisher
 
 EDGE = 64
 """Longest edge of a face as it is compared, pixels."""

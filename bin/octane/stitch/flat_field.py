@@ -5,7 +5,7 @@ of what they saw is a ratio of the flat field, without any tissue in it. A smoot
 fitted to these ratios. Means over tiles need many more tiles before the tissue averages out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
@@ -18,12 +18,11 @@ from numpy.polynomial.legendre import leggrid2d, legvander2d
 from octane.config.params import ESTIMATE, StitchParameters
 from octane.core.errors import InputError
 from octane.core.files import read_regular
-from octane.layout.mosaic import MosaicGrid, Tile
+from octane.layout.mosaic import MosaicGrid
 from octane.layout.placement import TilePlacement
 from octane.stitch.blending import LEAST as LEAST_OVERLAP
-from octane.stitch.blending import overlap
-from octane.stitch.checks import coarse
-from octane.stitch.registration import neighbours
+from octane.stitch.blending import Projections, overlap
+from octane.stitch.registration import coarse, neighbours
 from octane.store.tiff_files import FAULTS
 from octane.store.volumes import Volume
 
@@ -85,7 +84,7 @@ class FlatField:
 
 
 def estimate(
-    projections: Mapping[Tile, Image], placement: TilePlacement, *, dark: float = 0.0
+    projections: Projections, placement: TilePlacement, *, dark: float = 0.0
 ) -> FlatField | None:
     """Fit the flat field of a section to the overlaps of its tiles.
 
@@ -106,6 +105,52 @@ def estimate(
     return FlatField((profile / profile.mean()).astype(np.float32), dark, error)
 
 
+@dataclass(frozen=True)
+class Light:
+    """Flat fields of a section, ``measured`` in its overlaps and ``applied`` to its tiles.
+
+    Either may be None; ``is_given`` tells whether the latter is a file's.
+    """
+
+    measured: FlatField | None
+    applied: FlatField | None
+    is_given: bool
+
+    def evened(self, projections: Projections) -> Projections:
+        """Projections in even light, as far as the tiles are evened out."""
+        flat = self.applied
+        return {t: flat.correct(own) for t, own in projections.items()} if flat else projections
+
+    def left(self, evened: Projections, placement: TilePlacement) -> FlatField | None:
+        """Flat field that evened projections still show; None where it is not known."""
+        if self.is_given:
+            return estimate(evened, placement)
+        return None if self.applied else self.measured
+
+    def shading(self, left: FlatField | None) -> tuple[float | None, float | None]:
+        """Shading before and after, None where unknown; ``left`` judges a given flat field."""
+        if self.measured is None:
+            return None, None
+        after = self.measured.error if self.applied else None
+        if self.is_given:
+            after = shading_of(left.profile) if left else None
+        return shading_of(self.measured.profile), after
+
+
+def light_of(
+    projections: Projections,
+    placement: TilePlacement,
+    given: Image | None,
+    parameters: StitchParameters,
+) -> Light:
+    """Measure the flat field where tiles overlap; apply the ``given`` one, or it, or none."""
+    dark = parameters.dark_offset
+    measured = estimate(projections, placement, dark=dark)
+    if given is not None:
+        return Light(measured, FlatField(given, dark), is_given=True)
+    return Light(measured, measured if parameters.flat_field == ESTIMATE else None, is_given=False)
+
+
 def _on_tile(coefficients: Values, *shape: int) -> Values:
     """Light at the pixels of a tile, without their terms, which are many times as large."""
     matrix = np.zeros(TERMS.shape)
@@ -114,7 +159,7 @@ def _on_tile(coefficients: Values, *shape: int) -> Values:
 
 
 def _compared(
-    projections: Mapping[Tile, Image], placement: TilePlacement, shape: tuple[int, int], dark: float
+    projections: Projections, placement: TilePlacement, shape: tuple[int, int], dark: float
 ) -> list[tuple[Values, Values, Values]]:
     """Compare blocks of pixels that two tiles saw: the mean in either, and how its terms differ."""
     places = placement.places

@@ -11,10 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.core.filters import gaussian
-from octane.layout.mosaic import Position, Tile
+from octane.layout.mosaic import MosaicGrid, Position, Tile
+from octane.layout.placement import TilePlacement
+from octane.stitch.blending import Projections, overlap
 
 BAND = (1.0, 6.0)
 """Standard deviations of the difference of Gaussians, pixels: finer is speckle, coarser shading."""
+PASSES = 2
+"""Passes of refinement: a third one gains little."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,18 @@ def band_passed(image: npt.NDArray) -> npt.NDArray[np.float64]:
     """Difference of Gaussians: without the finest speckle and without shading."""
     fine, coarse = (gaussian(image.astype(np.float64), s) for s in BAND)
     return fine - coarse
+
+
+def coarse(image: npt.NDArray, factor: int) -> npt.NDArray:
+    """Mean of every ``factor`` x ``factor`` pixels; those beyond the last whole block are left."""
+    rows, columns = (n // factor for n in image.shape)
+    whole = image[: rows * factor, : columns * factor]
+    return whole.reshape(rows, factor, columns, factor).mean(axis=(1, 3))
+
+
+def fisher(correlations: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Fisher's z of correlations."""
+    return np.arctanh(np.clip(correlations, -0.999, 0.999))
 
 
 def correlation(first: npt.NDArray, second: npt.NDArray) -> npt.NDArray:
@@ -124,3 +140,35 @@ def solve_positions(
         tile: (nominal[tile][0] + float(dy), nominal[tile][1] + float(dx))
         for tile, (dy, dx) in zip(tiles, moves, strict=True)
     }
+
+
+def refined_positions(
+    tiling: MosaicGrid,
+    nominal: Mapping[Tile, Position],
+    projections: Projections,
+    max_shift: float,
+) -> dict[Tile, Position]:
+    """Positions that fit the overlaps best, in passes that see better aligned ones.
+
+    ``projections`` are the means over depth of the tiles. Lengths are in micrometres; no tile lies
+    farther than ``max_shift`` from its ``nominal`` position, in y or x.
+    """
+    sy, sx = tiling.spacing[1:]
+    reach = (max_shift / sy, max_shift / sx)
+    positions = dict(nominal)
+    start = pixels = {t: (y / sy, x / sx) for t, (y, x) in nominal.items()}
+    for _ in range(PASSES):
+        placement = TilePlacement(tiling, positions)
+        pairs = []
+        for first, second in neighbours([*positions]):
+            common = overlap(placement, projections, first, second)
+            if common is not None:
+                # Two tiles may each be off by max_shift, to opposite sides.
+                shift, peak = overlap_shift(*common, (2 * reach[0], 2 * reach[1]))
+                pairs.append(TilePair(first, second, shift, peak))
+        solved, pixels = solve_positions(pixels, pairs, reach), {}
+        for tile, place in solved.items():
+            y, x = np.clip(place, np.subtract(start[tile], reach), np.add(start[tile], reach))
+            pixels[tile] = (float(y), float(x))
+        positions = {t: (y * sy, x * sx) for t, (y, x) in pixels.items()}
+    return positions

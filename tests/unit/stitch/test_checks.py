@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from octane.stitch.blending import seam
-from octane.stitch.checks import Neighbours, block_seam, seam_without_speckle, speckle_seam
+from octane.stitch.checks import compare
 from octane.stitch.faces import brightness, flips, steps
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -34,7 +33,7 @@ def bad(rng, shape, value):
 def test_tiles_without_common_structure_say_nothing(rng, make, shape, pitch):
     tiles = {tile: make(rng, shape) for tile in np.ndindex(2, 3)}
     starts = {(row, column): (row * pitch, column * pitch) for row, column in tiles}
-    found = Neighbours(tiles, starts, starts, (40.0, 40.0), (1.0, 1.0)).findings()
+    found = compare(tiles, starts, starts, (40.0, 40.0), (1.0, 1.0))
     overlaps, misplaced, uneven = found
     assert misplaced == uneven == []
     assert [(own.found, own.better) for own in overlaps] in ([], [(None, False)] * 2)
@@ -61,7 +60,7 @@ def test_tiles_of_another_brightness_are_named(rng, odd, shape):
         starts[y, x] = (30 * y, 30 * x)
         part = tissue[30 * y : 30 * y + 40, 30 * x : 30 * x + 40]
         tiles[y, x] = (part * light * odd.get((y, x), 1)).astype(np.float32)
-    *_, found = Neighbours(tiles, starts, starts, (40.0, 40.0), (1.0, 1.0)).findings()
+    *_, found = compare(tiles, starts, starts, (40.0, 40.0), (1.0, 1.0))
     assert {(t.row, t.column): t.brightness for t in found} == pytest.approx(odd, rel=0.1)
 
 
@@ -69,7 +68,7 @@ def test_light_that_falls_off_makes_no_tile_without_structure_fit_nowhere(rng):
     starts = {(0, x): (0, 76 * x) for x in range(4)}
     light = np.linspace(1.35, 0.65, 96)
     tiles = {t: (rng.normal(1, 0.1, (96, 96)) * light).astype(np.float32) for t in starts}
-    _, *others = Neighbours(tiles, starts, starts, (96.0, 96.0), (1.0, 1.0)).findings()
+    _, *others = compare(tiles, starts, starts, (96.0, 96.0), (1.0, 1.0))
     assert others == [[], []]
 
 
@@ -77,7 +76,7 @@ def test_rows_and_columns_may_be_numbered_against_the_axis(rng):
     tissue = rng.random((100, 100), np.float32)
     starts = {(2 - row, 2 - column): (30 * row, 30 * column) for row, column in np.ndindex(3, 3)}
     tiles = {tile: tissue[y : y + 40, x : x + 40] for tile, (y, x) in starts.items()}
-    overlaps, *others = Neighbours(tiles, starts, starts, (40.0, 40.0), (1.0, 1.0)).findings()
+    overlaps, *others = compare(tiles, starts, starts, (40.0, 40.0), (1.0, 1.0))
     assert [(own.given, own.found, own.better) for own in overlaps] == [(0.25, 0.25, False)] * 2
     assert others == [[], []]
 
@@ -89,7 +88,7 @@ def test_a_tile_that_was_not_imaged_beside_the_tissue_is_not_named(rng):
     starts = {(y, x): (30 * y, 30 * x) for y, x in np.ndindex(2, 2)}
     tiles = {t: tissue[y : y + 40, x : x + 40].astype(np.float32) for t, (y, x) in starts.items()}
     tiles[0, 0][...] = 0
-    *_, found = Neighbours(tiles, starts, starts, (40.0, 40.0), (1.0, 1.0)).findings()
+    *_, found = compare(tiles, starts, starts, (40.0, 40.0), (1.0, 1.0))
     assert found == []
 
 
@@ -111,25 +110,3 @@ def test_tissue_that_ends_within_a_section_makes_it_no_darker(rng):
     pairs[1] = (0.3 * face, 0.15 * face)
     odd = [abs(np.log(ratio or 1)) > np.log(2) for ratio in brightness(pairs)]
     assert odd == [False, True, False, False]
-
-
-@pytest.mark.parametrize("step", [0.0, 0.2])
-def test_a_seam_counts_a_step_and_no_speckle(rng, step):
-    first, second = (rng.gamma(4.0, 0.25, (200, 200)) for _ in range(2))
-    second *= 1 + step
-    found = seam_without_speckle(first, second, seam(first, second))
-    assert found == pytest.approx(step, abs=0.05)
-
-
-@pytest.mark.parametrize("looks", [1, 16])
-def test_speckle_is_told_from_structure_that_does_not_fit(rng, looks):
-    y, x = np.indices((64, 256)) / 9
-    tissue = [3 + np.sin(y) + np.sin(x + phase) for phase in (0, 0.4)]
-    first, second = (own * rng.gamma(looks, 1 / looks, own.shape) for own in tissue)
-    speckle = speckle_seam(first, second)
-    assert speckle == pytest.approx((2 / looks) ** 0.5 / 4, rel=0.15)
-    # The rms of two sines that are apart by 0.4.
-    excess = block_seam(first, second) ** 2 - speckle**2
-    assert excess == pytest.approx((2 * np.sin(0.2) / 3) ** 2 / 2, abs=0.3 * speckle**2 + 1e-3)
-    assert speckle_seam(*tissue) < 0.01
-    assert speckle_seam(0 * first, 0 * second) == 0

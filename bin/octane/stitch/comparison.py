@@ -1,0 +1,191 @@
+"""Comparison of neighbouring tiles: how they correlate where they are placed, and where best.
+
+Tiles are compared coarse and band-passed, so that it costs little and sees neither speckle nor
+shading. Correlations are compared as Fisher's z, whose spread is the same for low and high ones.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.layout.mosaic import Position, Tile
+from octane.stitch.registration import (
+    band_passed,
+    coarse,
+    correlation,
+    fisher,
+    neighbours,
+    overlap_shift,
+)
+
+EDGE = 96
+"""Longest edge of a tile as it is compared, pixels."""
+REACH, ASIDE = 0.65, 0.3
+"""Largest overlap and displacement sideways that are looked for, fractions of a tile."""
+LEAST = 4
+"""Narrowest overlap that is compared, pixels: less correlates by chance."""
+WIDE = 10
+"""Narrowest overlap that is believed where tiles share less than ``LEAST`` as they are placed:
+tissue looks much like that a few pixels beside it."""
+SEARCHED = 8
+"""Pairs with most structure along an axis, which are searched for a better displacement; of the
+others, as many of those that do not correlate as they are placed."""
+CLOSE, FAR = 1.5, 2.0
+"""Pixels up to which displacements agree, and beyond which one is an error."""
+LIKELY, SURE = 0.4, 0.6
+"""Correlation of tiles that fit if others agree, and of those that certainly do."""
+CLEAR = 0.3
+"""Advantage in Fisher's z of a displacement that fits clearly better."""
+
+Images = Mapping[Tile, npt.NDArray[np.float32]]
+
+
+def gain(before: float, after: float) -> float:
+    """Difference of two correlations in Fisher's z."""
+    return float(fisher(after) - fisher(before))
+
+
+def finite(image: npt.NDArray) -> npt.NDArray:
+    """Replace NaN and Inf by 0, so that they do not spread."""
+    return np.nan_to_num(image, posinf=0, neginf=0)
+
+
+@dataclass(frozen=True)
+class ComparedPair:
+    """Two neighbours, compared.
+
+    ``placed`` is their correlation as placed; ``best`` the highest one, where ``second`` is moved
+    by ``moved`` (y, x) coarse pixels. ``moved`` is None where no other place was looked for.
+    """
+
+    first: Tile
+    second: Tile
+    placed: float
+    best: float = 0.0
+    moved: Position | None = None
+
+    @property
+    def stays(self) -> bool:
+        """True where both fit as they are placed."""
+        if self.moved is None:
+            return self.placed >= SURE
+        return self.best >= LIKELY and max(map(abs, self.moved)) <= FAR
+
+    @property
+    def elsewhere(self) -> bool:
+        """True where both fit clearly better at another displacement."""
+        # Of two that share too little as they are placed, nothing is known: that is a zero.
+        far = self.moved is not None and self.placed != 0 and max(map(abs, self.moved)) > FAR
+        return far and self.best >= SURE and gain(self.placed, self.best) >= CLEAR
+
+
+@dataclass(frozen=True)
+class CoarseTiles:
+    """Tiles of a section as they are compared, (y, x).
+
+    ``factor`` voxels lie along a pixel of them. ``values`` are their means over depth as parts of
+    the highest, ``structure`` these band-passed; ``starts`` are the places of their first pixels in
+    the section, in pixels that need not be whole, and ``longest`` the edges of a full tile.
+    """
+
+    factor: int
+    values: Images
+    structure: Images
+    starts: Mapping[Tile, npt.NDArray[np.float64]]
+    longest: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, tiles: Images, starts: Mapping[Tile, Position]) -> "CoarseTiles":
+        """Shrink the means over depth of tiles; ``starts`` are in voxels."""
+        longest = np.max([tile.shape for tile in tiles.values()], axis=0)
+        factor = max(1, -(-int(longest.max()) // EDGE))
+        small = {tile: coarse(finite(image), factor) for tile, image in tiles.items()}
+        small = {tile: image for tile, image in small.items() if min(image.shape) >= LEAST}
+        # Variances of what is small or large as it is stored might leave the range of float32.
+        scale = max((float(np.abs(image).max()) for image in small.values()), default=0) or 1
+        values = {tile: image / scale for tile, image in small.items()}
+        structure = {t: band_passed(image).astype(np.float32) for t, image in values.items()}
+        places = {tile: np.asarray(starts[tile]) / factor for tile in structure}
+        return cls(factor, values, structure, places, longest // factor)
+
+    def offset(self, first: Tile, second: Tile) -> npt.NDArray[np.float64]:
+        """Place of the second tile in the first, pixels."""
+        return self.starts[second] - self.starts[first]
+
+    def shared(self, first: Tile, second: Tile) -> tuple[npt.NDArray, npt.NDArray] | None:
+        """Values that two tiles share as they are placed; None where that is too little."""
+        return _shared(self.values[first], self.values[second], self.offset(first, second))
+
+    def correlated(self, first: Tile, second: Tile, images: Images) -> float:
+        """Correlation of what two images share in the places of tiles; 0 where that is little."""
+        shared = _shared(images[first], images[second], self.offset(first, second))
+        if shared is None:
+            return 0.0
+        one, other = (part - part.mean() for part in shared)
+        norm = float(np.sqrt(np.vdot(one, one) * np.vdot(other, other)))
+        return float(np.vdot(one, other)) / norm if norm > 0 else 0.0
+
+
+def _shared(
+    first: npt.NDArray, second: npt.NDArray, offset: npt.NDArray
+) -> tuple[npt.NDArray, npt.NDArray] | None:
+    """The area that two tiles share where the second lies at ``offset``; None if too little."""
+    by = np.round(offset).astype(int)
+    low, high = np.maximum(by, 0), np.minimum(first.shape, by + second.shape)
+    if (high - low).min() < LEAST:
+        return None
+    return (
+        first[low[0] : high[0], low[1] : high[1]],
+        second[low[0] - by[0] : high[0] - by[0], low[1] - by[1] : high[1] - by[1]],
+    )
+
+
+def compared(tiles: CoarseTiles) -> tuple[list[ComparedPair], list[ComparedPair]]:
+    """Compare neighbours along y and along x; those with most structure come first."""
+    pairs: tuple[list[ComparedPair], list[ComparedPair]] = ([], [])
+    for a, b in neighbours([*tiles.structure]):
+        axis = int(a[0] == b[0])
+        # Rows and columns may be numbered against the axis.
+        a, b = sorted((a, b), key=lambda tile: tiles.starts[tile][axis])
+        pairs[axis].append(ComparedPair(a, b, tiles.correlated(a, b, tiles.structure)))
+    contrast = {tile: float(image.std()) for tile, image in tiles.structure.items()}
+    for axis, own in enumerate(pairs):
+        own.sort(key=lambda pair: -min(contrast[pair.first], contrast[pair.second]))
+        doubtful = [k for k, p in enumerate(own) if k >= SEARCHED and p.placed < SURE]
+        for k in (*range(min(SEARCHED, len(own))), *doubtful[:SEARCHED]):
+            own[k] = _searched(tiles, own[k], axis)
+    return pairs
+
+
+def _searched(tiles: CoarseTiles, pair: ComparedPair, axis: int) -> ComparedPair:
+    """Find the displacement at which two neighbours along an axis correlate best."""
+    a, b = (np.moveaxis(tiles.structure[t], axis, 0) for t in (pair.first, pair.second))
+    most = min(int(tiles.longest[axis] * REACH), len(a), len(b))
+    side = min(a.shape[1], b.shape[1])
+    wide = int(side * ASIDE)
+    if most < LEAST:
+        return pair
+    overlaps, sideways = np.arange(LEAST, most + 1), np.arange(-wide, wide + 1)
+    by_shift = correlation(a[-most:, :side], b[:most, :side])
+    scores = fisher(by_shift[np.ix_(overlaps - most, sideways)])
+    # A narrow overlap correlates by chance; only samples some pixels apart are independent.
+    samples = overlaps[:, None] * (side - np.abs(sideways)) / 16
+    scores -= 0.5 / np.sqrt(samples)
+    row, column = np.unravel_index(int(scores.argmax()), scores.shape)
+    place = np.array([len(a) - overlaps[row], -sideways[column]])[[axis, 1 - axis]]
+    if overlaps[row] < WIDE and tiles.shared(pair.first, pair.second) is None:
+        return pair
+    start = tiles.offset(pair.first, pair.second)
+    # The filter saw beyond the borders of what both tiles share; that alone is compared fairly.
+    fine, best = _exact(tiles, pair, place)
+    moved = place - fine - start
+    placed = _exact(tiles, pair, start)[1] if np.abs(moved).max() > CLOSE else best
+    return replace(pair, placed=placed, best=best, moved=(float(moved[0]), float(moved[1])))
+
+
+def _exact(tiles: CoarseTiles, pair: ComparedPair, offset: npt.NDArray) -> tuple[Position, float]:
+    """Displacement and correlation of what two tiles share, near an offset of the second."""
+    shared = _shared(tiles.values[pair.first], tiles.values[pair.second], offset)
+    return overlap_shift(*shared, (1, 1)) if shared is not None else ((0.0, 0.0), 0.0)

@@ -1,0 +1,88 @@
+"""Seams of tiles: their mismatch where they overlap, and the part of it that is speckle."""
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.layout.mosaic import Tile
+from octane.layout.placement import Placement, TilePlacement
+from octane.stitch.blending import Projections, overlap, shared
+from octane.stitch.flat_field import FlatField
+from octane.stitch.registration import coarse, neighbours
+
+BLOCK = 4
+"""Edge in pixels of the blocks by which speckle is distinguished from a mismatch."""
+
+
+def seam(first: npt.NDArray, second: npt.NDArray) -> float:
+    """Mismatch of two tiles where both saw the same: rms difference over their common mean."""
+    mean = float(np.abs(first).mean() + np.abs(second).mean()) / 2
+    return float(np.sqrt(np.mean(np.abs(first - second) ** 2)) / mean) if mean > 0 else 0.0
+
+
+def seam_without_speckle(first: npt.NDArray, second: npt.NDArray, fine: float) -> float:
+    """Mismatch of two tiles where both saw the same, less what differs from pixel to pixel.
+
+    ``fine`` is their :func:`seam`.
+    The mean of a block of pixels keeps a mismatch of structure or brightness, and of the variance
+    of speckle one part in as many as it has pixels.
+    """
+    blocks = seam(coarse(first, BLOCK), coarse(second, BLOCK)) ** 2
+    return float(np.sqrt(max(0.0, (BLOCK**2 * blocks - fine**2) / (BLOCK**2 - 1))))
+
+
+def block_seam(first: npt.NDArray, second: npt.NDArray) -> float:
+    """Mismatch of two tiles where both saw the same, by the means of blocks of pixels."""
+    return seam(coarse(first, BLOCK), coarse(second, BLOCK))
+
+
+def speckle_seam(first: npt.NDArray, second: npt.NDArray) -> float:
+    """Mismatch that the speckle of two tiles gives to the means of blocks, however they fit.
+
+    ``first`` and ``second`` are their pixels as they were imaged: between pixels, speckle is less.
+    """
+    images = (first, second)
+    level = sum(float(np.abs(image).mean()) for image in images) / 2
+    # Pixels with alternating signs keep the speckle of a block and none of its structure.
+    signs = ((-1.0) ** np.add.outer(*map(np.arange, image.shape)) for image in images)
+    means = (coarse(image * sign, BLOCK) for image, sign in zip(images, signs, strict=True))
+    return sum(float(np.mean(own**2)) for own in means) ** 0.5 / level if level > 0 else 0.0
+
+
+def _imaged(
+    places: tuple[Placement, Placement], tile: npt.NDArray, area: tuple[slice, slice]
+) -> npt.NDArray:
+    """The pixels of a tile that lie nearest to an area of the section, not interpolated."""
+    starts = (
+        max(0, min(round(span.start - place.shift), n - (span.stop - span.start)))
+        for span, place, n in zip(area, places, tile.shape, strict=True)
+    )
+    rows, columns = (
+        slice(start, start + span.stop - span.start)
+        for start, span in zip(starts, area, strict=True)
+    )
+    return tile[rows, columns]
+
+
+def measured_seams(
+    placement: TilePlacement, projections: Projections, left: FlatField | None
+) -> tuple[dict[tuple[Tile, Tile], float], dict[str, float]]:
+    """Mismatch at each seam; and figures of the section, medians of those along y and along x.
+
+    The figures are of even light: without ``left``, the shading that the projections still show.
+    """
+    seams: dict[tuple[Tile, Tile], float] = {}
+    along: dict[str, list[float]] = {}
+    for pair in neighbours([*placement.places]):
+        area, common = shared(placement, *pair), overlap(placement, projections, *pair)
+        if area is None or common is None:
+            continue
+        seams[pair] = seam(*common)
+        even = {tile: projections[tile] for tile in pair}
+        if left is not None:
+            even = {tile: left.correct(image) for tile, image in even.items()}
+            common = overlap(placement, even, *pair) or common
+        own = (_imaged(placement.places[tile], image, area) for tile, image in even.items())
+        axis = "yx"[pair[0][0] == pair[1][0]]
+        along.setdefault(f"seam_{axis}", []).append(block_seam(*common))
+        along.setdefault(f"speckle_{axis}", []).append(speckle_seam(*own))
+    return seams, {name: float(np.median(own)) for name, own in along.items()}
