@@ -35,7 +35,7 @@ from octane.report import charts, pictures
 from octane.report.charts import Band
 from octane.report.summary import outliers, qualities, summary_of, title_of
 from octane.report.tables import tables
-from octane.report.verdict import DISPLACED, TURNED, checks, state_of, verdict
+from octane.report.verdict import DISPLACED, ROTATED, checks, state_of, verdict
 
 CUTS = {"z": (1, 2), "y": (0, 2), "x": (0, 1)}
 """Axes of a slice, down and across, by the axis that is orthogonal to it."""
@@ -285,7 +285,7 @@ def _aligned(
         )
         for title, named, limit, unit in (
             ("Shifts", {"y": y, "x": x}, DISPLACED * stack.voxel_size[1], "µm"),
-            ("Rotations", {"rotation": turns}, TURNED, "degrees"),
+            ("Rotations", {"rotation": turns}, ROTATED, "degrees"),
         )
     ]
     return {"drawn": drawn, "sections": stack.sections, "charts": shown}

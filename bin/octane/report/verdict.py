@@ -30,7 +30,7 @@ BRIGHTNESS = (0.5, 2.0)
 """Brightness over that of neighbouring sections: refocusing and staining change it by less."""
 BAND = 0.05
 """Largest jump of brightness from one section to the next: sections without bands give less."""
-DISPLACED, TURNED = 1.0, 1.0
+DISPLACED, ROTATED = 1.0, 1.0
 """Voxels and degrees by which a section may lie displaced."""
 UNTEXTURED = "Neighbouring tiles have too little structure in common, or too much speckle, to tell."
 SINGLE = "No tiles overlap along this axis."
@@ -87,7 +87,7 @@ def checks(
         shaded = {title: own.shading_before for title, own in sections.items()}
         found.append(_alike("Shading of a section", shaded, COMPARED))
     if stack:
-        found += [_depth(stack), _bright(stack), _turned(stack), _placed(stack)]
+        found += [_depth(stack), _bright(stack), _flipped(stack), _placed(stack)]
     if n4:
         found += [_converged(n4, threshold), _field(n4), _variation(n4)]
         varied = {s.title: s.cv_after for s in quality}
@@ -302,7 +302,7 @@ def _bright(stack: StackFigures) -> Check:
     return _judged(name, limit, f"{min(seen):.2f} to {max(seen):.2f}", odd, text)
 
 
-def _turned(stack: StackFigures) -> Check:
+def _flipped(stack: StackFigures) -> Check:
     name, limit = "Section orientation", "all alike"
     every = {title_of("", s.number): s.flipped for s in stack.sections}
     known = {title: flipped for title, flipped in every.items() if flipped is not None}
@@ -315,7 +315,7 @@ def _turned(stack: StackFigures) -> Check:
 
 
 def _placed(stack: StackFigures) -> Check:
-    name, limit = "Section alignment", f"{DISPLACED:g} voxel, {TURNED:g}°"
+    name, limit = "Section alignment", f"{DISPLACED:g} voxel, {ROTATED:g}°"
     if any(s.flipped for s in stack.sections):
         return _unknown(name, limit, "A section that lies mirrored fits somewhere by chance.")
     if not np.isclose(*stack.voxel_size[1:]):
@@ -329,8 +329,8 @@ def _placed(stack: StackFigures) -> Check:
     shift, turn = (max((float(v[k]) for v in known.values()), default=0.0) for k in (0, 1))
     if stack.align == "none":
         most = DISPLACED * stack.voxel_size[1]
-        odd = [title for title, (by, angle) in known.items() if by > most or angle > TURNED]
-        way = "rigid" if turn > TURNED / 5 else "translation"
+        odd = [title for title, (by, angle) in known.items() if by > most or angle > ROTATED]
+        way = "rigid" if turn > ROTATED / 5 else "translation"
         text = f"{_named(odd)}: displaced against the others; check --section_thickness, or try "
         text += f"--stack_align {way}."
         value = f"up to {shift:.1f} µm and {turn:.2f}°"

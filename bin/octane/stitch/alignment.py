@@ -178,8 +178,8 @@ def searched(first: Face, second: Face, angles: Sequence[float]) -> tuple[Move, 
     ours, our_squares, our_seen = transforms(first)
     best, found, usual = -1.0, (0.0, 0.0, 0.0), 1.0
     for angle in np.deg2rad(angles):
-        turned = _placed(second[None], (0.0, 0.0, angle))[0] if angle else second
-        theirs, their_squares, their_seen = transforms(turned)
+        rotated = _placed(second[None], (0.0, 0.0, angle))[0] if angle else second
+        theirs, their_squares, their_seen = transforms(rotated)
         power = summed(our_squares, their_seen).clip(0) * summed(our_seen, their_squares).clip(0)
         # What few pixels have in common is no correlation.
         products = summed(ours, theirs)
@@ -426,12 +426,12 @@ def solve_displacements(
     used = [pair for pair in pairs if pair.fits]
     arc = np.deg2rad(1) * radius / pixel
     moves = [pair.displacement for pair in used]
-    turned = _fitted(count, used, np.array([m.rotation * arc for m in moves]), np.ones(len(used)))
+    arcs = _fitted(count, used, np.array([m.rotation * arc for m in moves]), np.ones(len(used)))
     turns = np.array([move.turn for move in moves])
     measured = np.array([complex(move.y, move.x) / pixel for move in moves])
     return [
-        Displacement(float(shift.real) * pixel, float(shift.imag) * pixel, float(turn.real / arc))
-        for shift, turn in zip(_fitted(count, used, measured, turns), turned, strict=True)
+        Displacement(float(shift.real) * pixel, float(shift.imag) * pixel, float(own.real / arc))
+        for shift, own in zip(_fitted(count, used, measured, turns), arcs, strict=True)
     ]
 
 

@@ -24,7 +24,7 @@ LEAST_TISSUE, SHARED = 16, 0.4
 ASIDE = 0.15
 """Largest displacement of a section against the one before it, fraction of a face."""
 FLIPS = ("", "y", "x", "yx")
-"""Axes along which a face may be turned over, by number."""
+"""Axes along which a face may be flipped, by number."""
 
 Face = npt.NDArray[np.floating]
 Ends = tuple[npt.NDArray[np.int64], ...]
@@ -183,7 +183,7 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 
 def flips(faces: Sequence[Sequence[Face]]) -> list[str | None]:
-    """Axes along which each section must be turned over to fit its neighbours; mostly none.
+    """Axes along which each section must be flipped to fit its neighbours; mostly none.
 
     ``faces`` are the first and last planes of each section. Tissue is nearly symmetric, so that the
     boundaries are judged together: the flips are those with the highest sum of Fisher's z, less
@@ -205,12 +205,12 @@ def flips(faces: Sequence[Sequence[Face]]) -> list[str | None]:
         reached = total[:, None] + fisher(scores)[both] - begins
         before.append(reached.argmax(axis=0))
         total = reached.max(axis=0)
-    turned = [int(total.argmax())]
+    chosen = [int(total.argmax())]
     for origin in reversed(before):
-        turned.append(int(origin[turned[-1]]))
-    turned.reverse()
-    common = Counter(turned).most_common(1)[0][0]
-    return [FLIPS[own ^ common] if seen else None for own, seen in zip(turned, known, strict=True)]
+        chosen.append(int(origin[chosen[-1]]))
+    chosen.reverse()
+    common = Counter(chosen).most_common(1)[0][0]
+    return [FLIPS[own ^ common] if seen else None for own, seen in zip(chosen, known, strict=True)]
 
 
 def _flipped(face: Face, flip: str) -> Face:
