@@ -1,13 +1,13 @@
 """Arrays of NumPy and CuPy in one code path, and the types of voxels.
 
 Algorithms ask :func:`namespace` for the module of their arrays, and use what both modules share.
-CuPy is never imported here: it takes a second and loads the CUDA libraries.
+CuPy, which takes a second to load the CUDA libraries, is imported for its own arrays only.
 """
 
 from __future__ import annotations
 
 import platform
-import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
@@ -31,14 +31,14 @@ def is_cupy(array: object) -> bool:
 def namespace(*arrays: object) -> ModuleType:
     """Return ``cupy`` where an array or scalar among these is CuPy's, else ``numpy``."""
     if any(is_cupy(array) for array in arrays):
-        return sys.modules["cupy"]
+        return import_module("cupy")
     return np
 
 
 def to_host(array: ArrayLike) -> np.ndarray:
     """Return `array` as a NumPy array: a copy from a device, the array itself on the host."""
     if is_cupy(array):
-        return sys.modules["cupy"].asnumpy(array)
+        return import_module("cupy").asnumpy(array)
     return np.asarray(array)
 
 
