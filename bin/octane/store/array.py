@@ -9,8 +9,10 @@ from typing import Literal
 import numpy as np
 import zarr
 from numcodecs import Blosc, Zstd
+from zarr.abc.buffer import Buffer
 from zarr.abc.codec import BytesBytesCodec
 
+from octane.core.files import write_object
 from octane.store.encoding import NotDirectError, ShardLayout, decoding_of
 
 
@@ -71,11 +73,15 @@ def create_array(
     compressors: Sequence[BytesBytesCodec],
 ) -> Array:
     """Write the metadata of an array of the axes z, y, x with zeros as fill value, and give it."""
-    opened = zarr.create_array(
-        folder, name=path, shape=shape, dtype=dtype, chunks=chunks, shards=shards,
+    # In memory first: zarr writes in threads of its own, which an interrupt does not stop.
+    made: dict[str, Buffer] = {}
+    zarr.create_array(
+        made, name=path, shape=shape, dtype=dtype, chunks=chunks, shards=shards,
         compressors=compressors, dimension_names=tuple("zyx"),
     )  # fmt: skip
-    return _described(folder, opened)
+    name = f"{path}/zarr.json"
+    write_object(folder / name, [made[name].to_bytes()])
+    return open_array(folder, path, 3)
 
 
 def _described(folder: Path, opened: zarr.Array) -> Array:
