@@ -167,7 +167,7 @@ def test_the_errors_that_are_explained_are_those_of_the_code():
     files = [*(PROJECT / "bin" / "octane").rglob("*.py"), *(PROJECT / "subworkflows").glob("*.nf")]
     known = "\n".join(path.read_text(encoding="utf-8") for path in files)
     # Parts of a sentence on several lines are one, and … stands for what is filled in.
-    for pattern, text in ((r'"\s+f?"', ""), (r"\$?\{[^{}]*\}", "…"), ("…+", "…")):
+    for pattern, text in ((r"""["'](\s*\+)?\s+f?["']""", ""), (r"\$?\{[^{}]*\}", "…"), ("…+", "…")):
         known = re.sub(pattern, text, known)
     text = (PROJECT / "docs" / "faq.md").read_text(encoding="utf-8")
     quoted = re.findall(r"(?m)^\*\*`([^`]*…[^`]*)`\*\*", text)
