@@ -1,7 +1,7 @@
-"""The report in a real browser: on a phone and on a desk, in light and in dark.
+"""The report in a real browser: on a phone, on paper and on a desktop, in light and in dark.
 
-Each page is shown in frames of two widths. A script, added to a copy of it, looks at it and sends
-what it found to the page around; the browser prints that page.
+One outer page shows each report page in frames of three widths. A script added to a copy of each
+page inspects it and sends its findings to the outer page, which the browser prints.
 """
 
 import html
@@ -19,7 +19,7 @@ from octane.report.cohort import write_cohort_report
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 OPTIONS = (
     *("--headless=new", "--no-first-run", "--dump-dom", "--virtual-time-budget=60000"),
-    # The tests may run as root, and the pages are their own.
+    # The tests may run as root, and open only their own pages.
     *("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
@@ -39,7 +39,7 @@ const luminance = colour => colour
   .map(v => v / 255)
   .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
   .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-// Texts whose contrast is below WCAG's 4.5, from the colours that the browser computed.
+// Texts with a contrast below WCAG's 4.5, from the colours that the browser computed.
 const faint = () => {
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const found = {seen: 0, faint: []};
@@ -105,7 +105,7 @@ addEventListener('DOMContentLoaded', () => frames.forEach(([page, width]) => {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Three pages: a subject in which much went wrong, one of 40 good sections, and a cohort."""
+    """Three pages: a subject with many problems, one of 40 good sections, and a cohort."""
     troubled = Subject(tmp_path_factory.mktemp("few"), edge=96)
     troubled.whole(6, missing=(2, 3), outlier=5)
     troubled.on_gpu()
@@ -126,7 +126,7 @@ def folder(tmp_path_factory):
     for name, page in zip(PAGES, (few, many.report(run=run), cohort), strict=True):
         shutil.copytree(page.parent, folder, dirs_exist_ok=True)
         text = page.read_text(encoding="utf-8")
-        # The page allows no script and no request at all; its copy one script.
+        # The page's policy forbids all scripts and requests; the copy may run one script.
         for before, after in (
             ("default-src 'none'", "default-src 'none'; script-src 'unsafe-inline'"),
             ("</head>", f"<script>const PAPER = {PAPER};{LOOK}</script></head>"),
@@ -142,7 +142,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["light", "dark"])
 def found(request, folder, tmp_path_factory):
-    """The colours asked for, and what each page says of itself at each width."""
+    """Colour scheme, and the script's findings for each page at each width."""
     program = next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
         pytest.skip(f"no browser: none of {', '.join(NAMES)} is on the PATH")
@@ -169,9 +169,9 @@ def test_the_page_is_whole_and_can_be_read(found, name):
     page = pages[f"{name} {DESK}"]
     assert len(page["images"]) >= 7
     assert all(width > 0 and alt for width, alt, _ in page["images"])
-    # Pictures are within the page.
+    # Pictures are embedded in the page.
     assert page["asked"] == []
-    # Another page than the one that is light.
+    # The browser applied the colour scheme.
     assert page["dark"] == (scheme == "dark")
     assert page["seen"] > 100
     assert page["faint"] == []
@@ -196,5 +196,5 @@ def test_a_chart_that_scrolls_shows_that_it_does(found, name):
 def test_the_volumes_of_a_cohort_are_large_enough_to_be_seen(found):
     for width, least in ((PHONE, 100), (DESK, 160)):
         shown = found[1][f"cohort {width}"]["images"]
-        # Each pixel of a dense screen has one of the picture.
+        # On a screen with two pixels per CSS pixel, the picture is not enlarged.
         assert all(least <= seen <= own / 2 for own, _, seen in shown)

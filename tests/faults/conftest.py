@@ -1,4 +1,4 @@
-"""What the fault tests share: undisturbed runs."""
+"""Undisturbed runs, which the fault tests compare with."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ from runs import checksums
 
 @pytest.fixture(scope="session")
 def volume(phantom: Path) -> list[object]:
-    """Arguments of a run on one volume: PREFLIGHT, N4 and PYRAMID alone."""
+    """Arguments of a run on one volume: only PREFLIGHT, N4 and PYRAMID."""
     return [
         *("-profile", "test", "--phantom", "false", "--skip_resample", "--skip_report"),
         *("--n4_iterations", "3", "--input", phantom / "truth" / "tissue.ome.zarr"),
@@ -18,7 +18,7 @@ def volume(phantom: Path) -> list[object]:
 
 @pytest.fixture(scope="session")
 def mosaics(phantom: Path) -> list[object]:
-    """Arguments of a run on two mosaics: all steps but the report."""
+    """Arguments of a run on two mosaics: all steps except REPORT."""
     return [
         *("-profile", "test", "--phantom", "false", "--skip_report"),
         *("--n4_iterations", "3", "--input", phantom / "mosaics"),
@@ -27,7 +27,7 @@ def mosaics(phantom: Path) -> list[object]:
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """A run that nothing disturbed: where it was launched, its results, and N4's own output."""
+    """An undisturbed run: its launch folder, the checksums of its results, and N4's output."""
 
     folder: Path
     sums: dict[str, str]
@@ -43,11 +43,11 @@ def _undisturbed(succeeding, folder, arguments):
 
 @pytest.fixture(scope="session")
 def undisturbed(succeeding, volume, tmp_path_factory) -> Undisturbed:
-    """What :func:`volume` gives."""
+    """The undisturbed run of :func:`volume`."""
     return _undisturbed(succeeding, tmp_path_factory.mktemp("undisturbed"), volume)
 
 
 @pytest.fixture(scope="session")
 def undisturbed_mosaics(succeeding, mosaics, tmp_path_factory) -> Undisturbed:
-    """What :func:`mosaics` gives."""
+    """The undisturbed run of :func:`mosaics`."""
     return _undisturbed(succeeding, tmp_path_factory.mktemp("undisturbed"), mosaics)

@@ -1,4 +1,4 @@
-"""Data that are damaged, gone or changed, in the input and between steps, and clocks that jump."""
+"""Damaged, missing or changed data, in the input and between steps, and clocks that jump."""
 
 import datetime
 import os
@@ -30,7 +30,7 @@ def test_a_chunk_of_the_input(
         run = nextflow(undisturbed.folder, *volume, "-resume", outdir=out)
     assert run.code == 1
     assert f"tissue.ome.zarr: {words}" in last_words(run.output)
-    # PREFLIGHT itself ends well: nothing follows it.
+    # PREFLIGHT's task succeeds, but no task follows it.
     assert (run.processes("FAILED") or run.processes()) == {step}
     assert checksums(run.outdir) == {}
     again = succeeding(undisturbed.folder, *volume, "-resume", outdir=out)
@@ -50,7 +50,7 @@ def test_a_chunk_between_two_steps(
 ):
     out = tmp_path / "out"
     task, chunk = undisturbed.n4.parent, undisturbed.n4 / "0/c/0/0/0"
-    # N4 is cached, and PYRAMID has to run again.
+    # N4 is cached; PYRAMID must run again.
     other = ("--pyramid_resolutions", "10 20")
     with changed(chunk, kept and chunk.read_bytes()[kept]):
         run = nextflow(undisturbed.folder, *volume, *other, "-resume", outdir=out)
@@ -59,7 +59,7 @@ def test_a_chunk_between_two_steps(
     assert run.tasks("FAILED") == ["PYRAMID (tissue)"]
     said = last_words(run.output)
     assert f".ome.zarr: chunk 0/c/0/0/0 {words}" in said
-    # The remedy: without its folder, the task that made it runs again.
+    # The remedy: remove the folder of the task that made the chunk, so that it runs again.
     assert f"remove {task} and run again with -resume" in said
     shutil.rmtree(task)
     again = succeeding(undisturbed.folder, *volume, "-resume", outdir=out)
@@ -80,12 +80,12 @@ def test_a_link_of_the_input_leads_nowhere(nextflow, phantom, mosaics, tmp_path)
 
 
 def test_names_differ_only_in_how_an_accent_is_stored(nextflow, phantom, mosaics, tmp_path):
-    # As copies from a Mac and from Windows have it.
+    # As in copies from macOS and from Windows.
     names = [unicodedata.normalize(form, "coupé") for form in ("NFC", "NFD")]
     for name in names:
         place = tmp_path / "in" / f"{name}_01.ome.zarr"
         if place.exists():
-            pytest.skip("this file system takes both names as one")
+            pytest.skip("this file system treats both names as the same")
         shutil.copytree(phantom / "mosaics" / "section_01.ome.zarr", place)
     utf8 = {"LC_ALL": "C.UTF-8"}
     run = nextflow(tmp_path, *mosaics, "--input", tmp_path / "in", env=utf8)
@@ -129,8 +129,8 @@ def test_the_input_and_a_mask_change_during_a_run(start_nextflow, volume, phanto
     assert words in last_words(ended.output)
     assert "Results:" not in ended.output
     assert f"tissue: Incomplete: {words}" in ended.output
-    # Its results mix two states of the input. When the first one is put back, -resume would take
-    # what a task made of the second for its own.
+    # These results mix two states of the input. If they stayed, and the first state was restored,
+    # -resume would reuse what a task made from the second.
     assert not [*ended.outdir.glob("tissue/*.ome.zarr")]
     assert not [*tmp_path.glob("work/??/*/n4_metrics.json")]
 
@@ -149,7 +149,7 @@ def test_the_clock_jumps(succeeding, volume, undisturbed, tmp_path):
     at(1971, [source / "zarr.json"])
     first = succeeding(*given)
     assert checksums(first.outdir) == undisturbed.sums
-    # As a clock that is set back by decades between two runs leaves them.
+    # As if the clock was set back by decades between two runs.
     at(2090, (tmp_path / "work").rglob("*"))
     again = succeeding(*given, "-resume")
     assert checksums(again.outdir) == undisturbed.sums

@@ -1,4 +1,4 @@
-"""A GPU that fails under a task, as the exit code of its command says."""
+"""A GPU that fails during a task, simulated by the exit code of its command."""
 
 import pytest
 from runs import checksums, last_words
@@ -9,14 +9,14 @@ FAILED = 'echo "error: The GPU GPU-1 failed; run again." > .command.err; exit 10
 
 
 def commands(run):
-    """The commands of N4's attempts, in the order of their numbers."""
+    """Command scripts of N4's attempts, in their order."""
     found = [(run.folder / "work").glob(f"{digest}*") for _, digest in run.tries("N4", "hash")]
     return [(next(folders) / ".command.sh").read_text(encoding="utf-8") for folders in found]
 
 
 @pytest.mark.parametrize("backend", ["auto", "gpu"])
 def test_a_gpu_fails_under_a_task(nextflow, volume, undisturbed, tmp_path, backend):
-    # Without a GPU here, the command itself would refuse the third attempt with --backend gpu.
+    # Without a GPU here, the third attempt with --backend gpu would fail for lack of one.
     failing = "true" if backend == "gpu" else "task.attempt < 3"
     (tmp_path / "fault.config").write_text(
         f"process {{ withName: N4 {{ beforeScript = {{ {failing} ? '{FAILED}' : '' }} }} }}\n",

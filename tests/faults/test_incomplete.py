@@ -1,4 +1,4 @@
-"""A subject with a failed task is incomplete, in its report and in the run's last words."""
+"""A subject with a failed task is called incomplete in its report and the run's last lines."""
 
 import json
 import os
@@ -14,7 +14,7 @@ IGNORE = "process.errorStrategy = 'ignore'\n"
 
 @pytest.fixture(scope="module")
 def cohort(phantom, tmp_path_factory):
-    """A folder with a samplesheet of three subjects, each with mosaics of its own."""
+    """A folder with a samplesheet of three subjects, each with its own mosaics."""
     folder = tmp_path_factory.mktemp("cohort")
     for name in ("a", "b", "c"):
         shutil.copytree(phantom / "mosaics", folder / name)
@@ -62,7 +62,7 @@ def test_a_failed_subject_is_incomplete_and_the_others_are_finished(
     assert "\nb: Good" in first.output or "\nb: Look" in first.output
     earlier = (outdir / "b" / "b.ome.zarr").resolve()
 
-    # Of b one of two sections fails, of c both.
+    # One of two sections of b fails, and both of c.
     damage(chunk(folder / "b", 2), chunk(folder / "c", 1), chunk(folder / "c", 2))
     run = nextflow(*given, *WAYS[way], outdir=outdir)
     assert run.code == 1
@@ -78,7 +78,7 @@ def test_a_failed_subject_is_incomplete_and_the_others_are_finished(
     assert lost["verdict"].startswith("Incomplete: RESAMPLE of section_01 failed: ")
     assert twin(outdir, "a")["state"] != "incomplete"
 
-    # Nothing of the first run stands there as this one's, and nothing of it is lost.
+    # Results of the first run are not mistaken for this one's, and none are lost.
     assert sorted(path.name for path in (outdir / "b").glob("*.ome.zarr")) == []
     (aside,) = (outdir / "b").glob("earlier_*")
     assert (aside / "b.ome.zarr").resolve() == earlier

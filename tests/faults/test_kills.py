@@ -1,4 +1,4 @@
-"""SIGKILL of any part of a run, of a step and of a command, at any moment: what is left."""
+"""SIGKILL of a part of a run, a step or a command at any moment leaves nothing incomplete."""
 
 import os
 import random
@@ -16,10 +16,10 @@ pytestmark = pytest.mark.fault
 
 BEGUN = re.compile("(?:Submitted|Cached) process >")
 LONG = ("--n4_iterations", "500000", "--n4_convergence_threshold", "1e-30")
-"""N4 that does not end while a test lasts."""
+"""Arguments that keep N4 running for the entire test."""
 
 PARTS = {"python": "resample.py", ".command.sh": "stack.py", ".command.run": "n4.py"}
-"""What is killed of which step's task."""
+"""The part of a task that is killed, and the step."""
 
 
 @pytest.mark.soak
@@ -36,14 +36,14 @@ def test_each_part_of_a_task(start_nextflow, mosaics, undisturbed_mosaics, tmp_p
     assert all("error exit status (137)" in line for line in retried)
     assert checksums(tmp_path / "out") == undisturbed_mosaics.sums
     assert partial_files(tmp_path) == []
-    # Also that of the wrapper, which could not remove it itself.
+    # Also of the killed wrapper, which could not remove its folder itself.
     waited(lambda: not list(scratch.iterdir()), "the end of the last task's folder in scratch")
     assert run.orphans() == []
 
 
 @pytest.fixture
 def little_memory():
-    """A control group of 50 MB, and the file in which the kernel counts whom it killed for it."""
+    """A control group limited to 50 MB, and the file in which the kernel counts its OOM kills."""
     kinds = [("memory", "memory.limit_in_bytes", "memory.oom_control")]
     kinds += [("", "memory.max", "memory.events")]
     for place, limit, events in kinds:
@@ -91,17 +91,17 @@ def test_nextflow_at_random_points(
     chosen = random.Random(7)
     for number in range(3):
         run = start_nextflow(tmp_path, *mosaics, "-resume")
-        # Of eight tasks, so that each kill finds more of them done.
+        # There are eight tasks: each kill comes when more of them are done.
         tasks, moment = chosen.randint(2, 3) + 2 * number, round(chosen.uniform(0, 1.5), 2)
         waited(lambda run=run, tasks=tasks: len(BEGUN.findall(run.output)) >= tasks, "a task")
         time.sleep(moment)
         assert run.process.poll() is None, f"it was over {moment} s after task {tasks}"
         run.kill()
         waited(lambda run=run: not run.orphans(), "the end of what Nextflow left running")
-        # A name that is there is whole, whenever the kill came.
+        # Outputs with a final name are complete, whenever the kill came.
         whole(tmp_path / "work")
     again = succeeding(tmp_path, *mosaics, "-resume")
-    # Six or more had begun before the last kill, and they need those before them.
+    # Six or more tasks had begun before the last kill, so at least three had finished.
     assert len(again.tasks("CACHED")) >= 3
     assert checksums(again.outdir) == undisturbed_mosaics.sums
 
@@ -134,7 +134,7 @@ def test_a_step_is_killed_while_it_writes_an_output_again(project, phantom, tmp_
         return {*(tmp_path / "out").glob(".partial-*")}
 
     def killed() -> bool:
-        """Kill the step as it writes; False where it was done before that was seen."""
+        """Kill the step while it writes; False if it finished first."""
         old = unfinished()
         with subprocess.Popen(given, stderr=subprocess.DEVNULL) as step:
             while step.poll() is None and unfinished() <= old:
@@ -151,7 +151,7 @@ def test_a_step_is_killed_while_it_writes_an_output_again(project, phantom, tmp_
 
 
 def published(folder):
-    """Results of some stores as links into a work directory."""
+    """Make two stores, published as links into a work directory."""
     task = folder / "work" / "ab" / "0123456789abcdef0123456789abcd"
     (folder / "out").mkdir()
     for name in ("a.ome.zarr", "b.ome.zarr"):

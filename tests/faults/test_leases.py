@@ -1,4 +1,4 @@
-"""What other processes and other users do to the leases of GPUs, and to their folder."""
+"""GPU leases and their folder, disturbed by other processes and other users."""
 
 import fcntl
 import json
@@ -30,7 +30,7 @@ COMMAND = PROJECT / "bin" / "gpu_slot.py"
 
 @pytest.fixture
 def folder(monkeypatch):
-    """Lease folder of a node with two GPUs of 40 GB, which other users may enter."""
+    """Lease folder, open to other users, on a node with two GPUs of 40 GB."""
     monkeypatch.setattr(leases, "TICK", 0.01)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv(VARIABLE, "2x40GB")
@@ -49,7 +49,7 @@ def held_names(folder):
 
 
 def given():
-    """Name of the slot that a request gets at once, or None."""
+    """Name of the slot that an immediate request gets, or None."""
     with lease("4GB", timeout=0) as held:
         return held.slot and held.slot.name
 
@@ -80,7 +80,7 @@ def test_another_users_records_are_hostile(folder, content):
         with LeaseFolder(folder) as opened:
             assert opened.held(FIRST) == [(f"{FIRST}.0", OTHER_USER, UNREADABLE)]
         assert "(unreadable)" in status(LeaseParameters())
-        # His GPU is his own, and he stands before nobody in the queue.
+        # The other user keeps that GPU exclusively, but is ignored in the queue.
         assert given() == f"{SECOND}.0"
 
 
@@ -96,7 +96,7 @@ def test_odd_files_lie_in_the_folder(folder):
         os.chown(folder / f"{kind}.4", OTHER_USER, -1)
         for name in ("²", "9" * 200, "x", "-1", ""):
             (folder / f"{kind}.{name}").touch()
-    # A free file of this user serves, which another user's does not.
+    # This user's own free file can be used, another user's cannot.
     free = 5 if os.getuid() == 0 else 4
     with lease("4GB", timeout=0) as held, lease("4GB", timeout=0):
         assert held.slot is not None
@@ -150,7 +150,7 @@ def test_a_stopped_process_keeps_the_folder_locked(folder):
 
 @pytest.mark.parametrize("ends", ["294", pytest.param("3000", marks=pytest.mark.soak)])
 def test_kills_leave_nothing_and_give_nothing_twice(ends):
-    # What the storm looks for is found where it is.
+    # First check the checker: it finds each fault that is put in.
     half = SIZE // 2
     sound = [Span("GPU-0.0", half, 0, 10), Span("GPU-0.1", half, 5, 20), Span("GPU-0.0", 5, 10, 30)]
     assert not any(faults(sound).values())
@@ -160,7 +160,7 @@ def test_kills_leave_nothing_and_give_nothing_twice(ends):
         (Span("GPU-0.3", half, 6, 7), "over_memory"),
     ):
         assert faults([*sound, span])[fault] == 1
-    # The share of one that is killed lasts until just before the kill.
+    # A killed taker's share lasts until just before the kill.
     log = "granted 5 1 GPU-0.0 30\nreleased 8 1 GPU-0.0 30\ngranted 9 1 GPU-0.1 4\n"
     spans, holding = spans_of(log, {1: 20})
     assert [(span.start, span.stop) for span in spans] == [(5, 8), (9, 20)]
@@ -179,5 +179,5 @@ def test_kills_leave_nothing_and_give_nothing_twice(ends):
     assert counts["grants"] > 50
     for fault in ("leaks", "double_grants", "over_slots", "over_memory"):
         assert counts[fault] == 0, counts
-    # Of each of two users: two slots on each of two GPUs, and a place in the queue for each taker.
+    # For each of two users: two slots on each of two GPUs, and a queue file per taker.
     assert counts["files_left"] <= 2 * (2 * 2 + 6)

@@ -1,4 +1,4 @@
-"""A disk that is full: a sentence with place and remedy, and the same results afterwards."""
+"""Full disks: the error names the place and the remedy, and -resume gives the same results."""
 
 import contextlib
 import re
@@ -12,7 +12,7 @@ from octane.steps.materialize import verify
 
 
 def fill(place):
-    """Leave no byte free, and give what takes the space."""
+    """Fill a file system completely; return the file that fills it."""
     filler = place / "filler"
     with contextlib.suppress(OSError), filler.open("wb", buffering=0) as stream:
         while True:
@@ -77,12 +77,12 @@ def test_the_output_is_full_when_results_are_copied_there(
     nextflow, succeeding, small_disk, volume, undisturbed, mode, least, enough
 ):
     out = small_disk("out", least)
-    # All tasks are cached: only the results are copied. PREFLIGHT would refuse so small a disk; one
-    # that others fill meanwhile it cannot foresee.
+    # All tasks are cached, so results are only copied. --check_space false, because PREFLIGHT would
+    # refuse so small a disk; it could not foresee that others fill one during the run.
     arguments = (*volume, "--publish_dir_mode", mode, "--check_space", "false", "-resume")
     run = nextflow(undisturbed.folder, *arguments, outdir=out / "results")
     assert run.code != 0
-    # Nextflow may say below it that other results could not be published either.
+    # Nextflow may report below it that other results could not be published either.
     words = run.output.partition("octane stopped: ")[2]
     assert str(out / "results") in words
     assert "no space left on device" in words
@@ -105,7 +105,7 @@ def test_a_copy_that_is_cut_short_fails_by_name_and_is_made_good_by_resume(
     scratch.mkdir()
     disk = small_disk("disk", "size=64m")
     given = (*volume, "--scratch_dir", scratch, "-w", disk / "work")
-    # Less is left there than N4's results take.
+    # Leave less space than N4's results need.
     free = "$(df --output=avail -B1 . | tail -n 1)"
     fill = f"head -c $(({free} - 50000)) /dev/zero > {disk}/ballast"
     (tmp_path / "full.config").write_text(
@@ -155,12 +155,12 @@ UNSTAGING = {
     }
     nxf_unstage_outputs() {""",
 }
-"""How versions of Nextflow copy out what a task made, up to where the results are."""
+"""How versions of Nextflow copy a task's results out of scratch, up to the list of results."""
 
 
 @pytest.fixture(params=UNSTAGING)
 def wrapper(request, project, tmp_path):
-    """What Nextflow's wrapper does after a task, with a copy-out of one's own."""
+    """Run the end of Nextflow's wrapper, with given shell code as its copying step."""
     return partial(_wrapper, tmp_path, project, UNSTAGING[request.param])
 
 

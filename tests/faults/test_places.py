@@ -1,4 +1,4 @@
-"""Places that cannot be written, or that another run writes: refused before any work."""
+"""Places that are not writable, or that another run writes to, are refused before any work."""
 
 import os
 import shutil
@@ -15,8 +15,8 @@ NOBODY = 65534
 
 @contextmanager
 def read_only(place):
-    """A folder that is read-only for as long as a block lasts."""
-    # The rights of a folder do not hold root back: for root the file system says no.
+    """Make a folder read-only within the block."""
+    # Permissions do not stop root; a read-only mount does.
     root = os.geteuid() == 0
     if root:
         for command in (["--bind", str(place), str(place)], ["-o", "remount,bind,ro", str(place)]):
@@ -38,7 +38,7 @@ def read_only(place):
     "place",
     [
         "output",
-        # Made by another user.
+        # As if another user had made it.
         pytest.param("out/tissue/metrics", marks=pytest.mark.soak),
         pytest.param("scratch", marks=pytest.mark.soak),
         pytest.param("work", marks=pytest.mark.soak),
@@ -62,9 +62,9 @@ def test_a_place_is_read_only(nextflow, volume, tmp_path, place):
 
 @pytest.fixture
 def another_user(environment, tmp_path):
-    """A folder of another user's, and the environment in which Nextflow is started as that user.
+    """Another user's folder, and the environment in which Nextflow starts as that user.
 
-    The user may also read what root alone may, as the tests' own folders.
+    The user may also read files that only root may, such as the tests' own folders.
     """
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("only root, with setpriv, can start a run as another user")
@@ -73,7 +73,7 @@ def another_user(environment, tmp_path):
     for folder in (home, home / "bin"):
         os.chown(folder, NOBODY, NOBODY)
     path = environment["PATH"]
-    # access(2) looks at rights of root's only with these bits.
+    # Without these bits access(2) ignores the capabilities.
     words = f"exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups"
     words += " --securebits +no_setuid_fixup --inh-caps +dac_read_search"
     words += " --ambient-caps +dac_read_search -- nextflow"
@@ -107,7 +107,7 @@ def test_the_results_are_another_users(
     (words,) = last_words(run.output).splitlines()
     assert words.startswith(f"{out}/{closed} cannot be written; ")
     assert words.endswith("another --outdir or --subject." if closed == "tissue" else "--outdir.")
-    # The trace may be the first run's.
+    # Not from the trace, which may be the first run's.
     assert "N4 (tissue)" not in run.output
     assert contents(out / "tissue") == before
 
@@ -125,8 +125,7 @@ def test_into_one_output(start_nextflow, nextflow, volume, tmp_path):
     assert "--outdir" in words
     assert "Submitted" not in second.output
     assert run.wait().code == 0, run.output
-    # The records are those of the first run, from their first line on.
+    # The entire trace is the first run's.
     trace = (out / "pipeline_info" / "trace.txt").read_text(encoding="utf-8")
     assert trace.startswith("task_id\t")
     assert trace.count("COMPLETED") == 3
-    # Its name, process and host change from run to run.

@@ -26,7 +26,7 @@ def test_a_cohort_of_2000_subjects(start_nextflow, tmp_path):
         *("--trace_report", "false"),
     )
     assert run.process.wait(3500) == 0, run.output
-    # Nothing but stubs: PREFLIGHT looks at all of them at once, and one report shows all.
+    # One PREFLIGHT task checks all subjects, and one page shows all.
     assert "PREFLIGHT (2000 subjects)" in run.output
     assert "COHORT_REPORT (2000 subjects)" in run.output
     assert len(list(run.outdir.glob("*/*_report.html"))) == SUBJECTS

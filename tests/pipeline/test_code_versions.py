@@ -1,4 +1,4 @@
-"""A task names the code that it runs on, and runs again when that changes (test_resume)."""
+"""Each task is keyed by the code that it runs, so that a change runs it again (test_resume)."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 FUNCTIONS = (PROJECT / "lib" / "functions.nf").read_text(encoding="utf-8")
 LINES = re.sub(r"' \+\n *'", "", FUNCTIONS)
 NAMED = dict(re.findall(r"^        (\w+): '([^']*)',$", LINES, re.MULTILINE))
-"""The parts that each process names."""
+"""Parts of the package named by each process."""
 
 
 def part_of(module):

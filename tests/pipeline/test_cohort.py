@@ -1,4 +1,4 @@
-"""A samplesheet runs many subjects in one go, of every kind of input, each as if it were alone."""
+"""A samplesheet runs subjects with every kind of input, each as if it were run separately."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from runs import checksums, last_words, voxels
 
 from octane.config.schema import entries
 
-# The tiles of one subject abut, and the test profile's flat field is made from overlaps.
+# The tiles of one subject abut, and the test profile estimates the flat field from overlaps.
 SKIPPED = ("--skip_report", "--skip_pyramid", "--stitch_flat_field", "none")
 
 ROWS = {
@@ -50,7 +50,7 @@ def data(phantom, command, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sheet(data):
-    """Its samplesheet, as a spreadsheet in German writes it."""
+    """The samplesheet of that data, as a spreadsheet program with German settings writes it."""
     lines = [
         "\ufeffsubject;input;resolution;overlap;n4_iterations;positions;n4_mask",
         *(f'{name} ; "{cells[0]}";{";".join(cells[1:])} ' for name, cells in ROWS.items()),
@@ -67,7 +67,7 @@ def cohort(succeeding, sheet, quick, tmp_path_factory):
 
 
 def work(run, status):
-    """Tasks of a run without that which checks it."""
+    """Tasks of a run except PREFLIGHT."""
     return [task for task in run.tasks(status) if not task.startswith("PREFLIGHT")]
 
 
@@ -101,14 +101,14 @@ def test_what_a_row_says_reaches_its_tasks(cohort):
 
 
 def text_of(value):
-    """A value as the command line has it."""
+    """A value as on the command line."""
     if isinstance(value, bool):
         return str(value).lower()
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def test_a_subject_alone_with_every_value_as_text_is_the_same(succeeding, cohort, data, tmp_path):
-    # On Nextflow 26.04 all values of the command line are text, here those of a params file.
+    # Nextflow 26.04 passes all command-line values as text; a params file does so on any version.
     given = {
         entry.name: entry.default
         for entry in entries()
@@ -116,7 +116,7 @@ def test_a_subject_alone_with_every_value_as_text_is_the_same(succeeding, cohort
     }
     given |= {"resolution": 10, "n4_iterations": 3, "n4_shrink_factor": 2, "max_cpus": 2}
     given |= {"phantom": False, "skip_report": True, "skip_pyramid": True, "gpu_slots": 2}
-    # As the profile has it.
+    # As in the test profile.
     given |= {"n4_z_profile_gain": True}
     lines = [f'{name}: "{text_of(value)}"\n' for name, value in given.items()]
     (tmp_path / "text.yml").write_text("".join(lines), encoding="utf-8")
@@ -147,7 +147,7 @@ def test_a_sheet_of_tabs_and_stubs(succeeding, data, tmp_path):
         f"subject\tinput\tresolution\n01\t{data}/01\t10 20 20\ntwo b\t{data}/the second\t\n",
         encoding="utf-8",
     )
-    # Results come into the launch folder where no other is given.
+    # Without --outdir, results are written to the launch folder.
     run = succeeding(
         *(tmp_path, "-stub", "--samplesheet", "cohort.tsv"),
         outdir=tmp_path / "results",
@@ -156,7 +156,7 @@ def test_a_sheet_of_tabs_and_stubs(succeeding, data, tmp_path):
     assert (run.outdir / "01" / "01.ome.zarr").is_dir()
     assert (run.outdir / "two b" / "two b.ome.zarr").is_dir()
     assert f"  {run.outdir / 'cohort_report.html'}\n" in run.output
-    # Only one of them has a resolution.
+    # Only one subject has a resolution.
     resampled = [task for task in run.tasks() if task.startswith("RESAMPLE")]
     assert resampled == ["RESAMPLE (01:section_01)", "RESAMPLE (01:section_02)"]
 
@@ -191,13 +191,13 @@ def test_bad_data_of_any_subject_stops_all_before_work_begins(nextflow, data, tm
 
 
 def test_a_folder_of_mosaics_may_be_the_place_of_everything(succeeding, phantom, tmp_path):
-    # Results, work directory and Nextflow's logs come into the folder of the input while it is
-    # read. The name is one that Nextflow reads as a number.
+    # Results, work directory and Nextflow's logs are written to the input's folder while it is
+    # read. Nextflow would read the subject's name as a number.
     folder = tmp_path / "data (1)"
     shutil.copytree(phantom / "mosaics", folder)
     given = ("--input", ".", "--subject", "01", *SKIPPED, "--skip_resample", "--skip_n4")
     run = succeeding(folder, *given)
     assert Path(run.outdir / "01" / "01_stack.ome.zarr" / "zarr.json").is_file()
     again = succeeding(folder, *given, "-resume")
-    # PREFLIGHT takes the folder itself, whose time has changed.
+    # PREFLIGHT's input is the folder itself, whose time has changed.
     assert again.processes("COMPLETED") == {"PREFLIGHT"}

@@ -1,7 +1,7 @@
-"""The container's recipe is pinned; the profiles docker and apptainer, with stand-ins for both.
+"""The container's recipe, and the profiles docker and apptainer with a stand-in for each engine.
 
-No daemon and no image are needed: a stand-in runs its command in a mount namespace where the
-tests' own folders are hidden except the mounts, with no variables except those handed over.
+The tests need neither a daemon nor an image: a stand-in runs the command in a mount namespace that
+hides the tests' folders except the mounts, and passes only the variables given to it.
 """
 
 import json
@@ -32,7 +32,7 @@ while words and words[0] != {image!r}:
     word = words.pop(0)
     if word in ("-v", "-B"):
         mounts.append(words.pop(0).split(":")[0])
-        # As Docker does, whereas the mount below fails as Apptainer's.
+        # Docker creates a missing mount source; for Apptainer the mount below fails.
         if word == "-v" and not os.path.exists(mounts[-1]):
             os.makedirs(mounts[-1])
     elif word in ("-e", "--env"):
@@ -71,21 +71,21 @@ CASES = {
     "docker": (["--container", "lab/octane:7"], "lab/octane:7", "--gpus all"),
     "apptainer": ([], "{project}/octane-0.1.0.sif", "--nv"),
 }
-"""Arguments, image, and the option for a GPU."""
+"""Arguments, image, and GPU option of each engine."""
 
 
 @pytest.fixture(params=CASES)
 def engine(request, project, tmp_path, tmp_path_factory, environment):
-    """Put a stand-in on the PATH; gives its name, its environment, the log of its calls, a folder.
+    """Put a stand-in on the PATH; return its name, environment, log of calls, and a folder.
 
-    The folder is hidden as well, and has no part of its path in common with the tests' own.
+    The folder is hidden as well, and shares no parent with the tests' own folders.
     """
     namespace = ["unshare", "--mount", "--map-root-user"]
     if not sys.platform.startswith("linux"):
-        pytest.skip("mount namespaces are Linux's")
+        pytest.skip("mount namespaces need Linux")
     if subprocess.run([*namespace, "true"], check=False, capture_output=True).returncode:
         pytest.skip("this user may not make a mount namespace")
-    # The project's copy of all workers lies in the folder above those of each.
+    # The workers' common copy of the project is one level above their own folders.
     hidden = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         hidden = hidden.parent
@@ -127,11 +127,11 @@ def test_the_tasks_find_all_they_need_in_their_containers(
         *("--gpu_count", "2", "--gpu_slots", "3", "--gpu_lock_dir", "/var/tmp"),
         env=env,
     )
-    # Scratch and work folder are on one disk here.
+    # PREFLIGHT warns that scratch and work folder are on one disk here.
     warnings = [line for line in run.output.splitlines() if "WARN" in line]
     assert [line for line in warnings if "The scratch folder " not in line] == []
     assert (run.outdir / "sub-01" / "sub-01_stack.ome.zarr" / "zarr.json").exists()
-    # Compiled code outlives a container.
+    # Compiled code outlives its container.
     assert any((tmp_path / "work" / "numba").iterdir())
     assert list(wanted.iterdir()) == []
     # CuPy runs what it finds in its cache: only the user who runs the tasks may write there.
@@ -146,7 +146,7 @@ def test_the_tasks_find_all_they_need_in_their_containers(
         calls[command] = " ".join(words)
         assert variables.get("CUPY_CACHE_DIR") == (str(cache) if command == "resample" else None)
         assert ("/var/tmp" in places) == (command == "resample")
-        # PREFLIGHT looks at the folder that is to hold the one that tasks make outside.
+        # Tasks create the scratch folder; PREFLIGHT only checks its parent.
         assert (str(wanted.parent) in places) == (command == "preflight")
         assert (str(wanted) in places) == (command != "preflight")
     assert list(calls) == ["preflight", "resample", "stitch", "stack"]

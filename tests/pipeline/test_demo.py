@@ -1,4 +1,4 @@
-"""The demonstration subject from end to end, and a second run that has nothing to do."""
+"""The demo from end to end, and a second run that finds all tasks cached."""
 
 import gzip
 import json
@@ -27,7 +27,7 @@ def demo(succeeding, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def results(demo):
-    """Folder of the subject's results."""
+    """The subject's folder of results."""
     return demo.outdir / "phantom"
 
 
@@ -47,10 +47,10 @@ def test_every_step_ran_once_for_each_of_its_inputs(demo):
         "STACK (phantom)",
         *(f"STITCH (phantom:section_0{number})" for number in range(1, 5)),
     ]
-    # The truth is on the grid of the run.
+    # The truth is on the run's grid.
     script = demo.task_file("PHANTOM", ".command.sh").read_text(encoding="utf-8")
     assert "--truth_resolution 10 " in script
-    # Without a GPU of their own, all steps but two are not to look for one.
+    # Only RESAMPLE and N4 may look for a GPU.
     for process in ("STITCH", "STACK", "PYRAMID", "REPORT"):
         assert "--backend cpu" in demo.task_file(process, ".command.sh").read_text(encoding="utf-8")
     assert "WARN" not in demo.output
@@ -124,7 +124,7 @@ def test_the_trace_has_every_task_by_its_name(results):
     trace = json.loads(gzip.decompress((results / "phantom_trace.json.gz").read_bytes()))
     events = trace["traceEvents"]
     tasks = {e["pid"] for e in events if e["ph"] == "X"}
-    # The five steps, of four sections each where they work on sections.
+    # RESAMPLE and STITCH of four sections; STACK, N4 and PYRAMID.
     assert len(tasks) == 11
     for name in ("process_name", "thread_name"):
         assert {e["pid"] for e in events if e["name"] == name} == tasks
@@ -176,10 +176,10 @@ def test_results_are_made_real_resumed_cleaned_and_verified(
     assert not links(demo.outdir)
 
     again = succeeding(demo.folder, "-profile", "test", "-resume")
-    # The command of the report, too, is the one without -resume.
+    # REPORT is cached too: its command line does not contain -resume.
     assert again.tasks() == again.tasks("CACHED")
     assert len(again.tasks()) == 14
-    # What is cached is published again as well, so that nothing of another run stays in its place.
+    # Cached results are published again, so that none of another run stays in their place.
     assert (results / "phantom.ome.zarr").is_symlink()
     assert command("materialize", demo.outdir).returncode == 0
 

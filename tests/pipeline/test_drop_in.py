@@ -1,4 +1,4 @@
-"""Two steps, all of octane, or its page of a cohort in somebody else's workflow."""
+"""Two steps, all of octane, or its cohort page in another workflow."""
 
 import json
 
@@ -37,7 +37,7 @@ def test_two_steps_in_a_workflow_of_their_own(succeeding, host, phantom, tmp_pat
     assert run.tasks("COMPLETED") == ["N4 (brain)", "RESAMPLE (brain:whole)"]
     corrected = run.output.split("CORRECTED ")[1].splitlines()[0]
     assert voxels(corrected).shape == tuple(round(n / 2) for n in voxels(tissue).shape)
-    # A workflow that has none of octane's parameters publishes in its own way.
+    # octane publishes nothing in a workflow without its parameters.
     assert sorted(path.name for path in run.outdir.iterdir()) == ["pipeline_info"]
     assert not (tmp_path / "null").exists()
 

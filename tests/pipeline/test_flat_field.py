@@ -1,4 +1,4 @@
-"""A flat field in the workflow: asked for by the report, given as a file, and refused."""
+"""A flat field in the workflow: recommended by the report, given as a file, and refused."""
 
 import json
 
@@ -13,7 +13,7 @@ QUICK = ("--input", "made/mosaics", "--resolution", "10", "--skip_n4", "--skip_p
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where a phantom of two sections lies, whose tiles are shaded."""
+    """A folder with a phantom of two sections, whose tiles are shaded."""
     folder = tmp_path_factory.mktemp("flat_field")
     made = {"sections": 2, "tiles": (2, 2), "tile_shape": (12, 96, 96), "shading": 0.3}
     parameters = PhantomParameters.model_validate({**made, "section_thickness": 40.0})

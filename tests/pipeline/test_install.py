@@ -1,4 +1,4 @@
-"""``pip install`` of a clone, and the Nextflow that the set-up prepares."""
+"""``pip install`` from a clone, and the Nextflow that the set-up prepares."""
 
 import runpy
 import subprocess

@@ -1,4 +1,4 @@
-"""The rules of the house: what the documents may mention, and what no file may have in it."""
+"""Rules that every file keeps: flags mentioned, private interfaces, paths of machines."""
 
 import json
 import re
@@ -20,15 +20,15 @@ OTHERS_FLAGS = {
     *("--gres", "--help", "--ignore", "--me", "--mem", "--no-deps", "--ome-zarr-version", "--qos"),
     *("--only-binary", "--output", "--plugin", "--require-hashes", "--signal", "--time", "--tool"),
 }
-"""Flags of other programs in the documents: Slurm, Docker, pip, pytest, napari."""
+"""Other programs' flags that the documents mention: Slurm, Docker, pip, pytest, napari."""
 
 
 def texts():
-    """Name and text of every file that is or will be in the repository."""
+    """Name and text of every file that is in the repository or not ignored by git."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     made = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     if made.returncode:
-        pytest.skip("git does not know this folder, so that its files cannot be told from others")
+        pytest.skip("this folder is not a git repository, so its files cannot be listed")
     for name in filter(None, made.stdout.split("\0")):
         with suppress(UnicodeDecodeError, FileNotFoundError):
             yield Path(name), (PROJECT / name).read_text(encoding="utf-8")
@@ -44,7 +44,7 @@ def test_no_path_of_a_machine_is_in_the_repository():
         r"/(?:home|Users)/\w",
         r"(?<![\w./}-])/root\b",
         r"(?<![\w./}-])" + re.escape(str(PROJECT)) + r"(?![\w.-])",
-        # Registries that are not the public ones.
+        # Private registries.
         r"\.pkg\.dev\b|jfrog|artifactory|nexus[.-]|index-url\s*=",
         r"https?://(?:\d{1,3}\.){3}\d{1,3}",
     ]
@@ -64,7 +64,7 @@ def flags():
     schema = json.loads((PROJECT / "nextflow_schema.json").read_text(encoding="utf-8"))
     known = {f"--{name}" for group in schema["$defs"].values() for name in group["properties"]}
     for script in (PROJECT / "bin").glob("*.py"):
-        # Flags of a command stand in its help; other scripts are read as they are.
+        # The help of a command lists its flags; in other scripts they are found in the text.
         main = runpy.run_path(str(script)).get("main")
         text = script.read_text(encoding="utf-8")
         if main and "octane.config.cli" in text:
@@ -86,9 +86,9 @@ PRIVATE = {
     *("nextflow.Global", "logObserver", "ansiLogObserver", "ch.qos.logback", "nxf_"),
     *("inspect_llvm", "_nrt", "sys.modules[", "unraisablehook", "gc.get_objects", "parser._"),
 }
-"""Parts of Nextflow, numba and Python that are not documented, and may change without notice."""
+"""Undocumented parts of Nextflow, numba and Python, which may change without notice."""
 
-# Guards against a silent loss of data in Nextflow itself, until a release mends it.
+# Guards against a silent loss of data in Nextflow, until one of its releases fixes it.
 ALLOWED = {"lib/scratch_copy_check.sh": {"nxf_"}}
 
 

@@ -1,4 +1,4 @@
-"""Results of two inputs never mix."""
+"""Results of two inputs never mix, and inputs are never overwritten."""
 
 import json
 import shlex
@@ -13,10 +13,10 @@ STUB = ("-stub", "--skip_n4", "--skip_pyramid")
 
 @pytest.fixture
 def brains(phantom, tmp_path):
-    """Two subjects whose folders have one name, as every subject's of a microscope may."""
+    """Two subjects whose input folders have the same name, as microscopes often choose."""
     for name in ("first", "second"):
         shutil.copytree(phantom / "mosaics", tmp_path / name / "mosaics")
-    # Another brain: the same sections with other voxels in them, as their files' times tell.
+    # File times are the only sign that the same sections have other voxels: another brain.
     for path in (tmp_path / "second").rglob("zarr.json"):
         path.touch()
     return tmp_path
@@ -38,7 +38,7 @@ def test_a_second_subject_under_the_name_of_the_first_is_refused(
     assert second.tasks("COMPLETED") == ["PREFLIGHT (mosaics)"]
     assert stack.resolve() == made
 
-    # Other steps than before, so that results of the first would be left.
+    # With other steps than before, results of the first would otherwise remain.
     steps = ("-stub", "--skip_n4", "--skip_report", "--overwrite_subject", "true")
     again = succeeding(tmp_path, *steps, "--input", "second/mosaics")
     assert f"{first.outdir}/mosaics is emptied: it had the results of another" in again.output
@@ -46,7 +46,7 @@ def test_a_second_subject_under_the_name_of_the_first_is_refused(
     names = {"input.json", "metrics", "mosaics.ome.zarr", "mosaics_displacements.csv"}
     assert {path.name for path in folder.iterdir()} == names
     assert json.loads((folder / "input.json").read_text())["input"] == f"{brains}/second/mosaics"
-    # What the links led to is the cache of the first run.
+    # Targets of links are the first run's cache.
     assert made.is_dir()
 
 

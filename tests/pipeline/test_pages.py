@@ -1,11 +1,10 @@
-"""What README and docs/ say: commands and examples are run, figures are those that were measured.
+"""README and docs/: commands and examples run, and numbers are those that were measured.
 
-The blocks of a page are run in their order, in a copy of the project with data of the names that
-the pages use. `make` and `nextflow` are stand-ins there, which note their words: these are held
-against the Makefile, the profiles and the definition of the parameters. Real runs of the same
-commands are in test_settings.py (a config), test_cohort.py (a samplesheet), test_stub.py
-(--input), test_containers.py and tests/slurm; those of the tutorial are run here. What is not run
-is named here. Figures equal the JSON that benchmarks and tests wrote.
+The blocks of a page run in order, in a copy of the project with data named as on the pages. `make`
+and `nextflow` are stand-ins that record their arguments, which are checked against the Makefile,
+the profiles and the parameters. Real runs of the same commands are in test_settings.py (a config),
+test_cohort.py (a samplesheet), test_stub.py (--input), test_containers.py and tests/slurm; the
+tutorial runs here. WHY_NOT lists blocks that do not run. Numbers equal the JSON of the benchmarks.
 """
 
 import json
@@ -35,7 +34,7 @@ from _tables import PAGE, TABLES, filled  # noqa: E402
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 SHOWN = {"text", "csv", "groovy"}
-"""Languages of blocks that are no commands and no examples of Python."""
+"""Languages of blocks that are neither commands nor Python examples."""
 
 WHY_NOT = {
     ("benchmarks.md", "source tools/env.sh"): "measures for an hour",
@@ -56,7 +55,7 @@ STAND_IN = """#!/bin/bash
 
 
 def blocks(page):
-    """Language, name and text of each fenced block of a page."""
+    """Language, name (page and first line) and text of each fenced block of a page."""
     text = page.read_text(encoding="utf-8")
     for indent, language, block in re.findall(r"(?ms)^( *)```(\w*)\n(.*?)^\1```$", text):
         block = re.sub(f"(?m)^{indent}", "", block)
@@ -64,12 +63,12 @@ def blocks(page):
 
 
 def script_of(page):
-    """One shell script of all that is run of a page; empty where nothing is."""
+    """Shell script of all blocks of a page that run; empty if none does."""
     script = ""
     for language, name, block in blocks(page):
         if language not in SHOWN and name not in WHY_NOT:
             script += {"bash": block, "python": f"python - <<'PYTHON'\n{block}PYTHON\n"}[language]
-    # Examples with no command between them are one program.
+    # Examples without a command between them are one program.
     return script.replace("PYTHON\npython - <<'PYTHON'\n", "")
 
 
@@ -79,7 +78,7 @@ def test_what_is_not_run_is_in_the_pages():
 
 @pytest.fixture(scope="module")
 def place(copy_project, phantom):
-    """A copy of the project, with data of the names that the pages use."""
+    """A copy of the project, with data named as on the pages."""
     folder = copy_project("pages")
     for name in ("tools", "requirements"):
         shutil.copytree(PROJECT / name, folder / name)
@@ -97,7 +96,7 @@ def place(copy_project, phantom):
 
 @pytest.fixture(scope="module")
 def run_page(place, environment, tmp_path_factory):
-    """Run what a page says, with stand-ins for some commands; gives the output and their words."""
+    """Run a page with stand-ins for some commands; return the output and their arguments."""
 
     def run(name, *stand_ins):
         folder = tmp_path_factory.mktemp(name)
@@ -122,14 +121,14 @@ def run_page(place, environment, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tutorial(run_page):
-    """Output of the tutorial, whose results other pages show."""
+    """Output of the tutorial, whose results other pages use."""
     output, noted = run_page("tutorial", "make")
     assert noted == [["make", "setup"]]
     return output
 
 
 def check_run(words, place):
-    """See that a run has parameters, profiles and files that are there; each has one value."""
+    """Check that a run's parameters, profiles and files exist, and that each has one value."""
     assert words[:2] == ["run", "main.nf"]
     given = dict(zip_longest(words[2::2], words[3::2], fillvalue="true"))
     profiles = re.findall(r"(?m)^    (\w+) \{$", (place / "nextflow.config").read_text("utf-8"))
@@ -166,7 +165,7 @@ def test_the_tutorial_gives_what_it_shows(tutorial, place):
 def test_the_errors_that_are_explained_are_those_of_the_code():
     files = [*(PROJECT / "bin" / "octane").rglob("*.py"), *(PROJECT / "subworkflows").glob("*.nf")]
     known = "\n".join(path.read_text(encoding="utf-8") for path in files)
-    # Parts of a sentence on several lines are one, and … stands for what is filled in.
+    # Join sentences that are split over lines, and replace inserted values by ….
     for pattern, text in ((r"""["'](\s*\+)?\s+f?["']""", ""), (r"\$?\{[^{}]*\}", "…"), ("…+", "…")):
         known = re.sub(pattern, text, known)
     text = (PROJECT / "docs" / "faq.md").read_text(encoding="utf-8")
@@ -218,7 +217,7 @@ def test_figures_are_within_their_bounds_in_every_case():
         assert nearest == case["iterations"], case["name"]
         for figure, bound in record["bounds"].items():
             assert case[figure] <= bound, (case["name"], figure)
-    # The memory is near what was predicted, and within the limit.
+    # Memory is close to the prediction, and within the limit.
     fitted, resampled = results("n4", "memory")["cases"], results("resample", "memory")["cases"]
     assert max(case["bytes"] for case in fitted) >= 12e9
     assert {16, 64, 144, 400} <= {case["tiles"] for case in resampled}
@@ -226,7 +225,7 @@ def test_figures_are_within_their_bounds_in_every_case():
         assert case["peak_bytes"] / case["predicted_bytes"] == pytest.approx(1, abs=0.2)
     limit = results("n4", "memory")["limit_bytes"]
     assert max(case["peak_bytes"] for case in fitted) <= limit
-    # Resampling was exact and the same from every store.
+    # Resampling is exact, and the same from every store.
     for case in results("resample", "kernel")["cases"]:
         assert case["methods"]["octane"]["error"] <= 1e-6
     checksums = {}
@@ -241,8 +240,8 @@ def test_every_result_says_when_where_and_of_which_commit():
         for name, part in json.loads(text).items():
             known = {"date", "commit", "processor", "cores", "versions"}
             assert known <= part.keys(), (path.name, name)
-            # Not what anybody could measure again: a tree with changes, one without a name, and
-            # figures of an emulated GPU say nothing.
+            # Nobody can repeat a measurement of an unknown or changed commit, and timings of an
+            # emulated GPU say nothing.
             assert part["commit"] != "unknown"
         assert "-dirty" not in text
         assert "Emulated GPU" not in text

@@ -1,4 +1,4 @@
-"""What cannot work is refused before any work, in words that reach the user."""
+"""Invalid runs are refused before any work, with sentences that reach the user."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from runs import last_words
 
 LAUNCH = {
     "no-input": ([], "--input is missing; give a folder of mosaics"),
-    # The data of study1 would take the place of those of study[1].
+    # As a pattern, study[1] would match study1 and use its data.
     "pattern": (
         ["--input", "{studies}/study1/vol.nii", "--n4_mask", "{studies}/study[1]/vol.nii"],
         "{studies}/study[1]/vol.nii has a [ in its path, which Nextflow cannot hand to tasks",
@@ -21,9 +21,9 @@ LAUNCH = {
         ["-profile", "test", "-params-file", "params.yml"],
         "--subject was read as 1 and not as text, which loses the zeros before a number",
     ),
-    # As an empty variable of the shell leaves it.
+    # From an empty shell variable.
     "outdir": (["--outdir", ""], "--outdir is missing; give a folder for the results"),
-    # As the shell writes --input sub-*/mosaics.
+    # From --input sub-*/mosaics, expanded by the shell.
     "more": (
         ["--input", "{studies}/study1/vol.nii", "b"],
         "'b' belongs to no parameter; put quotes around",
@@ -33,7 +33,7 @@ LAUNCH = {
         "/params.yml/pipeline_info cannot be written; give",
     ),
     "tilde": (["--outdir", "~/out"], "--outdir is ~/out, in which no shell has replaced the ~;"),
-    # What Nextflow itself reads before any task.
+    # Nextflow itself reads these before any task.
     "values": (
         ["-profile", "test", *("--max_memory", "lots", "--max_cpus", "0", "--gpu_count", "x")],
         "--gpu_count is 'x': input should be a valid integer, unable to parse string as an "
@@ -49,18 +49,18 @@ LAUNCH = {
         ["-profile", "test,docker", "-work-dir", "{studies}/10:30"],
         "{studies}/10:30 has a : in its path, which Nextflow cannot hand to tasks; rename it.",
     ),
-    # A value that other parameters have.
+    # A valid value, but of other parameters.
     "auto": (
         ["--input", "{studies}/study1/vol.nii", "--stitch_flat_field", "auto"],
         "auto does not exist; check --stitch_flat_field, which takes a file, estimate or none.",
     ),
 }
-"""Refused at the launch: arguments and sentence."""
+"""Arguments refused at the launch, and the sentence."""
 
 
 @pytest.fixture
 def studies(tmp_path):
-    """Two volumes whose paths differ by what a shell reads as a pattern."""
+    """Two volumes, one in a folder whose name is a shell pattern that matches the other."""
     for name in ("study[1]", "study1"):
         (tmp_path / name).mkdir()
         image = sitk.GetImageFromArray(np.ones((8, 8, 8), np.float32))
@@ -77,7 +77,7 @@ def test_the_launch_refuses(nextflow, studies, arguments, sentence):
     run = nextflow(studies, *words)
     assert run.code == 1
     assert sentence.format(studies=studies) in run.output
-    # What they find ends the run, and not the task.
+    # PREFLIGHT's task succeeds; its findings end the run.
     assert run.processes("COMPLETED") <= {"PHANTOM", "PREFLIGHT"}
 
 
@@ -98,7 +98,7 @@ def test_an_interrupted_run_says_how_it_goes_on(start_nextflow, phantom, quick, 
     os.kill(run.launcher(), signal.SIGINT)
     run = run.wait()
     assert run.code == 1
-    # Nextflow may say below it that it ends the other tasks.
+    # Nextflow may report below it that it ends the other tasks.
     words = last_words(run.output).splitlines()[0]
     assert words == "interrupted (SIGINT); run again with -resume to go on."
 
@@ -111,7 +111,7 @@ def test_a_folder_of_the_input_is_closed(nextflow, quick, phantom, environment, 
     closed.chmod(0)
     path = environment["PATH"]
     if os.geteuid() == 0:
-        # Root without the right to read all.
+        # Root without the capability to read every file.
         words = "exec setpriv --bounding-set -dac_override,-dac_read_search -- nextflow"
         os.chown(closed, 1, 1)
         launcher = tmp_path / "bin" / "nextflow"
@@ -155,7 +155,7 @@ def test_paths_that_cannot_be_linked_are_refused_in_a_sentence(succeeding, host,
     ]
 
 
-# As a user's shell has it: Nextflow's own launcher draws its processes into a file as well.
+# The default in a user's shell: Nextflow's own launcher draws its progress display even to a file.
 DRAWN = {"env": {"NXF_ANSI_LOG": ""}}
 
 
@@ -165,7 +165,7 @@ def test_preflight_refuses_before_any_other_task(nextflow, phantom, quick, tmp_p
     run = nextflow(tmp_path, *quick, *words, **DRAWN)
     assert run.code == 1
     assert run.processes() == {"PREFLIGHT"}
-    # One line for each problem, with the workflow's spelling of the flags, and nothing around them.
+    # One line per problem, with the workflow's spelling of the flags, and nothing else.
     refusal, too_fine = run.output.splitlines()[-2:]
     assert refusal.startswith(f"--scratch_dir {scratch} does not exist; make it, or ")
     assert too_fine.startswith(f"{phantom}/mosaics/section_01.ome.zarr (and 1 more) has voxels of ")
@@ -178,14 +178,14 @@ def test_preflight_refuses_before_any_other_task(nextflow, phantom, quick, tmp_p
 
 
 HOSTILE = "<img src=x onerror=alert(1)>"
-"""A name that a browser would take as an element of a page."""
+"""A name that a browser would read as HTML."""
 
 
 @pytest.mark.parametrize("refused", [True, False], ids=["refused", "real"])
 def test_nextflow_writes_no_element_of_anothers_into_a_page(
     nextflow, phantom, quick, tmp_path, refused
 ):
-    # Nextflow writes tags, errors, the command line and the tasks' scripts as they are.
+    # Nextflow does not escape tags, errors, the command line and the tasks' scripts in its pages.
     folder = tmp_path / HOSTILE / f"brain {HOSTILE}" if refused else tmp_path / HOSTILE / "brain"
     shutil.copytree(phantom / "mosaics", folder)
     first = folder / "section_01.ome.zarr"
@@ -213,7 +213,7 @@ def test_a_step_that_fails_says_why_and_leaves_no_result(nextflow, quick, tmp_pa
     )
     assert run.code == 1
     assert "executor >" not in run.output
-    # Nextflow may warn after that.
+    # Nextflow may add warnings below.
     words = [line for line in run.output.splitlines() if not line.startswith("WARN: ")]
     says = f"octane stopped: N4 (flat): {tmp_path}/flat.nii holds the one value 7 everywhere"
     assert words[-1].startswith(says)
@@ -223,13 +223,13 @@ def test_a_step_that_fails_says_why_and_leaves_no_result(nextflow, quick, tmp_pa
 
 
 def test_help_prints_every_parameter_and_runs_nothing(succeeding, project, tmp_path):
-    # A switch as text, as Nextflow 26.04 gives all values of the command line.
+    # Nextflow 26.04 passes command-line switches as text.
     (tmp_path / "help.yml").write_text('help: "true"\n', encoding="utf-8")
     run = succeeding(tmp_path, "-params-file", "help.yml", give_outdir=False)
     schema = json.loads((project / "nextflow_schema.json").read_text(encoding="utf-8"))
     names = [name for group in schema["$defs"].values() for name in group["properties"]]
     assert len(names) > 50
     assert [name for name in names if f"  --{name} " not in run.output] == []
-    # Nothing but what every launch leaves.
+    # Every launch leaves these.
     left = {path.name.split(".log")[0] for path in tmp_path.iterdir()}
     assert left <= {".nextflow", "work", "help.yml"}

@@ -1,4 +1,4 @@
-"""-resume runs again what changed and what comes after it, and nothing else. Tasks are stubs."""
+"""-resume repeats what changed and what depends on it, and nothing else. Most tasks are stubs."""
 
 import shutil
 
@@ -15,7 +15,7 @@ ALL = {"PREFLIGHT", "STITCH", "STACK", *AFTER_N4}
 
 @pytest.fixture(scope="module")
 def folder(phantom, tmp_path_factory):
-    """Where these runs are launched, with their input."""
+    """Launch folder of these runs, with their input."""
     folder = tmp_path_factory.mktemp("resume")
     shutil.copytree(phantom, folder, dirs_exist_ok=True)
     return folder
@@ -23,13 +23,13 @@ def folder(phantom, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def code(copy_project):
-    """Code that may be edited."""
+    """A copy of the code that tests may edit."""
     return copy_project("edited")
 
 
 @pytest.fixture(scope="module")
 def again(succeeding, folder, code):
-    """Run once, then give what runs it again with other arguments."""
+    """Run once; return a function that resumes this run with more arguments."""
     given = (
         *("-stub", "--input", "mosaics", "--n4_mask", "truth/bias.ome.zarr"),
         *("--positions", "positions.csv", "--truth", "truth/tissue.ome.zarr"),
@@ -41,7 +41,7 @@ def again(succeeding, folder, code):
 @pytest.mark.parametrize(
     ("edited", "arguments", "ran"),
     [
-        # What tasks are told by their environment runs none of them again.
+        # Settings passed to tasks through their environment run none of them again.
         pytest.param(
             "bin/octane/report/templates/report.html.j2",
             ("--scratch_dir", "/tmp", "--gpu_slots", "3"),
@@ -68,7 +68,7 @@ def test_what_changed_and_what_comes_after_it(again, folder, code, edited, argum
 
 def test_an_edited_chunk_deep_inside_one_mosaic(again, folder):
     chunk = folder / "mosaics" / "section_01.ome.zarr" / "0" / "c" / "0" / "0" / "0"
-    # Folders that somebody looks into.
+    # Left behind by file browsers.
     for name in (".DS_Store", "._zarr.json", "Thumbs.db"):
         (folder / "mosaics" / "section_02.ome.zarr" / "0" / name).touch()
     with changed(chunk, chunk.with_name("1").read_bytes()):

@@ -1,4 +1,4 @@
-"""What is tried again, with what, what is not, and what a run says of it at its end."""
+"""Failures that are retried, with which resources, failures that are not, and the last lines."""
 
 import json
 import re
@@ -15,18 +15,18 @@ ONCE = {
     "down": "exit 104",
     "cancelled": "exit 143",
     "full": "exit 28",
-    # A disk without a byte, where the wrapper cannot write the messages and makes 1 of the 28.
+    # On a completely full disk the wrapper cannot write messages, and exits with 1 instead of 28.
     "brim": "echo tee: No space left on device; exit 1",
     "wrapper": "kill -9 $$",
 }
-"""By the name of a subject: what ends its STACK at the first attempt."""
+"""Shell code that ends the first attempt at STACK, by subject."""
 
 
 def test_what_a_second_try_can_help_is_tried_again(succeeding, phantom, tmp_path):
     faults = ", ".join(f"{name}: '{script}'" for name, script in ONCE.items())
     (tmp_path / "fault.config").write_text(
         "process { withName: STACK {\n"
-        # A killed wrapper is tried again though its memory cannot grow.
+        # A killed wrapper is retried although its memory cannot grow.
         "    memory = { meta.id == 'wrapper' ? 2.GB : 1.GB * task.attempt }\n"
         f"    beforeScript = {{ task.attempt == 1 ? [{faults}][meta.id] : '' }}\n"
         "} }\n",
@@ -68,7 +68,7 @@ STOPS = {
     ),
     "no space": ("STACK", 'echo "error: no space." > .command.err; exit 28', ["3 GB"], "no space."),
 }
-"""Process, what ends its attempts, their memory, and the run's last words."""
+"""Process, shell code that ends each attempt, memory of the attempts, and the run's last line."""
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_what_it_cannot_help_stops_the_run(
     assert run.tries(process, "memory") == [("FAILED", given) for given in memory]
     assert f"{process} (mosaics) failed in " in run.output
     assert Path(run.task_file(process, ".command.log")).is_file()
-    # Nextflow may warn between the workflow's last words, and after them.
+    # Nextflow may add warnings between the workflow's last lines, and after them.
     (last,) = re.findall(r"run again with -resume\.\n(?:.+\n)?octane stopped: (.+)", run.output)
     assert words in last
     assert "--max_memory 3" not in run.output
@@ -103,7 +103,7 @@ def test_what_it_cannot_help_stops_the_run(
 def test_a_scratch_disk_that_takes_no_folder_is_left_for_the_work_directory(
     succeeding, phantom, small_disk, tmp_path
 ):
-    # As many files as are there already: the disk's own root.
+    # The only inode is the file system's root.
     run = succeeding(
         *(tmp_path, "-stub", "--input", f"{phantom}/mosaics", "--skip_n4", "--skip_report"),
         *("--scratch_dir", small_disk("disk", "nr_inodes=1"), "--skip_stitch"),
@@ -131,7 +131,7 @@ def test_a_gap_and_a_second_try_are_named_at_the_end_and_in_the_report(
     gap += "as --allow_missing_sections permits."
     end = run.output.partition("Results:\n")[2]
     assert gap in end
-    # The missing section, and the shading of the phantom's tiles.
+    # The two checks: the missing section, and the shading of the phantom's tiles.
     assert "mosaics: Look at 2 of " in end
     assert run.tasks("FAILED") == ["STITCH (mosaics:section_03)"]
     folder = run.outdir / "mosaics"

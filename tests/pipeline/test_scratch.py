@@ -1,4 +1,4 @@
-"""Where tasks run, and what they write there and around them."""
+"""Where tasks run, and the files they leave there."""
 
 import json
 import re
@@ -13,7 +13,7 @@ READINGS = [False, True, None, 0, 1, "/fast/own", "$DISK/own", *OFF, *ON, *map(s
 
 
 def closure(project, name):
-    """Text of a process setting in ``conf/base.config``."""
+    """Source of a process setting in ``conf/base.config``."""
     text = (project / "conf" / "base.config").read_text(encoding="utf-8")
     start = text.index(f"    {name} = {{") + len(f"    {name} = ")
     end = text.index("\n    }\n", start) + len("\n    }")
@@ -47,14 +47,14 @@ def test_nextflow_and_python_read_scratch_dir_alike(project, environment, tmp_pa
         else:
             named = re.sub(r"\$\{(\w+):\?.*?\| tee .command.err\)\}", r"$\1", place)
             assert named.startswith(f"{meant} || "), value
-    # A second attempt is made in the work directory.
+    # A second attempt runs in the work directory.
     assert not any(second)
 
 
 @pytest.mark.soak
 def test_a_variable_without_a_value_on_the_node_is_an_error(nextflow, phantom, tmp_path):
-    # PREFLIGHT is a task as the others, and looks before there is a second one: the variable is
-    # taken away from the tasks behind it, as on another node.
+    # PREFLIGHT would report the missing variable before any other task: set it only there, as if
+    # the other tasks ran on another node.
     (tmp_path / "node.config").write_text(
         "process { withName: PREFLIGHT { beforeScript = 'export NODE_DISK=/tmp' } }\n",
         encoding="utf-8",
@@ -82,7 +82,7 @@ def test_inputs_are_links_and_outputs_are_written_twice_out_of_scratch(
     staged = [line for line in run.wrapper("STACK").splitlines() if "input/section_01" in line]
     assert staged
     assert all("ln -s " in line or "rm -f " in line for line in staged)
-    # The link to the volume of the step before does not survive the copy.
+    # Copies share no hard link with the previous step's volume.
     chunks = list((run.folder / "work").glob("*/*/mosaics*.ome.zarr/0/c/0/0/0"))
     assert len(chunks) == 2
     assert all(chunk.stat().st_nlink == 1 for chunk in chunks)
@@ -90,7 +90,7 @@ def test_inputs_are_links_and_outputs_are_written_twice_out_of_scratch(
 
 
 NSYS = """#!/bin/bash
-# What nsys does with these arguments: runs the command, and writes a file of the name given.
+# Runs the command, and writes a file of the given name, as nsys does.
 [[ $1 == profile ]] || exit 2
 shift
 while [[ $1 == --* ]]; do

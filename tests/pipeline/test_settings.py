@@ -1,4 +1,4 @@
-"""Where parameters may be given, and how settings reach tasks, most of which are stubs."""
+"""Parameters in a params file, a config and on the command line reach the tasks (mostly stubs)."""
 
 import re
 import shutil
@@ -6,11 +6,11 @@ import shutil
 from runs import voxels
 
 GPU = ("RESAMPLE", "N4")
-"""Processes with the label gpu_slot."""
+"""Processes labelled gpu_slot."""
 
 
 def scratch_of(run, task="STACK"):
-    """What Nextflow's wrapper of a task does for its scratch folder; empty: there is none."""
+    """Scratch setting in Nextflow's wrapper of a task; empty without scratch."""
     (line,) = (line for line in run.wrapper(task).splitlines() if "NXF_SCRATCH=" in line)
     return line.strip().removeprefix("NXF_SCRATCH=").strip("'\"")
 
@@ -30,8 +30,8 @@ def test_a_params_file(succeeding, phantom, tmp_path):
         'gpu_lock_dir: "it\'s here"\n',
         encoding="utf-8",
     )
-    # Nextflow's local executor (26.10) would refuse a task that asks for an accelerator; and a task
-    # that waits for a GPU must have no limit of time.
+    # Nextflow's local executor (26.10) would refuse a task that requests an accelerator; and a task
+    # that waits for a GPU must not have a time limit.
     (tmp_path / "show.config").write_text(
         "process { withName: 'N4|STACK' {\n"
         '    afterScript = { "# asked ${task.accelerator?.request}, ${task.time}" }\n} }\n'
@@ -46,7 +46,7 @@ def test_a_params_file(succeeding, phantom, tmp_path):
     assert not result.is_symlink()
     assert f"nxf_mktemp {tmp_path}/scratch" in scratch_of(run)
     assert not scratch_of(run, "PREFLIGHT")
-    # It ends in a slash: made by the tasks, and left empty.
+    # Because the path ends in a slash, tasks made the folder; they left it empty.
     assert not list((tmp_path / "scratch").iterdir())
     assert {row["cpus"] for row in run.trace} == {"1"}
     assert {row["memory"] for row in run.trace} == {"1 GB"}
@@ -57,7 +57,7 @@ def test_a_params_file(succeeding, phantom, tmp_path):
             r"export OCTANE_GPU_LOCK_DIR='it'\''s here'",
         ):
             assert line in run.wrapper(process)
-        # Without a container CuPy's own folder, in the home, will do.
+        # Without a container, CuPy's default folder in the home persists.
         assert "CUPY_CACHE_DIR" not in run.wrapper(process)
     assert "OCTANE_GPU_SLOTS" not in run.wrapper("STITCH")
     for process in ("N4", "STACK"):
@@ -65,7 +65,7 @@ def test_a_params_file(succeeding, phantom, tmp_path):
 
 
 def test_what_the_caller_has_python_import_reaches_no_task(succeeding, quick, phantom, tmp_path):
-    # As a `module load` of another Python leaves it.
+    # As after `module load` of another Python.
     stale = tmp_path / "stale"
     stale.mkdir()
     for name in ("json", "numpy"):
@@ -122,7 +122,7 @@ def test_the_config_of_a_new_subject_runs_as_it_is_written(
         outdir=tmp_path / "results",
         give_outdir=False,
     )
-    # 70 micrometre a section and voxels of 10, as the data and the suggestion have it.
+    # Two sections of 70 micrometres, from the data, at the suggested voxel size of 10.
     assert voxels(run.outdir / name / f"{name}_stack.ome.zarr").shape[0] == 14
     assert (run.outdir / "pipeline_info" / "report.html").is_file()
     assert f"STACK ({name})" in run.tasks("COMPLETED")
@@ -131,7 +131,7 @@ def test_the_config_of_a_new_subject_runs_as_it_is_written(
 def test_slurm_gets_the_options_of_every_job_and_a_lost_one_is_tried_again(
     succeeding, phantom, environment, tmp_path
 ):
-    # It runs each job at once; its node is lost while STACK runs for the first time.
+    # Runs each job at once, but pretends to lose the node of the first STACK.
     submit = f"""if grep -q STACK "${{@: -1}}" && mkdir {tmp_path}/lost 2> /dev/null; then
         touch "$(dirname "${{@: -1}}")/.command.begin"
     else

@@ -1,4 +1,4 @@
-"""The wiring, with stubs that need neither Python nor data, and with switches given as text."""
+"""The wiring of the workflow, with stubs that need neither Python nor data."""
 
 import re
 import shutil
@@ -18,7 +18,7 @@ SWITCHES = [
 
 @pytest.fixture(scope="module")
 def bare(environment, tmp_path_factory):
-    """An environment whose Python has nothing and fails when it is asked."""
+    """An environment whose Python always fails."""
     folder = tmp_path_factory.mktemp("bare")
     for name in ("python", "python3"):
         shim = folder / name
@@ -31,7 +31,7 @@ def bare(environment, tmp_path_factory):
 
 
 def test_the_demo_without_python_and_records(succeeding, bare, tmp_path):
-    # On a machine of one core, too, and with Turkish letters.
+    # Also on one core, and with Turkish, whose lower case of I is not i.
     env = {**bare, "NXF_OPTS": "-XX:ActiveProcessorCount=1 -Duser.language=tr"}
     run = succeeding(tmp_path, "-profile", "test", "-stub", "--trace_report", "false", env=env)
     started = re.findall(r"Submitted process > (?:\w+:)*(\w+)", run.output)
@@ -52,7 +52,7 @@ def test_the_demo_without_python_and_records(succeeding, bare, tmp_path):
 def test_steps_that_are_switched_off_are_passed_through(
     succeeding, bare, phantom, switched, tmp_path
 ):
-    # As on Nextflow 26.04, where all values of the command line are text.
+    # Nextflow 26.04 passes all command-line values as text.
     values = dict.fromkeys(SWITCHES, "false") | dict.fromkeys((*switched, "trace_report"), "true")
     values |= {"gpu_count": "2", "gpu_slots": "3", "max_cpus": "2"}
     text = "".join(f'{name}: "{value}"\n' for name, value in values.items())

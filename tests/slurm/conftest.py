@@ -1,4 +1,4 @@
-"""A Slurm of one node for tests, the workflow on it."""
+"""A one-node Slurm for tests, and the workflow on it."""
 
 import shutil
 import textwrap
@@ -18,11 +18,11 @@ executor {
     exitReadTimeout = '5 s'
 }
 """
-"""Nextflow's own times are made for jobs of hours."""
+"""Nextflow's defaults suit jobs that take hours."""
 
 
 class OnSlurm:
-    """The workflow through the slurm profile, from one folder, on the small phantom."""
+    """Runs of the workflow with the slurm profile, from one folder, on the small phantom."""
 
     def __init__(self, cluster: SlurmCluster, folder: Path, start, given: list[object]) -> None:
         self.cluster = cluster
@@ -33,12 +33,12 @@ class OnSlurm:
         self.given = given
 
     def end(self) -> None:
-        """End what still runs, as it does after a test that failed."""
+        """End runs that a failed test left."""
         for run in self._started:
             run.kill_all()
 
     def start(self, *arguments, config="", profiles="test,slurm", env=None):
-        """Start a run; ``config`` is the text of a -c config of its own."""
+        """Start a run; ``config`` is added to its -c config."""
         path = self.folder / "quick.config"
         path.write_text(QUICK_EXECUTOR + config, encoding="utf-8")
         started = self._start(
@@ -49,7 +49,7 @@ class OnSlurm:
         return started
 
     def __call__(self, *arguments, **options):
-        """Run to the end, which is to be a good one."""
+        """Run to the end, and check that the run succeeds."""
         run = self.start(*arguments, **options).wait()
         assert run.code == 0, run.output
         return run
@@ -60,29 +60,29 @@ class OnSlurm:
 
 
 class Hold:
-    """Jobs that wait in the middle of their work: each is a file of its number in a folder."""
+    """Jobs that wait before their command; each leaves a file named by its number in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir()
 
     def jobs(self, count: int = 1) -> list[str]:
-        """Numbers of those that have come so far, waited for until there are so many."""
+        """Wait until at least ``count`` jobs are held, and return their numbers."""
         waited(lambda: len(list(self.folder.glob("[0-9]*"))) >= count, f"{count} jobs to be held")
         return sorted((path.name for path in self.folder.glob("[0-9]*")), key=int)
 
     def let_one_go(self, job: str) -> None:
-        """Let one of them work."""
+        """Release one job."""
         (self.folder / f"go-{job}").touch()
 
     def let_go(self) -> None:
-        """Let them, and all that follow, work."""
+        """Release all held and later jobs."""
         shutil.rmtree(self.folder)
 
 
 @pytest.fixture(scope="session")
 def session_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    """A Slurm of one node and two GPUs, for as long as the tests last."""
+    """A Slurm of one node and two GPUs, shared by all tests."""
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
@@ -96,7 +96,7 @@ def session_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmC
 
 @pytest.fixture
 def cluster(session_cluster: SlurmCluster) -> Iterator[SlurmCluster]:
-    """The cluster with no job on it, and a node that takes jobs again after the test."""
+    """The cluster without jobs; its node accepts jobs again after the test."""
     assert session_cluster.jobs() == {}
     yield session_cluster
     session_cluster.cancel_all()
@@ -107,7 +107,7 @@ def cluster(session_cluster: SlurmCluster) -> Iterator[SlurmCluster]:
 
 @pytest.fixture
 def on_slurm(cluster, start_nextflow, phantom, tmp_path) -> Iterator[OnSlurm]:
-    """The workflow on this Slurm."""
+    """Runs of the workflow on this Slurm."""
     given = ["--phantom", "false", "--n4_iterations", "3", "--save_bias_field", "false"]
     made = OnSlurm(cluster, tmp_path, start_nextflow, [*given, "--input", phantom / "mosaics"])
     yield made
@@ -116,7 +116,7 @@ def on_slurm(cluster, start_nextflow, phantom, tmp_path) -> Iterator[OnSlurm]:
 
 @pytest.fixture
 def on_path(on_slurm: OnSlurm, project: Path, environment: dict[str, str]):
-    """Put a script in the place of one of the workflow's commands; REAL in it is that command."""
+    """Replace one of the workflow's commands by a script, in which REAL is that command."""
     folder = on_slurm.folder / "first"
     folder.mkdir()
     on_slurm.environment["PATH"] = f"{folder}:{environment['PATH']}"
@@ -131,7 +131,7 @@ def on_path(on_slurm: OnSlurm, project: Path, environment: dict[str, str]):
 
 @pytest.fixture
 def hold(on_slurm: OnSlurm, on_path) -> Callable[[str], Hold]:
-    """Have all jobs of a command wait until they are let go."""
+    """Make all jobs of a command wait until they are released."""
 
     def held(name: str) -> Hold:
         gate = Hold(on_slurm.folder / "held")

@@ -1,6 +1,6 @@
-"""The workflow through the slurm profile: results, GPUs, lost and killed jobs, and their limits.
+"""The workflow with the slurm profile: results, GPUs, lost and killed jobs, limits of jobs.
 
-A run goes on, or is gone on with; a job over its limits is tried again.
+A run recovers by itself or with -resume; a job that exceeds its limits is retried.
 """
 
 import re
@@ -30,7 +30,7 @@ def test_the_results_are_those_of_a_run_on_this_machine(cluster, on_slurm, succe
 
 
 def most_at_once(intervals):
-    """The largest number of intervals, whose last two parts are times, that share a moment."""
+    """Largest number of intervals that overlap; begin and end are their last two parts."""
     return max(sum(a[-2] <= b[-2] < a[-1] for a in intervals) for b in intervals)
 
 
@@ -39,7 +39,7 @@ def test_no_two_tasks_hold_one_gpu_and_leases_stay_within_what_slurm_gave(
     cluster, on_slurm, make_phantom, tmp_path, on_path
 ):
     subject = make_phantom(SECTIONS, tiles=1)
-    # Each takes a lease as any GPU step does, and notes what Slurm and what the lease gave.
+    # Each job takes a lease like any GPU step, and logs its GPU from Slurm and from the lease.
     on_path(
         "resample.py",
         f"""\
@@ -74,7 +74,7 @@ def test_no_two_tasks_hold_one_gpu_and_leases_stay_within_what_slurm_gave(
     for device in ("0", "1"):
         assert most_at_once([use for use in jobs.values() if use[0] == device]) == 1
     assert most_at_once(jobs.values()) == 2
-    # Four GPUs are there, of which octane may see the one that Slurm gave.
+    # The node has four GPUs, of which octane may use only the one that Slurm allocated.
     for job, (device, begin, end) in jobs.items():
         leased, taken, given_back = leases[job]
         assert leased == simulated_uuid(int(device))
@@ -84,12 +84,12 @@ def test_no_two_tasks_hold_one_gpu_and_leases_stay_within_what_slurm_gave(
 # Jobs cancelled, a node lost, Nextflow killed
 
 SECTIONS_ALONE = ("--skip_n4", "--skip_pyramid", "--skip_report")
-"""Up to the stacked volume: enough tasks, and short ones."""
+"""Options to stop after STACK: enough tasks, and short ones."""
 
 
 @pytest.fixture(scope="module")
 def stacked(succeeding, quick, phantom, tmp_path_factory):
-    """Checksums of the stacked volume that an undisturbed run on this machine gives."""
+    """Checksums of the stacked volume of an undisturbed run on this machine."""
     folder = tmp_path_factory.mktemp("stacked")
     run = succeeding(folder, *quick, "--input", phantom / "mosaics", *SECTIONS_ALONE)
     made = checksums(run.outdir)
@@ -98,7 +98,7 @@ def stacked(succeeding, quick, phantom, tmp_path_factory):
 
 
 def ends(run, process):
-    """How often the tasks of a process ended with which status and exit code."""
+    """Status and exit code of each attempt at the tasks of a process, sorted."""
     rows = [row for row in run.trace if f"{process} " in row["name"]]
     return sorted((row["status"], row["exit"]) for row in rows)
 
@@ -140,7 +140,7 @@ def test_jobs_of_a_killed_nextflow_are_cancelled_by_the_run_that_goes_on(
     killed.process.kill()
     killed.wait()
     assert sorted(cluster.jobs("RUNNING"), key=int) == [finished, orphan]
-    # One ends by itself, with nobody to see it; both tasks start again, in their old folders.
+    # One job finishes without Nextflow noticing; both tasks start again, in their old folders.
     held.let_one_go(finished)
     on_slurm.gone(finished)
     started = on_slurm.start(*SECTIONS_ALONE, "-resume")
@@ -172,12 +172,12 @@ ONE_STEP = ("--skip_n4", "--skip_report", "--skip_resample")
 
 @pytest.fixture
 def volume(phantom):
-    """A volume, so that one step is all there is to do."""
+    """A volume, for a run of a single step."""
     return phantom / "truth" / "tissue.ome.zarr"
 
 
 def asked(run, option):
-    """How each attempt at PYRAMID ended, and what it had asked Slurm for, in their order."""
+    """Status, exit code and requested value of an sbatch option for each attempt at PYRAMID."""
     found = []
     for status, code, digest in run.tries("PYRAMID", "exit", "hash"):
         (script,) = (run.folder / "work").glob(f"{digest}*/.command.run")
@@ -191,15 +191,15 @@ def asked(run, option):
 @pytest.mark.parametrize(
     ("before", "limits", "option", "tries"),
     [
-        # More than the first attempt has and less than the second.
+        # More memory than the first attempt has, and less than the second.
         (
             "python3 -c 'import time; taken = bytearray(300_000_000); time.sleep(3)'",
             ("memory: 500.MB", "memory = { 280.MB * task.attempt }"),
             "--mem",
             [("FAILED", "-", "280M"), ("COMPLETED", "0", "500M")],
         ),
-        # Slurm sends the signal that Nextflow asks for up to a minute early: a limit of less than
-        # two minutes could be over before the task begins.
+        # Slurm may send the signal that Nextflow requests up to a minute early, so a limit below
+        # two minutes could pass before the task begins.
         (
             "if mkdir '{folder}/slow' 2>/dev/null; then sleep 200; fi",
             ("memory: 2.GB, time: 3.min", "time = { 2.min * task.attempt }"),
@@ -227,7 +227,7 @@ def test_a_job_over_its_limit_is_tried_again_with_more_up_to_the_sites_limit(
 def test_time_and_memory_that_the_workflow_itself_asks_for_grow_with_the_attempts(
     cluster, on_slurm, on_path, volume
 ):
-    # Two attempts of three are killed at once.
+    # The first two of three attempts are killed at once.
     on_path(
         "pyramid.py",
         f"""\

@@ -1,4 +1,4 @@
-"""CuPy with a GPU, and what is taken of host memory, for tests and benchmarks that need one."""
+"""CuPy with a GPU for tests and benchmarks, and a count of the host memory in use."""
 
 import importlib
 from types import ModuleType
@@ -7,15 +7,15 @@ from octane.gpu.pinned import HostMemory, whole_pages
 
 
 class NoDeviceError(Exception):
-    """No GPU that CuPy can use; the text says why."""
+    """CuPy cannot use a GPU; the text says why."""
 
 
 def cupy_with_device() -> ModuleType:
-    """Return CuPy where it sees a device; else a NoDeviceError."""
+    """Return CuPy; raise NoDeviceError if it sees no device."""
     try:
         cupy = importlib.import_module("cupy")
     except ImportError as error:
-        # A wheel for another CUDA version fails with ImportError too; its text says which.
+        # A wheel for another CUDA version also raises ImportError; its text names the version.
         raise NoDeviceError(f"CuPy cannot be imported ({str(error).splitlines()[0]})") from error
     runtime = cupy.cuda.runtime
     try:
@@ -29,5 +29,5 @@ def cupy_with_device() -> ModuleType:
 
 
 def taken_from(memory: HostMemory) -> int:
-    """Bytes of host memory that are given out."""
+    """Bytes of host memory in use."""
     return sum(whole_pages(given.nbytes) for given, _ in memory._given.values())

@@ -18,7 +18,7 @@ def foreign_image(
 ):
     """Write an image; ``options`` are those of zarr's arrays."""
     if transforms is None:
-        # Seconds between time points.
+        # 0.5 s between time points.
         transforms = [{"type": "scale", "scale": [0.5] * (len(axes) - 3) + [10.0] * 3}]
     types = {"t": "time", "c": "channel"}
     group = zarr.open_group(path, mode="w", zarr_format=2 if version == "0.4" else 3)

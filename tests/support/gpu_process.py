@@ -1,4 +1,4 @@
-"""Code in a process of its own, whose CUDA starts with variables of the test's."""
+"""Code in a separate process, whose CUDA starts with environment variables of the test."""
 
 import os
 import subprocess
@@ -29,13 +29,13 @@ def on_device(work, backend="auto", batch=1, bytes=10**8):
     result = run.on_device(work, lambda _: bytes, batch=batch, backend=backend, **more)
     return result, [attempt["outcome"] for attempt in metrics.figures["gpu"]["attempts"]]
 """
-"""What such code begins with: leases and a log in a folder of the test's, and work on a GPU."""
+"""First lines of such code: leases and a log in the test's folder, and work on a GPU."""
 
 
 def run_process(
     folder: Path, code: str, *arguments: str, **variables: str | None
 ) -> subprocess.CompletedProcess[str]:
-    """Run code behind the prelude, with arguments from the second on; None unsets a variable."""
+    """Run code after the prelude; the folder is its first argument. None unsets a variable."""
     changed = {**os.environ, "PYTHONPATH": str(PROJECT / "bin"), **variables}
     return subprocess.run(
         [sys.executable, "-c", PRELUDE + textwrap.dedent(code), folder, *arguments],
@@ -47,7 +47,7 @@ def run_process(
 
 
 def printed(folder: Path, code: str, *arguments: str, **variables: str | None) -> list[str]:
-    """Words that the code prints, where it ends well and without any noise."""
+    """Words that the code prints; it must succeed and write nothing to standard error."""
     done = run_process(folder, code, *arguments, **variables)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     return done.stdout.split()

@@ -1,9 +1,9 @@
-"""A storm of signals among takers of leases, and what it left.
+"""A storm of signals to processes that take leases, and a check of its consequences.
 
-Takers share two made-up GPUs with real locks, and are ended one after the other: killed, terminated
-as commands are, or stopped first; some are stopped for a moment only. Each writes down when it had
-a share; two such spans of one slot that overlap are one share given twice. Where this is root, half
-of the takers are another user's. As a script, because it forks, it prints its counts as JSON.
+Takers share two simulated GPUs with real locks, and are ended one after the other: killed,
+terminated as commands are, or stopped first; some are only paused. Each logs when it held a share;
+two overlapping spans of one slot mean that a share was granted twice. As root, half of the takers
+run as another user. Because it forks, this is a script, which prints its counts as JSON.
 """
 
 import json
@@ -37,19 +37,19 @@ HELD_FOR = 0.03
 OTHER_USER = 65534
 TERMINATED = 143
 STOPPED_FOR_A_MOMENT = 0.3
-"""Part of the ends before which another taker is stopped for a moment."""
+"""Probability that another taker is paused before an end."""
 
 ENDS = {
     "KILL": [signal.SIGKILL],
     "TERM": [signal.SIGTERM],
     "STOP and KILL": [signal.SIGSTOP, signal.SIGKILL],
 }
-"""Signals that end a taker."""
+"""Signals that end a taker, by name."""
 
 
 @dataclass
 class Span:
-    """A share from one moment to another, ns."""
+    """A share held from ``start`` to ``stop``, ns."""
 
     slot: str
     size: int
@@ -58,14 +58,14 @@ class Span:
 
 
 def take(folder: Path, log: int, taker: int) -> None:
-    """Take, hold and give back until killed."""
+    """Take, hold and release leases until killed."""
     rng = random.Random(taker)
     random.seed(taker)
     while True:
         size = rng.choice(REQUESTS)
         with lease.lease(size, backend="gpu", slots=SLOTS, folder=folder) as held:
             assert held.slot is not None
-            # Another user could remove his file while it is held.
+            # Another owner could remove the file while it is held.
             assert os.fstat(held.slot.fd).st_uid == os.getuid()
             write(log, "granted", taker, held.slot.name, size)
             time.sleep(rng.uniform(0, HELD_FOR))
@@ -73,17 +73,17 @@ def take(folder: Path, log: int, taker: int) -> None:
 
 
 def write(log: int, what: str, taker: int, slot: str, size: int) -> None:
-    """One line, written in one piece."""
+    """Write one line atomically."""
     os.write(log, f"{what} {time.monotonic_ns()} {taker} {slot} {size}\n".encode())
 
 
 def terminate(*_: object) -> None:
-    """Unwind, as a command of octane's does."""
+    """Unwind, as octane's commands do."""
     raise SystemExit
 
 
 def start(work: Callable[[], None], user: int) -> int:
-    """Fork a process that works as a user."""
+    """Fork a process that does the work as a user."""
     child = os.fork()
     if child == 0:
         try:
@@ -96,14 +96,14 @@ def start(work: Callable[[], None], user: int) -> int:
         except SystemExit:
             os._exit(TERMINATED)
         finally:
-            # The child must not go on as its parent does, whatever it was.
+            # Whatever was raised, the child must not continue as its parent.
             traceback.print_exc()
             os._exit(1)
     return child
 
 
 def storm(count: int, takers: int, seed: int) -> dict[str, object]:
-    """End as many takers, and count what should not be."""
+    """End ``count`` takers, and count faults."""
     rng = random.Random(seed)
     lease.TICK = 0.003
     logging.disable()
@@ -112,7 +112,7 @@ def storm(count: int, takers: int, seed: int) -> dict[str, object]:
         Path(scratch).chmod(0o711)
         folder, path = Path(scratch) / "leases", Path(scratch) / "log"
         with LeaseFolder(folder):
-            pass  # another user could not make it here
+            pass  # created now: the other user may not create it here
         log = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
         def taker(number: int) -> int:
@@ -157,7 +157,7 @@ def storm(count: int, takers: int, seed: int) -> dict[str, object]:
 
 
 def end(pid: int, how: str, pause: float) -> int:
-    """End a process, which must have lived so far; the moment just before its last signal, ns."""
+    """End a process, which must still run; return the time just before its last signal, ns."""
     *before, last = ENDS[how]
     for number in before:
         os.kill(pid, number)
@@ -165,9 +165,9 @@ def end(pid: int, how: str, pause: float) -> int:
     moment = time.monotonic_ns()
     os.kill(pid, last)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    # The first moments of a process are without a handler.
+    # At first a process has no handler yet.
     if code not in (-signal.SIGKILL, -signal.SIGTERM, TERMINATED):
-        raise RuntimeError("a process ended by itself, see above")
+        raise RuntimeError("a process ended before it was signalled; see its traceback above")
     return moment
 
 
@@ -182,15 +182,15 @@ def spans_of(text: str, ended: dict[int, int]) -> tuple[list[Span], int]:
             current[int(taker)] = spans[-1]
         else:
             current.pop(int(taker)).stop = int(moment)
-    # A taker may write of its grant in the moment in which it is ended.
+    # A taker may log its grant just as it is ended.
     return [span for span in spans if span.start < span.stop], len(current)
 
 
 def faults(spans: list[Span]) -> dict[str, int]:
-    """Count slots given twice, and grants by which a GPU carried more than it may."""
+    """Count slots granted twice, and grants that exceed a GPU's slots or memory."""
     found = {"double_grants": 0, "over_slots": 0, "over_memory": 0}
     carried: dict[str, Counter[str]] = defaultdict(Counter)
-    # Where one ends as another begins, the end comes first.
+    # If one span ends when another begins, the end comes first.
     events = [(span.stop, 0, span.slot, -span.size) for span in spans]
     events += [(span.start, 1, span.slot, span.size) for span in spans]
     for _, begins, slot, size in sorted(events):

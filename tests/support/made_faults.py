@@ -1,4 +1,4 @@
-"""Faults made in a phantom, and the verdict on what STITCH and STACK make of it."""
+"""Faults put into a phantom, and the verdict after STITCH and STACK."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,14 +36,14 @@ PHANTOM = {
     "edge_fraction": 0.0,
 }
 SHIFT = 1 / 12
-"""Part of its edge by which a tile is imaged off its place, along y and x."""
+"""Displacement of a tile along y and x, as a fraction of its edge."""
 
 Change = Callable[[np.ndarray, MosaicGrid, PhantomParameters], np.ndarray]
-"""Changes the voxels of a mosaic."""
+"""Function that changes the voxels of a mosaic."""
 
 
 def exchanged(voxels: np.ndarray, grid: MosaicGrid, _: PhantomParameters) -> np.ndarray:
-    """Put the first two tiles of the second row in each other's place."""
+    """Swap the first two tiles of the second row."""
     one, other = grid.region((1, 0)), grid.region((1, 1))
     changed = voxels.copy()
     changed[one], changed[other] = voxels[other], voxels[one]
@@ -51,7 +51,7 @@ def exchanged(voxels: np.ndarray, grid: MosaicGrid, _: PhantomParameters) -> np.
 
 
 def moved(voxels: np.ndarray, grid: MosaicGrid, made: PhantomParameters) -> np.ndarray:
-    """Image the middle tile off its place."""
+    """Displace the middle tile."""
     y, x = Subject.of(made).pitch
     changed = voxels.copy()
     place = grid.region((1, 1))
@@ -62,7 +62,7 @@ def moved(voxels: np.ndarray, grid: MosaicGrid, made: PhantomParameters) -> np.n
 
 
 def one(of: Callable[[np.ndarray], np.ndarray], tile: Tile = (1, 1)) -> Change:
-    """Change one tile alone."""
+    """Change a single tile."""
 
     def change(voxels: np.ndarray, grid: MosaicGrid, _: PhantomParameters) -> np.ndarray:
         changed = voxels.copy()
@@ -73,17 +73,17 @@ def one(of: Callable[[np.ndarray], np.ndarray], tile: Tile = (1, 1)) -> Change:
 
 
 def dimmed(light: float) -> Change:
-    """Leave a part of its light to a section."""
+    """Dim a section to a fraction of its light."""
     return lambda voxels, *_: light * voxels
 
 
 def flipped(*axes: int) -> Change:
-    """Turn a section over along axes."""
+    """Flip a section along axes."""
     return lambda voxels, *_: np.flip(voxels, axes)
 
 
 def brightened(level: int) -> Change:
-    """Add the grey level of a camera without light."""
+    """Add a camera's dark level."""
     return lambda voxels, *_: voxels + level
 
 
@@ -112,12 +112,12 @@ FAULTS: dict[str, tuple[Change | None, tuple[float, float] | None, list[str], st
     "flipped in x": (flipped(2), None, ["Section orientation"], "Section 2 fits flipped in x;"),
     "rotated": (flipped(1, 2), None, ["Section orientation"], "Section 2 fits flipped in yx;"),
 }
-"""What each fault does to the second section, the overlap that STITCH is given, the checks that
-find it, and a pattern of words of their sentences."""
+"""By fault: the change to the second section, the overlap given to STITCH, the checks that find it,
+and a pattern in their sentences."""
 
 
 def spoil(mosaic: Path, change: Change, made: PhantomParameters) -> None:
-    """Change the voxels of a phantom's mosaic where it lies; zarr stores no chunk of zeros."""
+    """Change the voxels of a phantom's mosaic in place; zarr does not store chunks of zeros."""
     image = open_image(mosaic)
     changed = change(np.asarray(image.array.opened[:]), MosaicGrid.of(image), made)
     zarr.open_array(mosaic / "0")[:] = changed
@@ -130,10 +130,10 @@ def judged(
     change: Change | None = None,
     stitching: Mapping[str, object] | None = None,
 ) -> list[Check]:
-    """Make a phantom, change its second section, reconstruct it and judge it."""
+    """Make a phantom, change its second section, reconstruct it and return the checks."""
     made = PhantomParameters.model_validate({**PHANTOM, **given})
     make_phantom(folder / "phantom", made, execution)
-    # A tile that was lost has no chunk.
+    # A lost tile lacks its chunk.
     stitched, sections, reading = {}, [], InputParameters(missing_chunks="fill")
     for source in sorted((folder / "phantom" / "mosaics").iterdir()):
         if change is not None and source.name.startswith("section_02"):
@@ -146,5 +146,5 @@ def judged(
     metrics = stack_sections(sections, volume, StackParameters(), reading, execution)
     stack = StackFigures.model_validate(metrics.figures)
     found = checks(qualities(stitched, stack, None), stitched, stack, None)
-    # The other checks must bear it; whether it is found, tests of STITCH show.
+    # The other checks must tolerate shading; tests of STITCH cover its detection.
     return [check for check in found if check.name != "Shading of tiles"]

@@ -8,7 +8,7 @@ import SimpleITK as sitk
 
 
 def biased_ball(shape: tuple[int, ...], seed: int = 0) -> npt.NDArray[np.float32]:
-    """A ball of 100 in 20, with 5 % of noise and a smooth bias."""
+    """A ball of intensity 100 in a background of 20, with 5 % noise and a smooth bias."""
     z, y, x = np.meshgrid(*[np.linspace(-1, 1, n) for n in shape], indexing="ij")
     tissue = np.where(x**2 + y**2 + z**2 < 0.8, 100.0, 20.0)
     noise = 1 + 0.05 * np.random.default_rng(seed).standard_normal(shape)
@@ -17,7 +17,7 @@ def biased_ball(shape: tuple[int, ...], seed: int = 0) -> npt.NDArray[np.float32
 
 @dataclass
 class Result:
-    """The log field at full resolution, iterations per level, and the last measure."""
+    """Log field at full resolution, iterations per level, and last convergence measure."""
 
     field: npt.NDArray[np.float32]
     iterations: list[int]
@@ -34,7 +34,7 @@ def simpleitk(
     spacing: tuple[float, ...] = (1, 1, 1),
     threshold: float = 1e-3,
 ) -> Result:
-    """SimpleITK's N4, shrunk as its documentation says; all axes z, y, x."""
+    """SimpleITK's N4 on a shrunk volume, as its documentation recommends; all axes z, y, x."""
     previous = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()
     sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(threads)
     try:
@@ -52,7 +52,7 @@ def simpleitk(
         done = [0] * len(iterations)
 
         def count() -> None:
-            # After the run ITK tells the last level's number only, and one too many.
+            # After the run, ITK reports only the last level's iterations, and one too many.
             done[n4_filter.GetCurrentLevel()] += 1
 
         n4_filter.AddCommand(sitk.sitkIterationEvent, count)

@@ -1,4 +1,4 @@
-"""Arrays of any encoding that zarr makes, what they hold, and how octane opens them."""
+"""Arrays written by zarr in any encoding, and opened by octane."""
 
 import numpy as np
 import zarr
@@ -9,13 +9,13 @@ from octane.store.array import Array, open_array
 
 
 def own(array: zarr.Array) -> Array:
-    """Open an array of a store in a folder again."""
+    """Reopen with octane an array that zarr stores in a folder."""
     folder = array.store_path.store.root  # ty: ignore - a folder's
     return open_array(folder, array.path, array.metadata.zarr_format)
 
 
 def create(folder, version, shape, chunks, *, dtype="f4", **more):
-    """Create an array ``a/0`` in a store of zarr, not yet written."""
+    """Create an array ``a/0`` with zarr, without writing chunks."""
     zarr.open_group(folder, mode="w", zarr_format=version)
     return zarr.create(
         store=folder, path="a/0", shape=shape, chunks=chunks, dtype=dtype, zarr_format=version,
@@ -24,9 +24,10 @@ def create(folder, version, shape, chunks, *, dtype="f4", **more):
 
 
 def create_v3(folder, codecs, shape, chunks, *, shards=None, **more):
-    """Create an array in a store of zarr v3.
+    """Create an array in zarr format 3.
 
-    ``shards`` are inner chunks along each axis, the place of the index and whether it is checked.
+    ``shards``: inner chunks per shard along each axis, location of the index, and whether the index
+    has a checksum.
     """
     files = chunks
     if not codecs or not isinstance(codecs[0], ArrayArrayCodec | ArrayBytesCodec):
@@ -44,12 +45,12 @@ def create_v3(folder, codecs, shape, chunks, *, shards=None, **more):
 
 
 def create_v2(folder, compressor, *given, **more):
-    """Create an array in a store of zarr v2."""
+    """Create an array in zarr format 2."""
     return create(folder, 2, *given, compressor=compressor, **more)
 
 
 def any_bits(dtype, shape, seed=0):
-    """Voxels of any bits, NaN of many kinds among them, that can be compressed."""
+    """Compressible voxels with arbitrary bits, including many kinds of NaN."""
     rng = np.random.default_rng(seed)
     dtype = np.dtype(dtype)
     if dtype.kind == "b":

@@ -1,4 +1,4 @@
-"""Records of measurements: the commit and the machine beside the figures."""
+"""Records of measurements: figures with their commit and machine."""
 
 import datetime
 import os
@@ -15,9 +15,9 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 
 def commit() -> str:
-    """Return the commit of the project, marked when the tree has changes.
+    """Return the project's commit, marked if the tree has changes.
 
-    Where there is no git, OCTANE_COMMIT names it.
+    OCTANE_COMMIT overrides it, for machines without git.
     """
     named = os.environ.get("OCTANE_COMMIT")
     if named or shutil.which("git") is None:
@@ -32,12 +32,12 @@ def commit() -> str:
     return found.stdout.strip() or "unknown"
 
 
-# Noted at the start: a run may take longer than the tree stays as it is.
+# Read at the start: the tree may change during a run.
 COMMIT = commit()
 
 
 def stamped(figures: Mapping[str, object]) -> dict[str, object]:
-    """Return the figures with date, commit, processor, cores and versions before them."""
+    """Return the figures preceded by date, commit, processor, cores and versions."""
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "commit": COMMIT,

@@ -13,7 +13,7 @@ from octane.steps.report import write_report
 
 
 class Subject:
-    """Records and previews as the steps write them, with synthetic contents."""
+    """Synthetic records and previews in the form that the steps write."""
 
     def __init__(self, folder: Path, edge: int = 48) -> None:
         self.folder, self.edge = folder, edge
@@ -89,7 +89,7 @@ class Subject:
         missing: tuple[int, ...] = (),
         shifts: Mapping[int, float] | None = None,
     ) -> None:
-        """Add STACK's record, aligned where ``shifts`` has micrometres by the sections' numbers."""
+        """Add STACK's record; ``shifts``, micrometres by section number, are those corrected."""
         shifts = shifts or {}
         listed = [
             {
@@ -192,7 +192,7 @@ class Subject:
         return self
 
     def on_gpu(self) -> None:
-        """The first section's first task was on a GPU, which did not go well at once."""
+        """Make the first section's RESAMPLE the second attempt at a task on a GPU."""
         record = json.loads(self.records[0].read_text(encoding="utf-8"))
         record["figures"]["gpu"] = {"backend": "gpu", "slot_wait_seconds": 75.0}
         record["bytes"]["copy"], record["seconds"]["copy"] = 4_000_000, 2.0

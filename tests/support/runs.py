@@ -1,4 +1,4 @@
-"""Runs of Nextflow, ended or going on, and what their results are compared by."""
+"""Finished and ongoing runs of Nextflow, and checksums to compare their results."""
 
 import csv
 import hashlib
@@ -17,18 +17,18 @@ import numpy as np
 import zarr
 
 PATIENCE = 240.0
-"""Seconds after which something that was waited for is taken as failed."""
+"""Seconds after which waiting fails."""
 
 
 def waited(condition: Callable[[], object], what: str) -> object:
-    """Wait until something holds, and give it."""
+    """Wait until a condition is true, and return its value."""
     limit = time.monotonic() + PATIENCE
     while time.monotonic() < limit:
         found = condition()
         if found:
             return found
         time.sleep(0.05)
-    raise AssertionError(f"{what} did not come about in {PATIENCE:g} s")
+    raise AssertionError(f"waited {PATIENCE:g} s for {what}")
 
 
 def voxels(store: Path, level: str = "0") -> np.ndarray:
@@ -37,7 +37,7 @@ def voxels(store: Path, level: str = "0") -> np.ndarray:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All files below a folder, links followed."""
+    """Contents of all files below a folder by relative path, following links."""
     return {
         Path(root, name).relative_to(folder).as_posix(): Path(root, name).read_bytes()
         for root, _, names in os.walk(folder, followlinks=True)
@@ -46,7 +46,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def checksums(outdir: Path, subject: str = "*") -> dict[str, str]:
-    """Of the decoded voxels of every level of every volume that is a result."""
+    """Checksums of the decoded voxels of every level of every resulting volume."""
     found = {}
     for store in sorted(outdir.glob(f"{subject}/[!.]*.ome.zarr")):
         for level in sorted(p.parent.name for p in store.glob("*/zarr.json")):
@@ -58,20 +58,20 @@ def checksums(outdir: Path, subject: str = "*") -> dict[str, str]:
 
 
 def last_words(output: str) -> str:
-    """The sentences that a stopped run ends with: those after Nextflow's own lines."""
+    """Sentences at the end of a stopped run, after Nextflow's own lines."""
     *_, words = re.split(r"(?m)octane stopped: |^(?:\[../.{6}\]|Launching|ERROR ~) .*\n", output)
     if not words.strip():
-        raise AssertionError(f"it does not say why it stopped:\n{output}")
+        raise AssertionError(f"the run does not say why it stopped:\n{output}")
     return words.strip()
 
 
 def partial_files(*folders: Path) -> list[Path]:
-    """Return files left half-written under a temporary name."""
+    """Incomplete files left under a temporary name."""
     return [p for folder in folders for p in folder.rglob(".partial-*")]
 
 
 def whole(folder: Path) -> list[Path]:
-    """Stores of a work directory that have their name, and are read to see that they are whole."""
+    """Stores with their final name in a work directory; each is read to check it is complete."""
     found = [store for store in folder.glob("??/*/*.ome.zarr") if not store.is_symlink()]
     for store in found:
         for level in store.glob("*/zarr.json"):
@@ -81,7 +81,7 @@ def whole(folder: Path) -> list[Path]:
 
 @contextmanager
 def changed(path: Path, content: bytes | None) -> Generator[None]:
-    """A file with other content, or gone; all is put back at the end, its times as well."""
+    """Change a file's content or remove it within the block; then restore it with its times."""
     kept, own, above = path.read_bytes(), path.stat(), path.parent.stat()
     path.unlink()
     if content is not None:
@@ -97,7 +97,7 @@ def changed(path: Path, content: bytes | None) -> Generator[None]:
 
 @dataclass(frozen=True)
 class Run:
-    """A run of Nextflow that has ended, where it was launched, its results and all it said."""
+    """A finished run of Nextflow: its launch folder, results, exit code and output."""
 
     folder: Path
     outdir: Path
@@ -106,7 +106,7 @@ class Run:
 
     @property
     def trace(self) -> list[dict[str, str]]:
-        """Nextflow's record of the tasks; none when it did not get that far."""
+        """Nextflow's trace of the tasks; empty if the run ended before any."""
         path = self.outdir / "pipeline_info" / "trace.txt"
         if not path.exists():
             return []
@@ -115,7 +115,7 @@ class Run:
         return [row | {"name": re.sub(r"^[A-Z0-9:]*:", "", row["name"])} for row in rows]
 
     def tasks(self, status: str | None = None) -> list[str]:
-        """Names of the tasks, ``N4 (sub-01)``, of one status or all."""
+        """Names of the tasks, such as ``N4 (sub-01)``, of one status or all."""
         return sorted(row["name"] for row in self.trace if status in (None, row["status"]))
 
     def processes(self, status: str | None = None) -> set[str]:
@@ -123,7 +123,7 @@ class Run:
         return {task.split(" ", maxsplit=1)[0] for task in self.tasks(status)}
 
     def tries(self, task: str, *fields: str) -> list[tuple[str, ...]]:
-        """Status and other fields of each attempt of the tasks of such a name."""
+        """Status and other fields of each attempt at tasks whose name contains ``task``."""
         return [
             tuple(row[field] for field in ("status", *fields))
             for row in self.trace
@@ -131,19 +131,19 @@ class Run:
         ]
 
     def task_file(self, task: str, name: str) -> Path:
-        """A file in the work directory of a task, of the last one of such a name."""
+        """A file in the work folder of the last task whose name contains ``task``."""
         digest = next(row["hash"] for row in reversed(self.trace) if task in row["name"])
         (found,) = (self.folder / "work").glob(f"{digest}*/{name}")
         return found
 
     def wrapper(self, task: str) -> str:
-        """Text of what Nextflow starts for a task."""
+        """Text of Nextflow's wrapper script of a task."""
         return self.task_file(task, ".command.run").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
 class Started:
-    """A run of Nextflow that goes on, in a separate session; the stream takes all it says."""
+    """A running Nextflow in a separate session; its output goes to the stream."""
 
     folder: Path
     outdir: Path
@@ -157,7 +157,7 @@ class Started:
         return os.pread(self.stream.fileno(), size, 0).decode("utf-8", "replace")
 
     def wait(self) -> Run:
-        """The run when it has ended."""
+        """Wait for the end, and return the finished run."""
         try:
             code = self.process.wait(540)
         finally:
@@ -166,30 +166,30 @@ class Started:
         return Run(self.folder, self.outdir, code, self.output)
 
     def says(self, text: str) -> None:
-        """Wait until it has said something."""
+        """Wait until the output contains a text."""
         waited(lambda: text in self.output or self.process.poll() is not None, f"'{text}'")
         assert text in self.output, self.output
 
     def processes(self) -> Iterator[tuple[int, list[str]]]:
-        """Numbers and command lines of its processes and of all that they started."""
+        """PIDs and command lines of all processes in the run's session."""
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
                 if entry.name.isdigit() and os.getsid(int(entry.name)) == self.process.pid:
                     line = (entry / "cmdline").read_bytes().decode(errors="replace")
-                    # One that has ended and is not waited for has none.
+                    # A zombie has none.
                     if line:
                         yield int(entry.name), line.rstrip("\0").split("\0")
 
     def launcher(self) -> int:
-        """Number of Nextflow's Java; a child that it is just starting has the same words."""
+        """PID of Nextflow's Java; a child that it has just forked has the same command line."""
         found = (pid for pid, w in self.processes() if w[0].endswith("java") and len(w) > 5)
         return min(found)
 
     def of_task(self, part: str, script: str) -> int:
-        """Wait for a process of the task of a program, ``n4.py``.
+        """Wait for a process of the task that runs a script such as ``n4.py``; return its PID.
 
-        The part is ``python``, ``.command.sh`` or ``.command.run``: the program, the script that
-        starts it, or the wrapper around both.
+        ``part`` is ``python``, ``.command.sh`` or ``.command.run``: the program, the shell script
+        that starts it, or the wrapper around both.
         """
 
         def found() -> int | None:
@@ -199,8 +199,8 @@ class Started:
                 return above[0] if above else None
             while parent(above[-1]) in lines:
                 above.append(parent(above[-1]))
-            # The same script is called again inside, with the name of a function, and its
-            # subshells are called as it is: the outermost is the one.
+            # The wrapper calls itself with the name of a function, and its subshells have its
+            # command line: take the outermost.
             return next((p for p in reversed(above) if lines[p][-1].endswith(part)), None)
 
         pid = waited(found, f"the {part} of {script}")
@@ -209,7 +209,7 @@ class Started:
 
     @contextmanager
     def paused(self) -> Generator[None]:
-        """Within it Nextflow stands still, so that it is there however fast its tasks are."""
+        """Stop Nextflow within the block, so that fast tasks cannot end the run."""
         pid = self.launcher()
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -218,7 +218,7 @@ class Started:
             os.kill(pid, signal.SIGCONT)
 
     def orphans(self) -> list[list[str]]:
-        """Command lines of what it left running."""
+        """Command lines of processes that Nextflow left running."""
         return [words for pid, words in self.processes() if pid != self.process.pid]
 
     def kill(self) -> None:
@@ -227,7 +227,7 @@ class Started:
         self.process.wait(timeout=60)
 
     def kill_all(self) -> None:
-        """Kill it and whatever is left of it."""
+        """Kill all processes of the run."""
         for pid, _ in self.processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -235,7 +235,7 @@ class Started:
 
 
 def parent(pid: int) -> int:
-    """Number of a process's parent; 0 where it is gone."""
+    """PID of a process's parent; 0 if the process is gone."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:

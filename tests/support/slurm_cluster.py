@@ -1,8 +1,8 @@
-"""A Slurm of one node and two made-up GPUs, for as long as a test needs it.
+"""A temporary Slurm of one node and two simulated GPUs.
 
-The daemons are the real ones of the packages slurm-wlm and munge, started by hand: they listen on
-the loopback alone, keep all that they write in one folder, and end with the process that started
-them. No root is needed. Two harmless character devices stand for two GPUs.
+It starts the real daemons of the packages slurm-wlm and munge. They listen only on the loopback
+interface, write only to one folder, and end with the process that started them. Root is not needed.
+Two harmless character devices represent the GPUs.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ PROGRAMS = (
     *("setpriv", "sbatch", "squeue", "scancel", "scontrol", "sinfo"),
 )
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-"""With the daemons, which are not on every user's."""
+"""PATH with the folders of the daemons, which many users' PATH lacks."""
 
 PATIENCE = 30.0
-"""Seconds, where one or two are usual, after which waiting for Slurm is an error."""
+"""Seconds after which waiting for Slurm fails; one or two are usual."""
 
 CONFIGURATION = """\
 ClusterName=octane
@@ -63,7 +63,7 @@ PartitionName=gpu Nodes={node} MaxTime=INFINITE
 
 
 def why_not() -> str | None:
-    """Return why no cluster can be started here; None where it can."""
+    """Reason why a cluster cannot start here, or None."""
     missing = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
     if missing:
         return f"{', '.join(missing)} not found (Debian: apt-get install slurm-wlm munge)"
@@ -71,9 +71,9 @@ def why_not() -> str | None:
 
 
 class SlurmCluster:
-    """The daemons, and what tests do to them.
+    """The daemons, and the operations of tests on them.
 
-    The folder takes all state; its path must leave room for a socket's name (108 bytes in all).
+    The folder holds all state; with the socket's name its path has at most 108 bytes.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -85,7 +85,7 @@ class SlurmCluster:
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
-        """Bring all daemons up, and wait until the node takes jobs."""
+        """Start all daemons, and wait until the node accepts jobs."""
         for name in ("state", "spool"):
             (self.folder / name).mkdir()
         key = self.folder / "munge.key"
@@ -110,12 +110,12 @@ class SlurmCluster:
         self._wait(lambda: self.state() == "idle", "the node")
 
     def cancel_all(self) -> None:
-        """End all jobs, and wait until there are none."""
+        """Cancel all jobs, and wait until they are gone."""
         self.command("scancel", f"--user={self.user}")
         self._wait(lambda: not self.jobs(), "the jobs' end")
 
     def stop(self) -> None:
-        """End all jobs, the daemons, and whatever a job left running."""
+        """End all jobs, the daemons, and processes that jobs left running."""
         if "slurmctld" in self._daemons:
             with contextlib.suppress(RuntimeError, TimeoutError):
                 self.cancel_all()
@@ -125,7 +125,7 @@ class SlurmCluster:
         self._kill_jobs()
 
     def command(self, *words: str, check: bool = True) -> str:
-        """Return the output of a command of Slurm."""
+        """Run one of Slurm's commands and return its output."""
         done = subprocess.run(
             words, env={**os.environ, **self.environment}, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, check=False, timeout=PATIENCE,
@@ -135,44 +135,44 @@ class SlurmCluster:
         return done.stdout
 
     def state(self) -> str:
-        """The node's state, as ``sinfo`` has it."""
+        """The node's state, as ``sinfo`` prints it."""
         output = self.command("sinfo", "--noheader", "--partition=cpu", "--format=%t", check=False)
         return output.strip()
 
     def jobs(self, state: str | None = None) -> dict[str, str]:
-        """Names of the jobs that are there, of one state (``RUNNING``) or all, by number."""
+        """Names of the jobs in the queue by number, of one state (``RUNNING``) or all."""
         output = self.command("squeue", "--noheader", "--format=%i %T %j")
         rows = [line.split(maxsplit=2) for line in output.splitlines()]
         return {row[0]: row[2] for row in rows if state in (None, row[1])}
 
     def completed(self) -> list[dict[str, str]]:
-        """Slurm's own record of the jobs that have ended."""
+        """Slurm's own record of finished jobs."""
         path = self.folder / "completed.txt"
         lines = path.read_text(encoding="utf-8").splitlines()
         return [dict(f.partition("=")[::2] for f in line.split() if "=" in f) for line in lines]
 
     def set_state(self, state: str) -> None:
-        """Give the node another state: ``down`` or ``resume``."""
+        """Set the node's state: ``down`` or ``resume``."""
         self.command("scontrol", "update", f"nodename={self.node}", f"state={state}", "reason=test")
 
     def lose_node(self) -> None:
-        """End the node's daemon and all that runs on the node at once, as a cut in power does."""
+        """Kill the node's daemon and all jobs at once, like a power failure."""
         daemon = self._daemons.pop("slurmd")
         daemon.kill()
         daemon.wait()
         self._kill_jobs()
-        # What the controller says by itself when a node has not answered for long enough.
+        # The controller would set this state itself after a longer silence of the node.
         self.set_state("down")
 
     def bring_node_back(self) -> None:
-        """Start the node's daemon again."""
+        """Restart the node's daemon."""
         self._launch("slurmd", "-D", "-f", str(self.configuration))
         self.set_state("resume")
         self._wait(lambda: self.state() in ("idle", "mix", "alloc"), "the node")
 
     def _launch(self, name: str, *arguments: str) -> None:
         with (self.folder / f"{name}.out").open("ab") as output:
-            # So that they end with this process also when it is killed.
+            # The daemons must end with this process even if it is killed.
             self._daemons[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", name, *arguments],
                 stdin=subprocess.DEVNULL,
@@ -193,14 +193,14 @@ class SlurmCluster:
             time.sleep(0.1)
 
     def _kill_jobs(self) -> None:
-        # Again, as what is seen may start more before it is killed.
+        # Repeat: a process may start others before it is killed.
         while found := self._of_jobs():
             for pid in found:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
     def _of_jobs(self) -> list[int]:
-        """Processes of this cluster's jobs: all that has its configuration but is no daemon."""
+        """PIDs of this cluster's jobs: processes with its configuration, except the daemons."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):

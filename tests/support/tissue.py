@@ -8,11 +8,11 @@ from octane.layout.displacement import IN_PLACE, Displacement
 
 MARGIN = 40
 GROUND = 0.6
-"""Brightness of what surrounds an ellipse of tissue, over the tissue's."""
+"""Brightness of the background around an ellipse of tissue, relative to the tissue."""
 
 
 def texture(shape: tuple[int, int], seed: int = 0) -> npt.NDArray[np.float64]:
-    """Positive values with structures of 3 to 12 pixels, wider than ``shape`` by a margin."""
+    """Positive values with structures of 3 to 12 pixels; ``shape`` plus a margin on each side."""
     noise = np.random.default_rng(seed).normal(size=[n + 2 * MARGIN for n in shape])
     layers = [ndimage.gaussian_filter(noise, sigma) * sigma for sigma in (3, 6, 12)]
     return np.exp(1.5 * np.sum(layers, axis=0))
@@ -21,7 +21,7 @@ def texture(shape: tuple[int, int], seed: int = 0) -> npt.NDArray[np.float64]:
 def seen(
     tissue: npt.NDArray[np.float64], displaced: Displacement = IN_PLACE
 ) -> npt.NDArray[np.float32]:
-    """The middle of a texture, displaced by pixels."""
+    """The centre of a texture, displaced by pixels."""
     shape = [n - 2 * MARGIN for n in tissue.shape]
     middle = ((shape[0] - 1) / 2, (shape[1] - 1) / 2)
     y, x = (p.astype(float) for p in np.indices(shape))
@@ -30,12 +30,12 @@ def seen(
 
 
 def speckled(face: npt.NDArray, looks: float, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """A face under multiplicative speckle."""
+    """A face with multiplicative speckle."""
     return (face * rng.gamma(looks, 1 / looks, face.shape)).astype(np.float32)
 
 
 def ellipse(shape: tuple[int, int], seed: int) -> npt.NDArray[np.float32]:
-    """Textured tissue in an ellipse that is one for all seeds, in even ground."""
+    """Textured tissue in an ellipse, the same for all seeds, on a uniform background."""
     noise = np.random.default_rng(seed).normal(size=shape)
     layers = np.sum([ndimage.gaussian_filter(noise, sigma) * sigma for sigma in (2, 4, 8)], axis=0)
     v, u = ((at - n / 2) / (0.4 * n) for at, n in zip(np.indices(shape), shape, strict=True))
