@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Compiles the C++ of one module, or kernel.h ahead of all of them: half a second less for each.
+# Compiles one module, or precompiles kernel.h, which saves half a second per module.
 #
 #   compile.sh MODULE.ptx MODULE.so [OPTION...]
 #   compile.sh kernel.h
 #
-# Signed zeros, NaN and rounding are kept as PTX has them, and nothing is contracted.
+# Signed zeros, NaN and rounding follow PTX, and no operations are contracted.
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-# What the emulated process was given does not concern the compiler.
+# The compiler must not use the environment of the emulated process.
 unset LD_PRELOAD LD_LIBRARY_PATH PYTHONPATH
 flags=(-std=c++17 -O1 -w -fPIC -ffp-contract=off -frounding-math -fno-strict-aliasing -mfma -msse4.1)
 if [[ $1 == *.h ]]; then
@@ -16,6 +16,6 @@ if [[ $1 == *.h ]]; then
 fi
 "${EMU_PYTHON:?}" "$here/ptx_to_cpp.py" "$1" "$1.cpp"
 g++ "${flags[@]}" "${@:3}" -shared -Wl,-Bsymbolic -I "$here" -o "$1.so" "$1.cpp"
-# Processes may compile the same module at once: each renames one that is whole.
+# Processes may compile the same module at once: each renames a complete file.
 mv -- "$1.so" "$2"
 rm -- "$1" "$1.cpp"

@@ -41,8 +41,8 @@ bool exists(const std::string& path) {
   return stat(path.c_str(), &found) == 0;
 }
 
-// Translates and compiles a module. The PTX has a name of its own: processes
-// may compile the same module at once.
+// Translates and compiles a module. The PTX file has a unique name, because
+// processes may compile the same module at once.
 bool compile(const char* ptx, const std::string& library) {
   std::string source = library + "." + std::to_string(getpid()) + ".ptx";
   FILE* file = fopen(source.c_str(), "w");

@@ -17,7 +17,7 @@ namespace emu {
 
 thread_local int current_device = 0, last_error = 0;
 
-static const size_t GRANULE = 2 << 20;  // what cudaMalloc hands out
+static const size_t GRANULE = 2 << 20;  // cudaMalloc's granularity
 static const size_t GUARD = 4096;       // unreadable bytes behind it
 static const size_t CONTEXT_BYTES = 500000000;
 static const size_t POISONED_BELOW = 256 << 20;
@@ -30,7 +30,7 @@ static std::string text(const char* name, const char* fallback = "") {
 [[noreturn]] static void refuse(const char* name, const std::string& value) {
   fprintf(stderr, "emulated CUDA: %s=%s is not understood\n", name,
           value.c_str());
-  _exit(2);  // no destructors: CUDA is not there yet
+  _exit(2);  // without destructors: CUDA is not initialized yet
 }
 
 static long long number(const char* name, const char* fallback) {
@@ -89,12 +89,12 @@ std::string uuid_text(int physical) {
   return out;
 }
 
-// The physical numbers that CUDA_VISIBLE_DEVICES leaves, in its order. As
-// CUDA does, it stops at the first entry that names no device.
+// Physical numbers of the devices in CUDA_VISIBLE_DEVICES, in its order. Like
+// CUDA, it stops at the first invalid entry.
 static std::vector<int> visible_devices() {
   std::vector<int> all, visible;
   for (int i = 0; i < options().devices; i++) all.push_back(i);
-  // CUDA lists the fastest first unless it is asked for NVML's order.
+  // CUDA lists the fastest first, unless CUDA_DEVICE_ORDER is PCI_BUS_ID.
   int fastest = options().fastest;
   if (fastest > 0 && fastest < options().devices &&
       text("CUDA_DEVICE_ORDER") != "PCI_BUS_ID")
@@ -151,7 +151,7 @@ void say(const char* format, ...) {
   fflush(log);
 }
 
-// At the end of the process: what was called, launched and allocated.
+// At the end of the process: calls, launches and allocations.
 __attribute__((destructor)) static void write_counts() {
   std::string path = text("EMU_COUNTS");
   State& all = state();
@@ -289,7 +289,7 @@ bool is_pinned(const void* pointer, size_t size) {
 
 int allocate(void** pointer, size_t size) {
   *pointer = nullptr;
-  // CuPy's pool asks three times before it gives up: the repeats fail too.
+  // CuPy's pool tries three times before it gives up: its retries fail too.
   static thread_local int repeats = 0;
   if (repeats) return repeats--, cudaErrorMemoryAllocation;
   if (++state().allocations == options().fail_allocation)
@@ -302,7 +302,7 @@ int allocate(void** pointer, size_t size) {
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (made == MAP_FAILED) return cudaErrorMemoryAllocation;
   mprotect((char*)made + mapped, GUARD, PROT_NONE);
-  // NaN in every float: what is read before it is written shows.
+  // NaN in every float, so that reads of uninitialized memory show.
   if (mapped < POISONED_BELOW) memset(made, 0xff, mapped);
   state().memory[(char*)made] = {size, mapped, current_device};
   device.used += mapped;
@@ -313,13 +313,13 @@ int allocate(void** pointer, size_t size) {
 
 void release(std::map<char*, Allocation>::iterator allocation) {
   state().devices[allocation->second.device].used -= allocation->second.mapped;
-  // A variable of a module lies in the module.
+  // A module's variables are in the module's own memory.
   if (allocation->second.mapped)
     munmap(allocation->first, allocation->second.mapped + GUARD);
   state().memory.erase(allocation);
 }
 
-// For the other fake libraries, which are linked against this one.
+// For the other emulated libraries, which are linked against this one.
 EXPORT void* emu_stream_of(void* handle) { return stream_of(handle); }
 EXPORT int emu_submit(void* stream, Work* work) {
   return submit((Stream*)stream, std::move(*work));

@@ -1,8 +1,8 @@
-// The devices as all the fake libraries see them: contexts, memory, streams,
-// options, the log and the counts.
+// The model of the devices that all emulated libraries share: contexts, memory,
+// streams, options, the log and the counts.
 //
-// A stream is a queue of host functions. What CUDA would do asynchronously is
-// put into it and runs at once, at random moments, or as late as the calls
+// A stream is a queue of host functions. Work that CUDA would do asynchronously
+// is queued there and runs at once, at random moments, or as late as the calls
 // allow (EMU_MODE). One lock covers everything, so nothing runs concurrently.
 #pragma once
 
@@ -22,7 +22,7 @@ namespace emu {
 
 enum class Mode { late, eager, random };
 
-// The environment variables EMU_*, read once. README.md says what each does.
+// The environment variables EMU_*, read once; see README.md.
 struct Options {
   int devices, busy, fastest, uuid_zero, compute, lose_error;
   size_t memory;
@@ -46,7 +46,7 @@ struct Stream {
 };
 
 struct Device {
-  int physical = 0;  // its place before CUDA_VISIBLE_DEVICES, as NVML counts
+  int physical = 0;  // NVML's index, which ignores CUDA_VISIBLE_DEVICES
   bool has_context = false;
   int generation = 0;  // how often its context was reset
   int contexts_made = 0;
@@ -74,7 +74,7 @@ struct State {
   std::map<std::string, unsigned long> calls;
   unsigned long allocations = 0, launches = 0;
   std::map<std::string, Launches> kernels;
-  int sticky = 0;  // the error of a kernel that failed: from then on every call's
+  int sticky = 0;  // error of a failed kernel, which all later calls return
   std::string sticky_text;
   std::mt19937 random;
 };
@@ -101,16 +101,16 @@ int ordinal_of(int physical);  // -1 when CUDA_VISIBLE_DEVICES hides it
 void device_uuid(int physical, unsigned char* uuid);
 std::string uuid_text(int physical);  // as NVML writes it
 
-// Makes the primary context of a device where it has none; 0 or CUDA's error.
+// Creates a device's primary context if needed; 0 or CUDA's error.
 int make_context(int device);
 inline int enter() { return make_context(current_device); }
 
-// The stream that a handle means; null, with a line in the log, for one that
-// was destroyed or whose context was reset.
+// The stream of a handle; null, with a line in the log, if the stream was
+// destroyed or its context was reset.
 Stream* stream_of(void* handle);
-// Puts work into a stream behind what the legacy stream's rules ask for.
+// Queues work in a stream, after the waits that the legacy stream requires.
 int submit(Stream* stream, Work work);
-// Loses the devices of the process: every call fails with the error.
+// Loses the process's devices: every later call fails with the error.
 void lose(int error, const std::string& text);
 void finish(Stream* stream, unsigned long until = ~0ul);
 void finish_device(int device);

@@ -1,12 +1,12 @@
-// What translated PTX needs: arithmetic as PTX defines it, and a scheduler
+// Support for translated PTX: arithmetic as PTX defines it, and a scheduler
 // that runs a grid block by block on one CPU thread.
 //
-// Threads of a block that meet (barriers, shuffles, votes) are fibers with
-// stacks of their own, others simply follow each other. EMU_ORDER sets the
-// order of blocks and threads. Shared memory begins as NaN in every block and
-// is checked for its bounds; with EMU_CHECK every access to global memory is,
-// too. A barrier that not all threads reach is reported as a deadlock.
-// Left out: divergent warps (a shuffle needs the whole warp), clusters,
+// Threads of a block that synchronize (barriers, shuffles, votes) are fibers
+// with their own stacks; others run one after the other. EMU_ORDER sets the
+// order of blocks and threads. Shared memory starts as NaN in every block, and
+// its bounds are checked; with EMU_CHECK so is every access to global memory.
+// A barrier that not all threads reach is reported as a deadlock.
+// Not supported: divergent warps (a shuffle needs the entire warp), clusters,
 // mbarrier, tensor cores, half2 and bfloat16 arithmetic.
 #pragma once
 
@@ -47,7 +47,7 @@ struct Block {
 };
 struct Thread {
   unsigned x, y, z, id, lane;
-  unsigned exchanges;  // so far: two buffers take turns
+  unsigned exchanges;  // so far; even and odd ones use separate buffers
 };
 struct Fault {
   std::string text;
@@ -159,7 +159,7 @@ template <class T>
 static inline T op_rcp(T x) {
   return 1 / x;
 }
-// The hardware's approximations are taken as exact to the last bit.
+// The hardware only approximates these; here they are exact to the last bit.
 static inline float op_ex2(float x) { return (float)std::exp2((double)x); }
 template <class T>
 static inline T to_integral_rni(T x) {
@@ -169,7 +169,7 @@ template <class T>
 static inline T to_integral_rzi(T x) {
   return (T)std::trunc(x);
 }
-// Of a whole number: clamped to what the integer holds, 0 for NaN.
+// From an integral value: clamped to the integer's range, 0 for NaN.
 template <class To, class From>
 static inline To float_to_int(From from) {
   typedef std::numeric_limits<To> Limits;
@@ -203,7 +203,7 @@ static inline T op_rem(T a, T b) {
   return a % b;
 }
 
-// Atomics: nothing runs concurrently, so a read and a write do.
+// Atomics: nothing runs concurrently, so a read and a write suffice.
 
 template <class T, class F>
 static inline T atomic(char* p, F change) {
@@ -256,7 +256,7 @@ struct Fiber {
   bool done;
 };
 
-// A block whose threads meet, while it runs.
+// A running block whose threads synchronize.
 struct Meeting {
   struct Warp {
     unsigned size, alive, arrived;
@@ -270,16 +270,16 @@ struct Meeting {
   char *params, *shared;
   std::vector<Fiber> fibers;
   std::vector<Fiber*> sequence;  // the fibers in the order of EMU_ORDER
-  unsigned current;              // the one that runs, as a place in it
+  unsigned current;              // index of the running one in sequence
   unsigned arrived, alive;
   u64 phase;
-  int true_now, true_before;  // how many threads brought a true value
+  int true_now, true_before;  // threads whose value was true
   std::vector<Warp> warps;
   std::string fault;
 };
 static Meeting* meeting;  // one at a time: the emulator's lock is held
 
-// Goes on with the next fiber, after the last one with the scheduler.
+// Continues with the next fiber, or after the last one with the scheduler.
 static void yield() {
   Meeting& m = *meeting;
   Fiber* self = m.sequence[m.current];
@@ -298,7 +298,7 @@ static void open_barrier(Meeting& m) {
   m.phase++;
 }
 
-// How many threads brought a true value to the barrier.
+// Number of threads that passed a true value to the barrier.
 static int barrier(bool value) {
   Meeting& m = *meeting;
   m.arrived++;
@@ -323,7 +323,7 @@ static void warp_barrier(Thread& thread) {
   while (warp.phase == phase) yield();
 }
 
-// What every lane of the warp brought.
+// The value of every lane of the warp.
 static u32* exchange(Thread& thread, u32 value, u32 mask) {
   Meeting::Warp& warp = meeting->warps[thread.id / WARP];
   u32 all = warp.size == WARP ? ~0u : (1u << warp.size) - 1;
@@ -388,7 +388,7 @@ static Order read_order() {
 }
 static const Order order = read_order();
 
-// The i-th of n in the order; mixed goes in steps that share no factor with n.
+// The i-th of n in the order; mixed uses a step coprime to n.
 static u64 in_order(u64 i, u64 n) {
   if (order == Order::forward) return i;
   if (order == Order::backward) return n - 1 - i;

@@ -1,11 +1,12 @@
 """Translate PTX, as NVRTC writes it, into C++ that runs a grid on one CPU thread.
 
 Every register becomes an unsigned variable that holds its bits, every instruction one statement,
-every label a label; kernel.h has the arithmetic and the scheduler. What is not known raises
-Untranslatable with the instruction: nothing is guessed.
+every label a label; kernel.h has the arithmetic and the scheduler. Unknown instructions raise
+Untranslatable; nothing is guessed.
 
-Left out: half2 and bfloat16 arithmetic, textures, tensor cores, clusters, mbarrier, barriers other
-than number 0, calls, variables outside of kernels, local memory, instructions that no kernel has.
+Not supported: half2 and bfloat16 arithmetic, textures, tensor cores, clusters, mbarrier, barriers
+other than number 0, calls, variables outside of kernels, local memory, instructions that no kernel
+uses.
 
 Usage: ptx_to_cpp.py INPUT.ptx OUTPUT.cpp
 """
@@ -32,7 +33,7 @@ FLOATS = {
     **{"neg": "(-{})", "abs": "std::fabs({})", "rcp": "op_rcp({})", "ex2": "op_ex2({})"},
     **{"min": "min_number({}, {})", "max": "max_number({}, {})"},
 }
-"""Expressions of operands of the instruction's type."""
+"""Expressions for operands of a floating-point type."""
 
 INTEGERS = {
     **{"and": "({} & {})", "or": "({} | {})", "xor": "({} ^ {})", "not": "~{}"},
@@ -49,14 +50,14 @@ UNSIGNED = {
     **{"add": "({} + {})", "sub": "({} - {})", "neg": "(0 - {})"},
     **{"clz": "op_clz({})", "popc": "op_popc({})", "brev": "op_brev({})"},
 }
-"""Expressions of operands that are read as unsigned."""
+"""Expressions for operands that are read as unsigned."""
 
 IGNORED_DIRECTIVES = (".loc", ".pragma", ".file", ".callprototype", ".maxntid", ".minnctapersm")
 IGNORED_INSTRUCTIONS = ("membar", "fence", "prefetch", "nanosleep", "discard")
 
 
 class Untranslatable(Exception):
-    """Something that this translator does not know."""
+    """PTX that this translator does not support."""
 
 
 @dataclass
@@ -93,7 +94,7 @@ def unsigned(of: str) -> str:
 
 
 def integer(of: str) -> str:
-    """The type itself, or for untyped bits the unsigned one."""
+    """The type itself, or the unsigned one for untyped bits."""
     return f"u{of[1:]}" if of[0] == "b" else of
 
 
@@ -106,7 +107,7 @@ def label(name: str) -> str:
 
 
 def split(text: str) -> list[str]:
-    """Operands, at the commas outside of brackets."""
+    """Operands, split at the commas outside of brackets."""
     parts, depth, part = [], 0, ""
     for character in text:
         depth += (character in "{[(") - (character in "}])")
@@ -124,10 +125,10 @@ def listed(operand: str) -> list[str]:
 
 
 def translate(text: str) -> str:
-    """The C++ of a file of PTX: a function for each kernel, and the table that the driver reads."""
+    """Translate a PTX file: a C++ function per kernel, and the table that the driver reads."""
     text = re.sub(r"/\*.*?\*/", "", re.sub(r"//[^\n]*", "", text), flags=re.S)
     entry = r"\.entry\s+([\w$]+)\s*\((.*?)\)[^{;]*\{\n(.*?)^\}"
-    # Memory that kernels share by a device function stands before them all.
+    # Shared memory of a device function that several kernels inline is declared before them all.
     common = re.findall(r"^(\.shared [^;]* ([\w$]+)\[\d+\];)", text, re.M)
     kernels = [
         Kernel(name, given, "".join(line for line, part in common if part in body) + body)
@@ -167,7 +168,7 @@ class Kernel:
 
     @staticmethod
     def laid_out(text: str) -> tuple[list[tuple[str, int, int]], int]:
-        """Name, offset and size of each parameter, and the size of all."""
+        """Name, offset and size of each parameter, and their total size."""
         found, offset = [], 0
         for part in split(text):
             match = re.match(
@@ -186,7 +187,7 @@ class Kernel:
         return found, offset
 
     def refuse(self, i: Instruction, *modifiers: str) -> None:
-        """Refuse an instruction with some modifier; with none given, in any case."""
+        """Refuse an instruction that has one of the modifiers; without any given, always."""
         if not modifiers or i.one_of(*modifiers):
             raise Untranslatable(f"{self.name}: {i.text}")
 
@@ -223,7 +224,7 @@ class Kernel:
         return f"(({cpp_type(of)}){self.raw(operand)})"
 
     def write(self, to: str, of: str, expression: str) -> str:
-        """The statement that assigns an expression of a type."""
+        """Statement that assigns an expression of a type."""
         register, number = self.registers[to]
         if "pred" in (of, register):
             return f"r{number} = ({expression});"
@@ -254,7 +255,7 @@ class Kernel:
         return [self.read(x, of or i.type) for x in i.operands[1:]]
 
     def at(self, i: Instruction, operand: str, size: int, work: str) -> str:
-        """A block that works at ``p``, an address that is checked."""
+        """Block of statements that use ``p``, a checked address."""
         found = re.match(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\w+))?\s*\]$", operand)
         if not found:
             raise Untranslatable(f"address {operand}")
@@ -271,7 +272,7 @@ class Kernel:
     # The body
 
     def function(self) -> list[str]:
-        """Lines of the function that runs a thread."""
+        """Lines of the function that runs one thread."""
         code, scopes = [], []
         for kind, text in self.statements():
             if kind == "label":
@@ -290,7 +291,7 @@ class Kernel:
         return [head, *declarations, *code, "}"]
 
     def statements(self):
-        """Labels, braces and statements in their order."""
+        """Labels, braces and statements in order."""
         pattern = r"[$\w]+:(?!:)|\{[^{};]*\}[^;{}]*;|[{}]|[^;{}]*(?:\{[^{};]*\}[^;{}]*)*;"
         for part in re.findall(pattern, self.body):
             part = part.strip()
@@ -495,7 +496,7 @@ class Kernel:
             return self.write(i.operands[0], to, f"float_to_int<{cpp_type(to)}>({whole})")
         return self.write(i.operands[0], to, value)
 
-    # Threads that meet
+    # Synchronization of threads
 
     def do_bar(self, i):
         self.meets = True

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the emulated CUDA, and a CuPy that uses it, in .tools/cuda (or $OCTANE_EMULATED_CUDA).
-# README.md beside this file says what it is. Safe to repeat. Exit code 3: this machine lacks a tool.
+# See README.md. Safe to repeat. Exit code 3: this machine lacks a requirement.
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -14,7 +14,7 @@ stop() {
     say "$*" >&2
     exit 1
 }
-# This machine cannot have it as it is.
+# Stop because this machine lacks a requirement.
 lack() {
     say "$*" >&2
     exit 3
@@ -31,13 +31,13 @@ wanted="$folder $(sum "$here"/* "$wheels" "$source") $("$python" -V)"
 if [[ -f $folder/built && $(<"$folder/built") == "$wanted" ]]; then
     exit 0
 fi
-[[ $(uname -sm) == "Linux x86_64" ]] || lack "it runs on Linux on x86-64 alone, not on $(uname -sm)"
+[[ $(uname -sm) == "Linux x86_64" ]] || lack "runs only on Linux on x86-64, not on $(uname -sm)"
 for tool in g++ nm tar; do
     command -v "$tool" >/dev/null ||
         lack "$tool was not found; install it (Debian: apt-get install g++ binutils tar)"
 done
 echo 'int main() { return (int)(_Float16)0; }' | g++ -x c++ -fsyntax-only - 2>/dev/null ||
-    lack "g++ is version $(g++ -dumpversion) and does not know _Float16; install 12 or later"
+    lack "g++ $(g++ -dumpversion) lacks _Float16; install g++ 12 or later"
 headers=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
 [[ -f $headers/Python.h ]] ||
     lack "Python.h of $("$python" -V) was not found; install it (Debian: apt-get install python3-dev)"
@@ -47,7 +47,7 @@ step() { # MESSAGE COMMAND...
     say "$1"
     "${@:2}" >>"$log" 2>&1 || {
         tail -n 20 "$log" >&2
-        stop "that failed, see above; all of it is in $log"
+        stop "failed, see above; the complete output is in $log"
     }
 }
 work=$(mktemp -d "$folder/work.XXXXXX")
@@ -61,12 +61,12 @@ if [[ ! -f $folder/site/from || $(<"$folder/site/from") != $(sum "$wheels") ]]; 
     rm -rf "$folder/site"
     step "installing CuPy and CUDA's headers" "${pip[@]}" install --no-deps --require-hashes \
         --only-binary :all: --target "$folder/site" --requirement "$wheels"
-    # 95 MB that only nvcc needs.
+    # Only nvcc needs these 95 MB.
     rm -rf "$folder"/site/nvidia/cuda_nvcc/{bin,nvvm}
     sum "$wheels" >"$folder/site/from"
 fi
 site=$folder/site
-# The stub asks for no CUDA when pip looks at the sources.
+# With the stub, pip can read the metadata of the sources without CUDA.
 step "fetching CuPy's sources and Cython" env CUPY_INSTALL_USE_STUB=1 "${pip[@]}" download --no-deps \
     --require-hashes --no-binary cupy --dest "$work" --requirement "$source"
 
@@ -103,7 +103,7 @@ lib=$folder/lib
 step "compiling the emulated CUDA" g++ "${flags[@]}" "${include[@]}" -shared \
     -Wl,-soname,libcuda.so.1 -o "$lib/libcuda.so.1" "${cuda[@]}" cuda_stubs.cpp -ldl
 ln -s libcuda.so.1 "$lib/libnvidia-ml.so.1"
-# The names have versions in NVIDIA's library.
+# NVIDIA's library has versioned symbols.
 echo 'libcublas.so.12 { global: *; };' >cublas.map
 step "compiling the emulated cuBLAS" g++ "${flags[@]}" -O2 -shared -Wl,-soname,libcublas.so.12 \
     -Wl,--version-script=cublas.map -o "$lib/libcublas.so.12" \
@@ -113,7 +113,7 @@ module=$(echo "$site"/cupy_backends/cuda/api/runtime.*.so)
 step "linking CuPy's runtime module" g++ -shared -o "$module" runtime.o "$lib/libcuda.so.1"
 step "compiling preload.c" gcc -O1 -fPIC -shared -o "$lib/preload.so" "$here/preload.c"
 
-# What a kernel is translated and compiled with when it is first seen.
+# Files that translate and compile a new kernel.
 cp "$here"/{ptx_to_cpp.py,compile.sh,kernel.h,kernel_table.h} "$folder/source"
 step "compiling kernel.h" "$folder/source/compile.sh" "$folder/source/kernel.h"
 echo "$wanted" >"$folder/built"
