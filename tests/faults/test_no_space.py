@@ -206,7 +206,7 @@ def _wrapper(folder, project, unstaging, copies):
         ("rm -r task/records 'task/a store' task/linked.json", "and 3 other"),
     ],
 )
-def test_whatever_is_cut_short_is_named_and_removed(tmp_path, wrapper, damage, words):
+def test_truncated_results_are_named_and_removed(tmp_path, wrapper, damage, words):
     done = wrapper(f"nxf_unstage\n(cd {tmp_path} && {damage})")
     assert done.returncode == 28
     assert words in done.stderr
@@ -224,7 +224,7 @@ def test_whatever_is_cut_short_is_named_and_removed(tmp_path, wrapper, damage, w
     ],
     ids=["whole", "failed", "no scratch"],
 )
-def test_all_else_is_left_alone(tmp_path, wrapper, then, code):
+def test_other_results_are_left_alone(tmp_path, wrapper, then, code):
     done = wrapper(f"nxf_unstage\n{then}")
     assert (done.returncode, done.stderr) == (code, "")
     left = sorted(path.name for path in (tmp_path / "task").iterdir())

@@ -88,7 +88,7 @@ def test_each_subject_runs_the_steps_that_its_input_needs(cohort):
     assert planes == PLANES
 
 
-def test_what_a_row_says_reaches_its_tasks(cohort):
+def test_values_of_a_row_reach_its_tasks(cohort):
     def figures(name):
         path = cohort.outdir / name / "metrics" / "n4_metrics.json"
         return json.loads(path.read_text(encoding="utf-8"))["figures"]

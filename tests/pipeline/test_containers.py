@@ -178,9 +178,7 @@ def test_the_voxels_of_a_header_are_seen_wherever_they_lie(engine, succeeding, q
 
 
 @pytest.mark.soak
-def test_a_scratch_folder_that_is_not_there_is_refused_and_not_made(
-    engine, nextflow, phantom, tmp_path
-):
+def test_a_missing_scratch_folder_is_refused_and_not_made(engine, nextflow, phantom, tmp_path):
     name, env, *_ = engine
     wanted = tmp_path / "disk" / "scrtach"
     wanted.parent.mkdir()
@@ -210,7 +208,7 @@ def pinned(name):
     }
 
 
-def test_all_that_is_built_on_is_pinned_and_reaches_the_build():
+def test_the_image_is_built_only_from_pinned_parts_that_the_build_sees():
     assert DOCKERFILE.count("FROM ") == 1
     assert re.search(r"^FROM python:3\.\d+\.\d+-slim-\w+$", DOCKERFILE, re.MULTILINE)
     (sources,) = re.findall(r"^COPY (.*) \S+$", DOCKERFILE, re.MULTILINE)
@@ -241,7 +239,7 @@ def test_the_profiles_ask_for_the_version_that_the_makefile_builds():
         assert re.search(r"octane[:-]\$\{workflow\.manifest\.version\}", profile)
 
 
-def test_what_is_set_on_the_node_reaches_the_tasks_of_every_engine():
+def test_variables_of_the_node_reach_the_tasks_of_every_engine():
     config = (PROJECT / "nextflow.config").read_text(encoding="utf-8")
     profiles = [(PROJECT / "conf" / f"{name}.config").read_text() for name in CASES]
     joined = [re.sub(r"' \+\n *'", "", text) for text in (config, *profiles)]

@@ -199,7 +199,7 @@ def test_results_are_made_real_resumed_cleaned_and_verified(
     assert f"error: {store}: chunk {chunk.relative_to(store)}" in damaged.stderr
 
 
-def test_only_a_second_make_demo_resumes(tmp_path):
+def test_only_a_repeated_make_demo_resumes(tmp_path):
     (tmp_path / "tools").mkdir()
     scripts = {
         "tools/setup.sh": "#!/bin/sh\n",

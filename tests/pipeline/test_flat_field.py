@@ -49,7 +49,7 @@ def test_one_file_serves_all_sections_and_is_part_of_what_is_cached(succeeding, 
         ("lost.tif", "lost.tif does not exist; check --stitch_flat_field, which takes a file,"),
     ],
 )
-def test_what_is_no_flat_field_stops_before_any_work(nextflow, folder, name, sentence):
+def test_an_unusable_flat_field_is_refused_before_any_work(nextflow, folder, name, sentence):
     np.save(folder / "wide.npy", np.ones((20, 40)))
     run = nextflow(folder, *QUICK, "--stitch_flat_field", name)
     assert run.code == 1

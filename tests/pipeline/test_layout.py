@@ -39,7 +39,7 @@ def documents():
     return [p for p in (PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md")) if p.exists()]
 
 
-def test_no_path_of_a_machine_is_in_the_repository():
+def test_the_repository_contains_no_path_of_a_machine():
     patterns = [
         r"/(?:home|Users)/\w",
         r"(?<![\w./}-])/root\b",
@@ -92,7 +92,7 @@ PRIVATE = {
 ALLOWED = {"lib/scratch_copy_check.sh": {"nxf_"}}
 
 
-def test_no_private_interface_of_another_project_is_used():
+def test_private_interfaces_of_other_projects_are_not_used():
     places = ("bin", "lib", "conf", "modules", "subworkflows", "main.nf", "tools", "benchmarks")
     found = {
         name.as_posix(): words

@@ -80,7 +80,7 @@ def test_a_second_subject_under_the_name_of_the_first_is_refused(
         ),
     ],
 )
-def test_what_is_there_and_must_stay_is_not_replaced(
+def test_inputs_and_results_of_others_are_never_replaced(
     nextflow, phantom, tmp_path, outdir, given, sentence
 ):
     shutil.copytree(phantom / "mosaics", tmp_path / "mosaics")

@@ -72,7 +72,7 @@ def script_of(page):
     return script.replace("PYTHON\npython - <<'PYTHON'\n", "")
 
 
-def test_what_is_not_run_is_in_the_pages():
+def test_blocks_that_do_not_run_are_in_the_pages():
     assert {name for page in PAGES for _, name, _ in blocks(page)} >= WHY_NOT.keys()
 
 
@@ -141,7 +141,7 @@ def check_run(words, place):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [p.stem for p in PAGES if script_of(p) and p.stem != "tutorial"])
-def test_what_a_page_says_works(run_page, place, page, request):
+def test_the_commands_of_a_page_work(run_page, place, page, request):
     if page == "output":
         request.getfixturevalue("tutorial")
     targets = re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(encoding="utf-8"), re.M)
@@ -162,7 +162,7 @@ def test_the_tutorial_gives_what_it_shows(tutorial, place):
     assert np.abs(made - expected).mean() < 0.01
 
 
-def test_the_errors_that_are_explained_are_those_of_the_code():
+def test_the_explained_errors_are_those_of_the_code():
     files = [*(PROJECT / "bin" / "octane").rglob("*.py"), *(PROJECT / "subworkflows").glob("*.nf")]
     known = "\n".join(path.read_text(encoding="utf-8") for path in files)
     # Join sentences that are split over lines, and replace inserted values by ….

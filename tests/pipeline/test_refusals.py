@@ -182,7 +182,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 @pytest.mark.parametrize("refused", [True, False], ids=["refused", "real"])
-def test_nextflow_writes_no_element_of_anothers_into_a_page(
+def test_hostile_names_put_no_html_into_nextflows_pages(
     nextflow, phantom, quick, tmp_path, refused
 ):
     # Nextflow does not escape tags, errors, the command line and the tasks' scripts in its pages.

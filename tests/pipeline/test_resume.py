@@ -60,7 +60,7 @@ def again(succeeding, folder, code):
         ),
     ],
 )
-def test_what_changed_and_what_comes_after_it(again, folder, code, edited, arguments, ran):
+def test_a_change_and_everything_after_it_runs_again(again, folder, code, edited, arguments, ran):
     path = (code if edited.startswith("bin") else folder) / edited
     with changed(path, path.read_bytes() + b"\n"):
         assert again(*arguments).processes("COMPLETED") == ran

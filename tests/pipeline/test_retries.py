@@ -22,7 +22,7 @@ ONCE = {
 """Shell code that ends the first attempt at STACK, by subject."""
 
 
-def test_what_a_second_try_can_help_is_tried_again(succeeding, phantom, tmp_path):
+def test_failures_that_a_retry_may_fix_are_retried(succeeding, phantom, tmp_path):
     faults = ", ".join(f"{name}: '{script}'" for name, script in ONCE.items())
     (tmp_path / "fault.config").write_text(
         "process { withName: STACK {\n"
@@ -78,7 +78,7 @@ STOPS = {
         for name, case in STOPS.items()
     ],
 )
-def test_what_it_cannot_help_stops_the_run(
+def test_failures_that_retries_cannot_fix_stop_the_run(
     nextflow, phantom, tmp_path, process, script, memory, words
 ):
     (tmp_path / "fault.config").write_text(
@@ -100,9 +100,7 @@ def test_what_it_cannot_help_stops_the_run(
 
 
 @soak
-def test_a_scratch_disk_that_takes_no_folder_is_left_for_the_work_directory(
-    succeeding, phantom, small_disk, tmp_path
-):
+def test_a_retry_avoids_a_scratch_disk_without_inodes(succeeding, phantom, small_disk, tmp_path):
     # The only inode is the file system's root.
     run = succeeding(
         *(tmp_path, "-stub", "--input", f"{phantom}/mosaics", "--skip_n4", "--skip_report"),

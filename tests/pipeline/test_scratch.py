@@ -82,7 +82,7 @@ def test_inputs_are_links_and_outputs_are_written_twice_out_of_scratch(
     staged = [line for line in run.wrapper("STACK").splitlines() if "input/section_01" in line]
     assert staged
     assert all("ln -s " in line or "rm -f " in line for line in staged)
-    # Copies share no hard link with the previous step's volume.
+    # Copies are not hard links to the previous step's volume.
     chunks = list((run.folder / "work").glob("*/*/mosaics*.ome.zarr/0/c/0/0/0"))
     assert len(chunks) == 2
     assert all(chunk.stat().st_nlink == 1 for chunk in chunks)

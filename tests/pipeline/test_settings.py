@@ -64,7 +64,7 @@ def test_a_params_file(succeeding, phantom, tmp_path):
         assert "# asked null, null" in run.wrapper(process)
 
 
-def test_what_the_caller_has_python_import_reaches_no_task(succeeding, quick, phantom, tmp_path):
+def test_tasks_ignore_the_callers_python_path(succeeding, quick, phantom, tmp_path):
     # As after `module load` of another Python.
     stale = tmp_path / "stale"
     stale.mkdir()

@@ -165,7 +165,7 @@ def end(pid: int, how: str, pause: float) -> int:
     moment = time.monotonic_ns()
     os.kill(pid, last)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    # At first a process has no handler yet.
+    # A new process lacks a handler at first.
     if code not in (-signal.SIGKILL, -signal.SIGTERM, TERMINATED):
         raise RuntimeError("a process ended before it was signalled; see its traceback above")
     return moment
