@@ -432,7 +432,7 @@ static void run_together(Meeting& m, char* stacks) {
     Fiber& fiber = m.fibers[t];
     fiber.thread = thread_of(t, *m.launch);
     fiber.done = false;
-    // What emu_switch pops: six registers, then the address it returns to.
+    // emu_switch pops these: six registers, then the return address.
     void** top = (void**)(stacks + STACK * (t + 1) - 64);
     *--top = nullptr;
     *--top = (void*)fiber_main;
