@@ -21,30 +21,30 @@ class Displacement(NamedTuple):
 
     @property
     def turn(self) -> complex:
-        """Factor that turns y + ix."""
+        """Complex factor that rotates y + ix."""
         return complex(np.exp(-1j * np.deg2rad(self.rotation)))
 
     @property
     def rounded(self) -> "Displacement":
-        """Without what differs between machines, and without a sign of zero."""
+        """Rounded, so that machines agree; zeros are positive."""
         digits = zip(self, (3, 3, 6), strict=True)
         return Displacement(*(round(value, places) + 0.0 for value, places in digits))
 
     def of(
         self, y: npt.NDArray, x: npt.NDArray, middle: Position
     ) -> tuple[npt.NDArray, npt.NDArray]:
-        """Where positions lie that were displaced, micrometres."""
+        """Positions after the displacement, micrometres."""
         c, s = self.turn.real, -self.turn.imag
         v, u = y - middle[0], x - middle[1]
         return middle[0] + self.y + c * v + s * u, middle[1] + self.x - s * v + c * u
 
     def before(self, y: npt.NDArray, x: npt.NDArray, middle: Position) -> list[npt.NDArray]:
-        """Where positions lay before they were displaced, micrometres."""
+        """Positions before the displacement, micrometres."""
         back = Displacement(rotation=-self.rotation)
         return list(back.of(y - self.y, x - self.x, middle))
 
     def reach(self, radius: float) -> float:
-        """Largest displacement up to a distance from the middle, micrometres."""
+        """Largest possible displacement within ``radius`` of the middle, micrometres."""
         return float(np.hypot(self.y, self.x) + radius * np.deg2rad(abs(self.rotation)))
 
 

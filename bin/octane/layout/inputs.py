@@ -1,4 +1,4 @@
-"""Inputs: the stores or files that a path stands for, their kind, and sizes to be doubted."""
+"""Inputs: the stores or files at a path, their kind, and implausible sizes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,13 +10,14 @@ from octane.store.image import Image
 from octane.store.itk_files import MILLIMETER, READ, FileVolume
 from octane.store.volumes import Volume
 
-VOXELS, SECTIONS = (0.01, 1e3), (100.0, 1e6)
-"""Finest and coarsest voxels, and smallest and largest sections, that are not doubted,
-micrometres."""
+VOXELS = (0.01, 1e3)
+"""Finest and coarsest plausible voxels, micrometres."""
+SECTIONS = (100.0, 1e6)
+"""Smallest and largest plausible sections, micrometres."""
 
 
 def find_inputs(source: Path) -> list[Path]:
-    """Stores or files of ``source``: itself, or a folder's stores; an error without any."""
+    """Return ``source`` itself, or the stores in it if it is a plain folder; raise if none."""
     if not source.exists():
         raise InputError(f"{source} does not exist; check --input.")
     if not source.is_dir() or is_store(source) or source.name.endswith(".zarr"):
@@ -24,7 +25,7 @@ def find_inputs(source: Path) -> list[Path]:
     found = sorted(
         p
         for p in source.iterdir()
-        # What begins with a dot is the left-over of a killed run, or a Mac's own.
+        # Dot files are leftovers of killed runs, or macOS's own.
         if not p.name.startswith(".") and (p.name.endswith(".zarr") or (p.is_dir() and is_store(p)))
     )
     if not found:
@@ -36,17 +37,17 @@ def find_inputs(source: Path) -> list[Path]:
 
 
 def as_given(source: Path, path: Path) -> Path:
-    """One of the inputs by the name that its owner gave it.
+    """Path of an input under the name that its owner gave it.
 
-    Nextflow's link to ``source`` is followed; links of the owner's are not, as the number of a
-    section may stand in the name of one.
+    Nextflow's link to ``source`` is followed. The owner's own links are not: a link's name may
+    contain the section number.
     """
     staged = source.is_symlink() and source.readlink().name == source.name
     return (source.parent / source.readlink() if staged else source) / path.relative_to(source)
 
 
 def kind_of(volumes: list[Volume], asked: str) -> str:
-    """Kind of an input: ``mosaic``, ``section`` or ``volume``; an error where it is several."""
+    """Kind of an input: ``mosaic``, ``section`` or ``volume``; raise if kinds are mixed."""
     kind = _kind(volumes) if asked == "auto" else asked
     if kind == "volume" and len(volumes) > 1:
         folder = volumes[0].path.parent
@@ -73,11 +74,11 @@ def _kind(volumes: list[Volume]) -> str:
 
 
 def doubted_sizes(volumes: Sequence[Volume]) -> list[str]:
-    """Warning for voxels and extents that no microscope gives, as where a unit is wrong."""
+    """Warning about implausible voxel sizes and extents, which suggest a wrong unit."""
 
     def is_odd(volume: Volume) -> bool:
         spacing, edge = volume.grid.spacing, max(volume.grid.extent[1:])
-        # The size of voxels in a file of ITK that states none.
+        # ITK's default for a file without a voxel size.
         if isinstance(volume, FileVolume) and min(spacing) == MILLIMETER:
             return True
         return (
@@ -91,11 +92,11 @@ def doubted_sizes(volumes: Sequence[Volume]) -> list[str]:
     texts = []
     for volume in odd[:1]:
         remedy = (
-            "Its unit may be wrong by 1000; check it and the scale in its metadata, or give "
-            "--input_unit, which overrules a stated one."
+            "Its unit may be wrong by a factor of 1000; check the unit and scale in its metadata, "
+            "or give --input_unit, which overrides the stated unit."
             if isinstance(volume, Image)
-            else "Files that state no size, or micrometres as millimetres, look like this; if that "
-            "is so, correct the header."
+            else "Its header may lack the voxel size, or state micrometres as millimetres; if so, "
+            "correct it."
         )
         voxels, whole = (format_lengths(n) for n in (volume.grid.spacing, volume.grid.extent))
         texts.append(f"{volume.path.name}{more} is {whole} (z y x) in voxels of {voxels}. {remedy}")

@@ -11,25 +11,25 @@ DEFAULT_RESOLUTIONS = (10.0, 25.0, 50.0, 100.0)
 
 
 def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
-    """The target voxel size in micrometres, once it is known to be possible.
+    """Return the target voxel size in micrometres.
 
     Raises
     ------
     OctaneError
-        When there is none, or two, it is finer than the source and upsampling is not allowed, or
-        it leaves one voxel of a tile or plane; when the tiles of a section or volume are asked for.
+        If ``resolution`` and ``scale`` are both given or both missing, if the target is finer than
+        the source without ``allow_upsampling``, if it reduces a tile or plane to one voxel, or if
+        ``layout`` is mosaic for a section or volume.
     """
     kind = image.attributes.get("kind")
     if parameters.layout == "mosaic" and kind in ("section", "volume"):
         raise InputError(
-            f"{image.path} is a {kind} and not a mosaic; give --layout volume (in the workflow "
-            "leave --input_kind out)."
+            f"{image.path} is a {kind}, not a mosaic; give --layout volume (in the workflow, "
+            "omit --input_kind)."
         )
     spacing = image.grid.spacing
     if (parameters.resolution is None) == (parameters.scale is None):
         raise InputError(
-            f"{image.path}: give the target as --resolution in micrometres or as --scale, "
-            "one of the two."
+            f"{image.path}: give the target either as --resolution in micrometres or as --scale."
         )
     if parameters.scale is not None:
         target = vector(*(s / factor for s, factor in zip(spacing, parameters.scale, strict=True)))
@@ -43,7 +43,7 @@ def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
             f"target {spelled(target)}: give a coarser --resolution, or --allow_upsampling."
         )
     whole = image.chunks if parameters.layout == "mosaic" else image.grid.shape
-    # Of a thin section one plane may be wanted.
+    # Not along z: one plane of a thin section may be wanted.
     axes = list(zip(whole, image.grid.shape, spacing, target, strict=True))[1:]
     sides = [min(n, most) * s for n, most, s, _ in axes]
     if any(
@@ -52,15 +52,15 @@ def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
     ):
         part = "tiles" if parameters.layout == "mosaic" else "planes"
         raise InputError(
-            f"{image.path} has {part} of {format_lengths(sides)} (y x), of which voxels of "
-            f"{format_lengths(target)} (z y x) leave one; check the unit and the scale in its "
-            "metadata, or give a finer --resolution."
+            f"{image.path} has {part} of {format_lengths(sides)} (y x), which voxels of "
+            f"{format_lengths(target)} (z y x) reduce to one voxel; check the unit and scale in "
+            "its metadata, or give a finer --resolution."
         )
     return target
 
 
 def steps_of(spacing: Vector, resolutions: tuple[float, ...] | None) -> list[Vector]:
-    """Voxel sizes of the levels of a volume of this voxel size; errors of :func:`level_grids`."""
+    """Voxel size of each level of a volume; arguments and errors as for :func:`level_grids`."""
     coarsest = max(spacing)
     if resolutions is None:
         coarser = [t for t in DEFAULT_RESOLUTIONS if t > coarsest * (1 + 1e-6)]
@@ -72,8 +72,8 @@ def steps_of(spacing: Vector, resolutions: tuple[float, ...] | None) -> list[Vec
         )
     if resolutions and resolutions[0] < coarsest * (1 - 1e-6):
         raise InputError(
-            f"--pyramid_resolutions asks for {resolutions[0]:g} micrometre and the volume has "
-            f"{coarsest:g}; leave out what is finer."
+            f"--pyramid_resolutions asks for {resolutions[0]:g} micrometre, finer than the "
+            f"volume's {coarsest:g}; remove the finer ones."
         )
     return [vector(t, t, t) for t in resolutions]
 
@@ -82,15 +82,15 @@ def level_grids(grid: Grid, resolutions: tuple[float, ...] | None) -> list[Grid]
     """Grid of each level of a volume.
 
     ``grid`` is the volume's own. Without ``resolutions`` (micrometres, finest first) the levels are
-    its own and the coarser ones of :data:`DEFAULT_RESOLUTIONS`. All begin at one edge and end
-    within half a voxel of their own from the volume's. Along an axis where that is thinner than
-    half a voxel, a level has one of its thickness, or as thick as that of the level before; one
-    that repeats the level before is left out.
+    its own and the coarser ones of :data:`DEFAULT_RESOLUTIONS`. All levels begin at the same edge
+    and end within half of their own voxel of the volume's end. Along an axis thinner than half a
+    voxel, a level's voxel is as thick as the volume or as the previous level's voxel, whichever is
+    thicker. A level that repeats the previous one ends the list.
 
     Raises
     ------
     OctaneError
-        When a resolution is finer than the volume, or they do not ascend.
+        If a resolution is finer than the volume, or if they do not ascend.
     """
     levels: list[Grid] = []
     before, edge, extent = grid, grid.edge, grid.extent

@@ -1,8 +1,8 @@
 """Mosaic grids: their tiles in voxels and in micrometres, and the tiles' positions.
 
-A mosaic grid is one (Z, Y, X) array whose tiles lie side by side, one tile a chunk in (Y, X) over
-the full Z; the last row and column may be cut. Resampling changes the voxels and not the tiles:
-their physical extents and their pitch travel in the store's metadata.
+A mosaic grid is one (Z, Y, X) array of adjacent tiles. Each tile is one chunk in (Y, X) over the
+full Z; the last row and column may be smaller. Resampling changes the voxels but not the tiles:
+their physical extents and pitch are kept in the store's metadata.
 """
 
 from collections import Counter
@@ -29,13 +29,13 @@ Position = tuple[float, float]
 
 MOST_TILES = 20_000
 FARTHEST = 1e9
-"""Largest position that is taken, micrometres: no stage reaches a kilometre."""
+"""Largest position accepted, micrometres: no stage reaches a kilometre."""
 SPREAD = 20
-"""Times the length of a mosaic that its tiles may spread over: beyond it, a unit is wrong."""
+"""Limit of the tiles' spread, in lengths of the mosaic: beyond it, a unit is wrong."""
 USUAL = 0.75
-"""Part of the mosaics that are alike, from which another one is noted."""
+"""Fraction of mosaics that must be alike before one that differs is reported."""
 COLUMNS = ("section", "row", "column", "y", "x")
-"""Section number, place in the grid from 0, and the tile's first edge in micrometres."""
+"""Section number, row and column from 0, and the tile's first edge in micrometres."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class MosaicGrid:
 
     ``shape`` and ``tile`` are voxels of the whole grid and of a full tile (z, y, x), ``edge`` is
     the outer edge of the first voxel that was imaged, ``tile_extent`` the size of a full tile, and
-    ``extent`` the sum of all along each axis: the last may be smaller. ``pitch`` is the distance
-    between the edges of neighbouring tiles in y and x; None where it is not known.
+    ``extent`` the sum of the tiles' sizes along each axis (the last may be smaller). ``pitch`` is
+    the distance between the edges of neighbouring tiles in y and x, or None if unknown.
     """
 
     shape: tuple[int, int, int]
@@ -62,16 +62,16 @@ class MosaicGrid:
         grid, tile = image.grid, image.chunks
         if tile[0] < grid.shape[0]:
             raise InputError(
-                f"{image.path} has chunks of {tile[0]} of {grid.shape[0]} planes, and in a mosaic "
-                "grid each tile is one chunk over the full Z: rechunk it, or where it is whole, "
-                "give the workflow --input_kind section or volume."
+                f"{image.path} has chunks of {tile[0]} of {grid.shape[0]} planes, but in a mosaic "
+                "grid each tile is one chunk over the full Z: rechunk it, or, if it is not a "
+                "mosaic, give the workflow --input_kind section or volume."
             )
         tile = (grid.shape[0], min(tile[1], grid.shape[1]), min(tile[2], grid.shape[2]))
         count = prod(-(-n // c) for n, c in zip(grid.shape, tile, strict=True))
         if count > MOST_TILES:
             raise InputError(
-                f"{image.path} has {count} tiles, each one chunk, and octane takes up to "
-                f"{MOST_TILES}: rechunk it, or correct its shape or chunks."
+                f"{image.path} has {count} tiles (one per chunk), more than the {MOST_TILES} that "
+                "octane accepts: rechunk it, or correct its shape or chunks."
             )
         noted = cast("Mapping[str, list[float]]", image.attributes.get("mosaic", {}))
         own = vector(*(n * s for n, s in zip(tile, grid.spacing, strict=True)))
@@ -102,14 +102,14 @@ class MosaicGrid:
 
     @property
     def grid(self) -> Grid:
-        """Grid of the voxels; those of a full tile are centred on what was imaged."""
+        """Grid of the voxels; those of a full tile are centred on its imaged extent."""
         axes = zip(self.edge, self.tile_extent, self.tile, self.spacing, strict=True)
         edge = (e + (length - n * s) / 2 for e, length, n, s in axes)
         extent = (n * s for n, s in zip(self.shape, self.spacing, strict=True))
         return Grid.covering(vector(*edge), vector(*extent), self.spacing)
 
     def resampled(self, spacing: Vector) -> "MosaicGrid":
-        """The same tiles in voxels of ``spacing`` (micrometres), each tile resampled alone."""
+        """The same tiles in voxels of ``spacing`` (micrometres), each resampled separately."""
 
         def voxels(shape: Sequence[int]) -> tuple[int, int, int]:
             axes = zip(shape, self.spacing, spacing, strict=True)
@@ -134,10 +134,10 @@ class MosaicGrid:
         return vector(*(min(full, total - k * full) for full, total, k in axes))
 
     def margin(self, tile: Tile) -> Vector:
-        """From a tile's outer edge to its voxels' outer edge, micrometres.
+        """Distance from a tile's outer edge to that of its voxels, micrometres.
 
-        Exact spacing seldom divides a tile: the voxels are centred on it, so that they begin a
-        little inside (positive) or outside (negative) of its edge.
+        The spacing seldom divides a tile exactly: the voxels are centred on it, so they begin
+        slightly inside (positive) or outside (negative) its edge.
         """
         axes = zip(self.extent_of(tile), self.region(tile), self.spacing, strict=True)
         return vector(*((e - (r.stop - r.start) * s) / 2 for e, r, s in axes))
@@ -147,19 +147,19 @@ class MosaicGrid:
         return {(r, c): (r * pitch[0], c * pitch[1]) for r, c in self.tiles}
 
     def attributes(self) -> Attributes:
-        """Metadata that goes with the mosaic through resampling."""
+        """Metadata that resampling keeps."""
         names = ("edge", "tile_extent", "extent", *(["pitch"] if self.pitch is not None else []))
         return {name: list(getattr(self, name)) for name in names}
 
 
 def unlike_mosaics(names: Sequence[str], mosaics: Sequence[MosaicGrid]) -> list[str]:
-    """Warning for mosaics with other tiles than most: rechunked, cut short, of a wrong scale."""
+    """Warning about mosaics whose tiles differ: rechunked, incomplete or wrongly scaled."""
     sizes = [f"{m.rows} x {m.columns} tiles of {spelled(m.tile_extent)}" for m in mosaics]
     usual, count = Counter(sizes).most_common(1)[0] if sizes else ("", 0)
     odd = [k for k, size in enumerate(sizes) if size != usual]
     more = f" (and {len(odd) - 1} more)" if odd[1:] else ""
     return [
-        f"{names[k]}{more} has {sizes[k]} micrometre (z y x), and most mosaics have {usual}: check "
+        f"{names[k]}{more} has {sizes[k]} micrometre (z y x), but most mosaics have {usual}: check "
         "its chunks, its voxel size, and whether all of it was imaged."
         for k in odd[:1]
         if count >= USUAL * len(sizes)
@@ -167,7 +167,7 @@ def unlike_mosaics(names: Sequence[str], mosaics: Sequence[MosaicGrid]) -> list[
 
 
 def position_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
-    """Lines and cells of a CSV table of tile positions; an error where it is none."""
+    """Line number and cells of each row of a table of tile positions; raise if it is not one."""
     table = read_table(path)
     if not table.rows or set(COLUMNS) - set(table.columns):
         raise InputError(f"{path} must have the columns {', '.join(COLUMNS)}; correct its header.")
@@ -175,7 +175,7 @@ def position_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
 
 
 def split_positions(path: Path) -> dict[float, str]:
-    """Split a table of tile positions into one for each section, by the sections' numbers."""
+    """Split a table of tile positions into one CSV text per section number."""
     header, tables = ",".join(COLUMNS), dict[float, list[str]]()
     for _, row in position_rows(path):
         own = tables.setdefault(float(row["section"]), [header])
@@ -198,15 +198,15 @@ def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[
                 found[tile] = (y, x)
         except (KeyError, ValueError) as error:
             raise InputError(
-                f"{path}, line {line}: no row of numbers with decimal points up to {FARTHEST:g}, "
-                "or the second of its tile; correct it."
+                f"{path}, line {line}: invalid row, or a second one for its tile; give numbers "
+                f"with decimal points, up to {FARTHEST:g}."
             ) from error
     missing = [tile for tile in tiling.tiles if tile not in found]
     if missing:
         row, column = missing[0]
         raise InputError(
-            f"{path} has no position for row {row}, column {column} of section {section} "
-            f"({len(missing)} tiles in all); add them."
+            f"{path} lacks the positions of {len(missing)} tiles, the first at row {row}, column "
+            f"{column} of section {section}; add them."
         )
     return {tile: found[tile] for tile in tiling.tiles}
 
@@ -216,12 +216,12 @@ def nominal_positions(
 ) -> dict[Tile, Position]:
     """Positions of the tiles before any refinement: table, overlap or metadata, in this order.
 
-    It is an OctaneError when none of the three is there, as an overlap is never guessed, and when
-    the tiles spread far beyond what they cover.
+    Raises an OctaneError if all three are missing (an overlap is never guessed), or if the tiles
+    spread far beyond the area that they cover.
     """
     if positions is not None:
         number = number_of(image)
-        # One alone needs no number: STACK takes it for the first.
+        # A single section needs no number: STACK treats it as the first.
         found = read_positions(positions, 1 if number is None else number, tiling)
         return _within_reach(found, image, tiling, str(positions))
     if parameters.overlap is not None:
@@ -234,8 +234,8 @@ def nominal_positions(
         found = tiling.positions(tiling.pitch)
         return _within_reach(found, image, tiling, "The pitch in the metadata")
     raise InputError(
-        f"{image.path} does not say how its tiles overlap; give --overlap (a fraction of a tile, "
-        "0 where they abut) or --positions; where it is whole, give the workflow --input_kind "
+        f"{image.path} does not state how its tiles overlap; give --overlap (a fraction of a tile, "
+        "0 if they abut) or --positions; if it is not a mosaic, give the workflow --input_kind "
         "section or volume."
     )
 
@@ -243,12 +243,13 @@ def nominal_positions(
 def _within_reach(
     positions: dict[Tile, Position], image: Image, tiling: MosaicGrid, source: str
 ) -> dict[Tile, Position]:
-    """The positions, unless the tiles spread farther than those of any mosaic."""
+    """Return the positions; raise if the tiles spread implausibly far."""
     covered = max(n * s for n, s in zip(tiling.shape[1:], tiling.spacing[1:], strict=True))
     span = max(max(places) - min(places) for places in zip(*positions.values(), strict=True))
     if span > SPREAD * covered:
         raise InputError(
-            f"{source} spreads the tiles of {image.path} over {span:g} micrometre, and they cover "
-            f"{covered:g} side by side: give positions in micrometres, or correct the voxel size."
+            f"{source} spreads the tiles of {image.path} over {span:g} micrometre, but side by "
+            f"side they cover {covered:g}: give positions in micrometres, or correct the voxel "
+            "size."
         )
     return positions

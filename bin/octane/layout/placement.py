@@ -10,16 +10,17 @@ from octane.core.geometry import Grid, vector
 from octane.layout.mosaic import MosaicGrid, Position, Tile
 
 CROWDED = 0.02
-"""Distance of neighbouring tiles over their size: microscopes let them overlap by less."""
+"""Smallest plausible distance between neighbouring tiles, as a fraction of a tile."""
 
 
 @dataclass(frozen=True)
 class Placement:
     """Placement of a tile in the grid of a section, in y or x.
 
-    ``shift`` is the index there of the tile's first voxel, which need not be whole; ``count`` the
-    tile's voxels; ``before`` and ``after`` those that the neighbours cover at either side;
-    ``first`` to ``last`` (excluded) the section's voxels whose centres lie on the imaged tile.
+    ``shift`` is the index, possibly fractional, of the tile's first voxel in that grid; ``count``
+    the number of the tile's voxels; ``before`` and ``after`` how many of them overlap the neighbour
+    on either side; ``first`` to ``last`` (excluded) the section's voxels whose centres were imaged
+    in the tile.
     """
 
     shift: float
@@ -40,7 +41,7 @@ class TilePlacement:
         edge = vector(tiling.edge[0], tiling.edge[1] + low[0], tiling.edge[2] + low[1])
         self.extent = vector(tiling.extent[0], high[0] - low[0], high[1] - low[1])
         covering = Grid.covering(edge, self.extent, tiling.spacing)
-        # Planes stay those of the tiles, whose first one need not touch the surface.
+        # The planes remain those of the tiles; the first need not touch the surface.
         nz = tiling.shape[0]
         top = edge[0] + (tiling.extent[0] - nz * tiling.spacing[0]) / 2 + tiling.spacing[0] / 2
         self.grid = Grid(
@@ -90,22 +91,25 @@ class TilePlacement:
     def uncovered(self) -> int:
         """Count pixels between the tiles that no tile covers.
 
-        Only the frame that the outer tiles enclose is looked at: outside of it the stage's errors
-        make the outline ragged, and nothing is missing there.
+        Only the frame enclosed by the outer tiles counts: outside it, the outline is ragged from
+        stage errors and nothing is missing.
         """
         rows, columns = (slice(self._inner(axis, 0), self._inner(axis, -1)) for axis in range(2))
         framed = self.covered()[rows, columns]
         return framed.size - int(np.count_nonzero(framed))
 
     def _inner(self, axis: int, side: int) -> int:
-        """Pixel where all tiles of the first (side 0) or last (-1) row or column began or ended."""
+        """Start (side 0) or end (-1) of the pixels that all tiles of an outer row or column share.
+
+        ``axis`` 0 stands for rows, 1 for columns; side 0 for the first of them, -1 for the last.
+        """
         outer = sorted(self.places, key=lambda tile: self.places[tile][axis].shift)[side][axis]
         own = [p[axis] for tile, p in self.places.items() if tile[axis] == outer]
         return max(p.first for p in own) if side == 0 else min(p.last for p in own)
 
 
 def tiles_apart(names: Sequence[str], placements: Sequence[TilePlacement]) -> list[str]:
-    """Warning for tiles that are placed more than a voxel away from a neighbour."""
+    """Warning about tiles placed more than a voxel away from a neighbour."""
     odd = [
         f"{name}, row {row}, column {column}"
         for name, placement in zip(names, placements, strict=False)
@@ -119,7 +123,7 @@ def tiles_apart(names: Sequence[str], placements: Sequence[TilePlacement]) -> li
 def crowded_tiles(
     names: Sequence[str], mosaics: Sequence[MosaicGrid], placements: Sequence[TilePlacement]
 ) -> list[str]:
-    """Warning for tiles that lie almost on each other."""
+    """Warning about tiles placed almost on top of each other."""
     odd: list[tuple[str, str]] = []
     for name, tiling, placement in zip(names, mosaics, placements, strict=False):
         steps = []
@@ -132,7 +136,7 @@ def crowded_tiles(
             odd.append((name, f"{max(steps):.2g}"))
     more = f" (and {len(odd) - 1} more)" if odd[1:] else ""
     return [
-        f"The tiles of {name}{more} lie {step} of a tile or less from each other, as where "
-        "--positions is in millimetres; it is in micrometres: correct it."
+        f"Neighbouring tiles of {name}{more} are at most {step} of a tile apart; --positions may "
+        "be in millimetres: give micrometres."
         for name, step in odd[:1]
     ]

@@ -1,4 +1,4 @@
-"""Sections: boundaries in a stacked volume; before, numbers, gaps, and whether they fit."""
+"""Sections: boundaries in a volume and, before stacking, numbers, gaps and compatibility."""
 
 import math
 import re
@@ -17,11 +17,11 @@ from octane.store.ngff import LISTED, Attributes
 from octane.store.volumes import Volume
 
 MOST_SECTIONS = 10_000
-"""Numbers from the first section to the last: beyond them one is a date."""
+"""Largest range of section numbers: in a wider one, a number is probably a date."""
 
 STEADY = 0.05
-"""Part of their mean by which distances along z may differ: stages in whole micrometres stay within
-it, a section that was cut twice as thick or left out, or a wandering focus, does not."""
+"""Tolerance of distances along z, relative to their mean: stages that round to micrometres stay
+within it; a missing section, one cut twice as thick or a drifting focus exceeds it."""
 
 V = TypeVar("V", bound=Volume)
 
@@ -30,7 +30,7 @@ V = TypeVar("V", bound=Volume)
 class Section:
     """One section of a stacked volume: its store and number, and its planes at the finest level.
 
-    ``missing`` is a blank slab that stands for a section that was not imaged.
+    ``missing`` marks the blank slab of a section that was not imaged.
     """
 
     name: str
@@ -49,23 +49,23 @@ class Distances(NamedTuple):
 
     @property
     def is_steady(self) -> bool:
-        """True where all are the same but for what a stage leaves open."""
+        """True if all are equal within :data:`STEADY`."""
         return max(self.most - self.mean, self.mean - self.least) <= STEADY * self.mean
 
     def are_thickness(self, depth: float, voxel: float) -> bool:
-        """True where sections may be as thick: steadily at least a voxel, and all of it imaged."""
+        """True if they may be thicknesses: steady, at least a voxel, at most the imaged depth."""
         return self.is_steady and voxel * (1 - 1e-6) <= self.mean <= depth * (1 + 1e-6)
 
     def __str__(self) -> str:
-        """The distance for a person, or the range of those that differ."""
+        """The distance, or the range of distances if not steady."""
         return f"{self.mean:g}" if self.is_steady else f"{self.least:g} to {self.most:g}"
 
 
 def distances(edges: Mapping[int, float]) -> Distances | None:
-    """Distances that sections' first edges in z (micrometres, by number) state; None without any.
+    """Distances between sections, from their first edges in z (micrometres, by number), or None.
 
-    Across missing numbers they are a part of the way. Edges of a focus go up and down, and state
-    none.
+    Across missing numbers the distance is divided evenly. Edges that go both up and down come from
+    the focus and state no distance.
     """
     if len(edges) < 2:
         return None
@@ -74,13 +74,13 @@ def distances(edges: Mapping[int, float]) -> Distances | None:
     if steps.min() <= 0 <= steps.max():
         return None
     mean = abs(places[-1] - places[0]) / (numbers[-1] - numbers[0])
-    # What is left of a translation in millimetres or float32 is not the section's.
+    # Translations in millimetres or float32 have rounding errors.
     rounded = (float(f"{d:.6g}") for d in (mean, abs(steps).min(), abs(steps).max()))
     return Distances(*rounded)
 
 
 def read_sections(attributes: Attributes, planes: int) -> list[Section]:
-    """Sections of a volume of ``planes`` planes; the whole of it as one where none are noted."""
+    """Sections in a volume's metadata; without any, all ``planes`` as a single section."""
     noted = cast("list[Mapping[str, object]]", attributes.get("sections", []))
     known = [field.name for field in fields(Section)]
     found = [Section(**{k: entry[k] for k in known if k in entry}) for entry in noted]  # ty: ignore
@@ -88,16 +88,16 @@ def read_sections(attributes: Attributes, planes: int) -> list[Section]:
 
 
 def sections_of(volume: Volume, p: N4Parameters, planes: int) -> list[Section]:
-    """Sections that have tissue, once the volume has ``planes``; an error where they are needed.
+    """Imaged sections of a volume of ``planes`` planes; raise if they are needed but unknown.
 
-    Blank slabs that stand for missing ones are left out.
+    Blank slabs of missing sections are left out.
     """
     if (starts := p.section_starts) is not None:
         stops = [*starts[1:], planes]
         if not starts or any(not 0 <= a < b <= planes for a, b in zip(starts, stops, strict=True)):
             raise InputError(
-                f"--n4_section_starts is {' '.join(map(str, starts))}; give rising planes from 0 "
-                f"to {planes - 1}."
+                f"--n4_section_starts is {' '.join(map(str, starts))}; give ascending planes from "
+                f"0 to {planes - 1}."
             )
         parts = enumerate(zip(starts, stops, strict=True), start=1)
         return [Section(f"section {k}", k, a, b) for k, (a, b) in parts]
@@ -105,7 +105,7 @@ def sections_of(volume: Volume, p: N4Parameters, planes: int) -> list[Section]:
         matching = p.histogram_matching == "section" and "--n4_histogram_matching section"
         if asked := f"--n4_mode {p.mode}" if p.mode != "global" else matching:
             raise InputError(
-                f"{volume.path} does not say where its sections begin, which {asked} needs; give "
+                f"{volume.path} does not state where its sections begin, which {asked} needs; give "
                 "--n4_section_starts, such as '0 30 60'."
             )
     return [s for s in read_sections(volume.attributes, planes) if not s.missing]
@@ -114,7 +114,7 @@ def sections_of(volume: Volume, p: N4Parameters, planes: int) -> list[Section]:
 def rescaled(sections: list[Section], factor: float, planes: int) -> list[Section]:
     """Sections on a grid whose planes are ``factor`` times as thick, ``planes`` in all.
 
-    Both grids have the same centre, and a plane belongs to the section that its centre lies in.
+    Both grids have the same centre, and a plane belongs to the section that contains its centre.
     """
     before = max(s.stop for s in sections)
 
@@ -126,7 +126,7 @@ def rescaled(sections: list[Section], factor: float, planes: int) -> list[Sectio
 
 
 def attributes_on(volume: Volume, grid: Grid) -> Attributes:
-    """Attributes of a volume, its sections with the planes that they have on another grid."""
+    """Attributes of a volume, with its sections' planes converted to another grid."""
     sections = read_sections(volume.attributes, volume.grid.shape[0])
     moved = rescaled(sections, grid.spacing[0] / volume.grid.spacing[0], grid.shape[0])
     noted = cast("list[Mapping[str, object]]", volume.attributes.get("sections", []))
@@ -135,23 +135,23 @@ def attributes_on(volume: Volume, grid: Grid) -> Attributes:
 
 
 def imaged_plane(sections: list[Section], planes: int) -> int:
-    """Plane nearest the middle that is of no missing section; the middle where all are missing."""
+    """Imaged plane nearest the middle; the middle plane if all sections are missing."""
     imaged = [p for s in sections if not s.missing for p in range(s.start, s.stop)]
     return min(imaged, key=lambda plane: abs(plane - planes // 2), default=planes // 2)
 
 
 def number_of(section: Volume) -> int | None:
-    """Number that stands in a section's metadata, or else in its name; None where there is none."""
+    """Section number from the metadata, else from the name, or None."""
     noted = section.attributes.get("section")
     number = noted.get("number") if isinstance(noted, dict) else None
     return section_number(section.path.name) if number is None else int(number)
 
 
 def gaps(numbers: Sequence[int]) -> list[int]:
-    """Numbers that are missing between the first and the last."""
+    """Numbers missing between the first and the last."""
     if numbers and max(numbers) - min(numbers) > MOST_SECTIONS:
         raise InputError(
-            f"Sections are numbered {min(numbers)} to {max(numbers)}; give numbers that follow."
+            f"Sections are numbered {min(numbers)} to {max(numbers)}; give consecutive numbers."
         )
     return [n for a, b in pairwise(sorted(numbers)) for n in range(a + 1, b)]
 
@@ -165,10 +165,10 @@ def listed(numbers: Sequence[int]) -> str:
 def numbered(
     sections: Sequence[V], allowed: int, closed: Collection[int | None] = ()
 ) -> dict[int, V]:
-    """Sections by their numbers, in the order given; one alone needs no number.
+    """Sections by number, in the order given; a single section needs no number.
 
-    Those without one, two of the same, and more than ``allowed`` gaps, besides those that are
-    ``closed``, are an OctaneError with a line for each problem.
+    Sections without a number, duplicate numbers, and more than ``allowed`` gaps (those in
+    ``closed`` not counted) raise an OctaneError with one line per problem.
     """
     found: dict[int, V] = {}
     problems: list[str] = []
@@ -176,7 +176,8 @@ def numbered(
     if unnamed and len(sections) > 1:
         more = f" (and {len(unnamed) - 1} more)" if unnamed[1:] else ""
         problems.append(
-            f"{unnamed[0]}{more} has no number in its name; name sections section_01.ome.zarr."
+            f"{unnamed[0]}{more} lacks a number in its name; name sections like "
+            "section_01.ome.zarr."
         )
     for section in sections:
         number = number_of(section)
@@ -184,8 +185,8 @@ def numbered(
             continue
         if (other := found.setdefault(1 if number is None else number, section)) is not section:
             problems.append(
-                f"{section.path} and {other.path} are both section {number}; rename one, or take "
-                "it out of the folder."
+                f"{section.path} and {other.path} are both section {number}; rename one, or "
+                "remove it from the folder."
             )
     missing = [number for number in gaps(list(found)) if number not in closed]
     if len(missing) > allowed:
@@ -205,7 +206,7 @@ def require_alike(sections: Sequence[tuple[Path, Vector, np.dtype]]) -> None:
     for path, spacing, dtype in sections[1:]:
         if not np.allclose(spacing, own, rtol=1e-6):
             raise InputError(
-                f"{path} has another voxel size than {first}; resample all sections to one "
+                f"{path} and {first} differ in voxel size; resample all sections to one "
                 "--resolution."
             )
         if dtype != kind:
@@ -218,8 +219,8 @@ def require_alike(sections: Sequence[tuple[Path, Vector, np.dtype]]) -> None:
 def section_number(name: str) -> int | None:
     """Number of a section in its store's name, or None.
 
-    The digits after ``section``, ``slice``, ``slab`` or ``sec`` where one of these is in the name
-    (``section_07_10um.ome.zarr``, ``slice_z07_stitch_3d.ome.zarr`` are 7), else the last ones.
+    The digits after ``section``, ``slice``, ``slab`` or ``sec`` if the name contains one of these
+    (``section_07_10um.ome.zarr`` and ``slice_z07_stitch_3d.ome.zarr`` are 7), else the last digits.
     """
     stem = name.removesuffix(".zarr").removesuffix(".ome")
     named = re.search(r"(?:section|slice|slab|sec)[ ._-]?z?(\d+)", stem, re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Layout of a stack: each section's place and planes in the volume, and doubts about them."""
+"""Layout of a stack: each section's place and planes in the volume, and warnings about them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,14 +16,14 @@ from octane.layout.mosaic import Position
 from octane.layout.sections import distances, listed, numbered
 from octane.store.image import Image
 
-BY_PLACE = "by their translations along z"
+BY_PLACE = "from the translations along z"
 
 
 @dataclass(frozen=True)
 class SectionSlab:
     """Place of a section in the volume, in micrometres and planes; ``image`` is None for a gap.
 
-    ``thickness_from`` says in words where the thickness comes from. STACK undoes ``displaced``, a
+    ``thickness_from`` is the source of the thickness, in words. STACK undoes ``displaced``, a
     displacement about ``middle`` (y, x).
     """
 
@@ -40,19 +40,19 @@ class SectionSlab:
     middle: Position = (0.0, 0.0)
 
     def imaged(self, planes: range, grid: Grid) -> npt.NDArray[np.int64]:
-        """Planes that are not below the section's imaged depth."""
+        """Those of ``planes`` that are within the section's imaged depth."""
         z = np.array(planes)
         depth = (z + 0.5) * grid.spacing[0] - self.surface
         return z[depth <= self.extent[0] + 1e-6]
 
 
 def section_metadata(image: Image) -> Mapping[str, Sequence[float]]:
-    """Metadata of a section: its number, edge and extent, and what else was noted of it."""
+    """Metadata of a section, such as its number, edge, extent and thickness."""
     return cast("Mapping[str, Sequence[float]]", image.attributes.get("section", {}))
 
 
 def _depth(image: Image, parameters: StackParameters, extent: Vector) -> float:
-    """Depth imaged below the surface, of which whole planes may be less."""
+    """Depth imaged below the surface; whole planes may cover less."""
     return (
         max(extent[0], section_metadata(image).get("extent", extent)[0])
         - parameters.section_surface
@@ -66,12 +66,12 @@ def _below(parameters: StackParameters) -> str:
 def _thickness(
     image: Image, parameters: StackParameters, extent: Vector, stated: float | None
 ) -> tuple[float, str]:
-    """Thickness of a section, and where it comes from; ``stated`` is what translations say."""
+    """Thickness of a section, and its source; ``stated`` is that of the translations, if any."""
     above, deep = parameters.section_surface, _depth(image, parameters, extent)
     if deep <= image.grid.spacing[0] / 2:
         raise InputError(
-            f"--section_surface {above:g} leaves no plane of the {deep + above:g} micrometre that "
-            f"{image.path} is deep; give a smaller one."
+            f"--section_surface {above:g} leaves no plane of {image.path}, which is "
+            f"{deep + above:g} micrometre deep; give a smaller one."
         )
     if parameters.section_thickness is not None:
         if parameters.section_thickness < image.grid.spacing[0]:
@@ -81,20 +81,20 @@ def _thickness(
             )
         if parameters.section_thickness > deep * (1 + 1e-6):
             raise InputError(
-                f"--section_thickness {parameters.section_thickness:g} is more than the {deep:g} "
-                f"micrometre that {image.path} is deep{_below(parameters)}; give what was imaged, "
-                "or leave it out."
+                f"--section_thickness {parameters.section_thickness:g} exceeds the depth of "
+                f"{image.path}, {deep:g} micrometre{_below(parameters)}; give at most that, or "
+                "omit it."
             )
         return parameters.section_thickness, "as given"
     if "thickness" in section_metadata(image):
-        return float(cast("float", section_metadata(image)["thickness"])), "by their metadata"
+        return float(cast("float", section_metadata(image)["thickness"])), "from the metadata"
     if stated is not None:
         return stated, BY_PLACE
-    return extent[0] - above, "all that was imaged"
+    return extent[0] - above, "the imaged depth"
 
 
 def imaged_box(section: Image) -> tuple[Vector, Vector]:
-    """Edge and extent of a section as they were imaged, which whole planes may not fill."""
+    """Edge and extent of a section as imaged, which whole planes may not fill."""
     noted, grid = section_metadata(section), section.grid
     return vector(*noted.get("edge", grid.edge)), vector(*noted.get("extent", grid.extent))
 
@@ -107,12 +107,12 @@ def lay_out(
 ) -> tuple[Grid, list[SectionSlab]]:
     """The volume's grid, and its sections in order with the planes whose centres lie in them.
 
-    ``images`` are the sections, or what they will be made of; ``boxes`` their edges and extents.
-    A blank slab stands where a number is missing.
+    ``images`` are the sections, or their mosaics before stitching; ``boxes`` their edges and
+    extents. A missing number becomes a blank slab.
     """
     if parameters.align != "none" and not np.isclose(*spacing[1:], rtol=1e-6):
         raise InputError(
-            f"--stack_align {parameters.align} needs voxels as high as wide, and {images[0].path} "
+            f"--stack_align {parameters.align} needs voxels as high as wide, but {images[0].path} "
             f"has {spacing[1]:g} x {spacing[2]:g} micrometre (y x); resample to one --resolution."
         )
     numbers = numbered(images, parameters.allow_missing_sections)
@@ -146,7 +146,7 @@ def lay_out(
 
 
 def sections_without_overlap(slabs: Sequence[SectionSlab]) -> list[str]:
-    """Warning for sections that do not overlap the section before them in y and x."""
+    """Warning about sections that do not overlap the section before them in y and x."""
     imaged = [slab for slab in slabs if slab.image is not None]
     odd = [
         b.number
@@ -161,12 +161,12 @@ def sections_without_overlap(slabs: Sequence[SectionSlab]) -> list[str]:
         if len(odd) == 1
         else ("Sections", "do not overlap the sections before them", "their stores", "them")
     )
-    text = f"in y and x: correct --positions or the translations in {stores}, or take {them} out."
+    text = f"in y and x: correct --positions or the translations in {stores}, or remove {them}."
     return [f"{who} {listed(odd)} {overlap} {text}"] if odd else []
 
 
 def blank_below(images: list[Image], parameters: StackParameters) -> list[str]:
-    """Warning for sections whose metadata have a thickness above their imaged depth."""
+    """Warning about sections whose thickness in the metadata exceeds their imaged depth."""
     sizes = [
         (
             image.path.name,
@@ -178,15 +178,15 @@ def blank_below(images: list[Image], parameters: StackParameters) -> list[str]:
     found = [size for size in sizes if size[1] > size[2] * (1 + 1e-6)]
     more = f" (and {len(found) - 1} more)" if found[1:] else ""
     return [
-        f"{name}{more} is {thickness:g} micrometre thick by its metadata and {deep:g} deep"
-        f"{_below(parameters)}: planes below that will be blank; check it, or give "
+        f"{name}{more} is {thickness:g} micrometre thick by its metadata but only {deep:g} deep"
+        f"{_below(parameters)}: deeper planes will be blank; check it, or give "
         "--section_thickness."
         for name, thickness, deep in found[:1]
     ]
 
 
 def other_distance(slabs: Sequence[SectionSlab]) -> list[str]:
-    """Warning for sections whose translations along z state another distance than is taken."""
+    """Warning about translations along z that contradict the thickness used."""
     imaged = [slab for slab in slabs if slab.image is not None]
     first, apart = imaged[0], distances({slab.number: slab.edge[0] for slab in imaged})
     assert first.image is not None
@@ -194,15 +194,15 @@ def other_distance(slabs: Sequence[SectionSlab]) -> list[str]:
     if apart is None or (apart.is_steady and abs(apart.mean - first.thickness) <= half):
         return []
     return [
-        f"{first.name} and those after it lie {apart} micrometre apart by their translations along "
-        f"z, and {first.thickness:g} are taken; give --section_thickness, at most what was imaged: "
-        "octane leaves no gaps between sections."
+        f"{first.name} and the following sections are {apart} micrometre apart by their "
+        f"translations along z, but {first.thickness:g} is used; give --section_thickness, at most "
+        "the imaged depth: octane leaves no gaps between sections."
     ]
 
 
 def thickness_taken(slabs: Sequence[SectionSlab]) -> str:
-    """Thickness of the sections in a sentence, and where it comes from."""
+    """The thickness of the sections and its source, in a sentence."""
     sizes = sorted({slab.thickness for slab in slabs})
     size = f"{sizes[0]:g} to {sizes[-1]:g}" if sizes[1:] else f"{sizes[0]:g}"
     sources = " or ".join(dict.fromkeys(slab.thickness_from for slab in slabs))
-    return f"Sections are taken as {size} micrometre thick, {sources}."
+    return f"Section thickness: {size} micrometre, {sources}."

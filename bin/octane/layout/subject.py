@@ -1,4 +1,4 @@
-"""Layout of a subject: the grids that its data have in each step, from those of its inputs."""
+"""Layout of a subject: the grids of its data in each step, derived from its inputs."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -33,8 +33,8 @@ from octane.store.volumes import Volume, overruled_units, turned
 class StepBytes:
     """Bytes of voxels that one step writes, without compression.
 
-    ``linked`` are hard links into the step before, where both are on one file system; they are not
-    part of ``voxels``. ``published`` is a result.
+    ``linked`` are hard links to the previous step's files if both are on one file system; they are
+    not part of ``voxels``. ``published`` are results.
     """
 
     name: str
@@ -55,7 +55,7 @@ class SubjectLayout:
         Tiles of each mosaic as STITCH gets them, and their places in its section; empty for other
         inputs, and ``placements`` also without STITCH.
     slabs
-        Sections in the volume; empty where a volume was given.
+        Sections in the volume; empty if a volume was given.
     volume
         Grid that N4 gets.
     levels
@@ -72,7 +72,7 @@ class SubjectLayout:
     levels: Sequence[Grid]
 
     def bytes(self) -> list[StepBytes]:
-        """What each step of the run writes, in order."""
+        """Bytes that each step of the run writes, in order."""
         workflow, n4 = self.settings.workflow, self.settings.n4
         dtype, codec = self.inputs[0].dtype, None
         steps: list[StepBytes] = []
@@ -97,18 +97,18 @@ class SubjectLayout:
             steps.append(StepBytes("N4", corrected + bias, published=bias))
         if self.levels:
             voxels = round(part * _bytes(self.levels, dtype))
-            # Input is not linked.
+            # The codec is still None for an input, which is not linked.
             first, is_linked = self.levels[0], codec == self.settings.pyramid.codec
             is_linked &= first.shape == self.volume.shape
             linked = round(part * _bytes([first], dtype)) if is_linked else 0
             steps.append(StepBytes("PYRAMID", voxels - linked, linked, voxels))
         elif steps:
-            # Without it, the last volume is the result.
+            # Without PYRAMID, the last volume is the result.
             steps[-1] = replace(steps[-1], published=steps[-1].voxels)
         return steps
 
     def about(self) -> str:
-        """Number and sizes of the data, of which the largest, and their voxels."""
+        """The inputs in a sentence: number, largest extent, voxel sizes and bytes."""
         extents = [placement.extent for placement in self.placements]
         whole = np.max(extents or [volume.grid.extent for volume in self.inputs], axis=0)
         tiles = ""
@@ -128,7 +128,7 @@ class SubjectLayout:
         return text
 
     def warnings(self) -> list[str]:
-        """What may be wrong in the metadata of the inputs, and in how tiles and sections lie."""
+        """Warnings about the inputs' metadata and the positions of tiles and sections."""
         images = [volume for volume in self.inputs if isinstance(volume, Image)]
         names, stack = [volume.path.name for volume in self.inputs], self.settings.stack
         texts = unlike_mosaics(names, self.mosaics) + tiles_apart(names, self.placements)
@@ -143,28 +143,27 @@ class SubjectLayout:
         first = self.inputs[0]
         if first.dtype.kind == "c":
             texts.append(
-                f"{first.path.name} has complex voxels: where tiles overlap or are interpolated "
-                "they become darker unless their phases agree; give the modulus if you do not need "
-                "phases."
+                f"{first.path.name} has complex voxels: blending and interpolation darken them "
+                "unless their phases agree; give the modulus if you do not need phases."
             )
         return texts
 
     def _doubted_tiles(self) -> list[str]:
-        """Warnings for mosaics whose chunks may not be tiles."""
+        """Warnings about mosaics whose chunks may not be tiles."""
         first, texts = self.inputs[0], []
         is_guessed = self.settings.workflow.input_kind == "auto" and "kind" not in first.attributes
-        # Who knows by how much they overlap knows that they are tiles.
+        # Whoever gives an overlap knows that they are tiles.
         is_guessed &= not any(self.settings.stitch.overlap or ())
         sizes = [(first.grid.shape[axis], first.chunks[axis]) for axis in (1, 2)]
         if is_guessed and all(n > chunk and n % chunk for n, chunk in sizes):
             texts.append(
-                f"The last row and column of {first.path.name} are cut, as where chunks are not "
-                "tiles; if it is a whole section, give --input_kind section."
+                f"The last row and column of chunks of {first.path.name} are smaller, so chunks "
+                "may not be tiles; if it is a stitched section, give --input_kind section."
             )
         if all(len(mosaic.tiles) == 1 for mosaic in self.mosaics):
             texts.append(
-                f"Each mosaic, as {first.path.name}, is one chunk and so one tile: nothing is "
-                "stitched. Write all tiles of a section into one store, each in a chunk of its own."
+                f"Each mosaic, such as {first.path.name}, is one chunk and therefore one tile: "
+                "nothing is stitched. Write all tiles of a section into one store, one chunk each."
             )
         return texts
 
@@ -177,9 +176,9 @@ def is_resampled(kind: str, settings: Settings) -> bool:
 def lay_out_mosaic(
     image: Image, settings: Settings, positions: Path | None = None
 ) -> tuple[MosaicGrid, TilePlacement | None]:
-    """Tiles of a mosaic as STITCH gets them, and their places; None where it is skipped.
+    """Tiles of a mosaic as STITCH gets them, and their places (None if STITCH is skipped).
 
-    An OctaneError says why the chunks are not tiles, or where their positions are missing.
+    Raises an OctaneError if the chunks are not tiles or their positions are missing.
     """
     tiling = MosaicGrid.of(image)
     if is_resampled("mosaic", settings):
@@ -195,14 +194,14 @@ def lay_out_subject(
 ) -> SubjectLayout:
     """Lay out inputs of one kind; ``positions`` is the table of their tiles.
 
-    An OctaneError says which data do not fit the parameters, as in the steps.
+    Raises the OctaneError that a step would raise for data that do not fit the parameters.
     """
     images = [volume for volume in volumes if isinstance(volume, Image)]
     if kind != "volume" and len(images) < len(volumes):
         other = next(volume for volume in volumes if not isinstance(volume, Image))
         raise InputError(
-            f"{other.path} is not an OME-Zarr image and so not a {kind}; convert it, or leave "
-            "--input_kind out."
+            f"{other.path} is not an OME-Zarr image, so it cannot be a {kind}; convert it, or "
+            "omit --input_kind."
         )
     mosaics: list[MosaicGrid] = []
     placements: list[TilePlacement] = []

@@ -28,7 +28,7 @@ def test_unasked_it_has_its_own_resolution_and_the_usual_coarser_ones(spacing, c
 def test_a_store_of_another_kind_is_not_resampled_as_a_mosaic(write_image, kind):
     path = write_image("a.ome.zarr", np.ones((4, 20, 30), np.float32), attributes={"kind": kind})
     asked = ResampleParameters(resolution=(20.0, 20.0, 20.0))
-    with pytest.raises(OctaneError, match=f"is a {kind} and not a mosaic; give --layout volume"):
+    with pytest.raises(OctaneError, match=f"is a {kind}, not a mosaic; give --layout volume"):
         target_of(open_image(path), asked)
     volume = asked.model_copy(update={"layout": "volume"})
     assert target_of(open_image(path), volume) == (20.0, 20.0, 20.0)

@@ -45,7 +45,7 @@ def test_gaps_are_the_numbers_between():
     assert gaps([5]) == []
     assert gaps([]) == []
     # Two dates in the names of stores.
-    with pytest.raises(OctaneError, match="numbered 1 to 20250101; give numbers"):
+    with pytest.raises(OctaneError, match="numbered 1 to 20250101; give consecutive"):
         gaps([20250101, 1])
 
 

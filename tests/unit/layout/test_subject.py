@@ -118,5 +118,5 @@ def test_what_is_switched_off_is_not_counted(mosaics, steps, write_image, rng):
 
 def test_a_file_that_is_no_store_is_no_mosaic(steps, write_file):
     source = write_file("a_1.nii", np.ones((4, 8, 8), np.float32))
-    with pytest.raises(OctaneError, match="not an OME-Zarr image and so not a mosaic"):
+    with pytest.raises(OctaneError, match="not an OME-Zarr image, so it cannot be a mosaic"):
         steps([source], "mosaic", overlap=0)

@@ -144,16 +144,16 @@ def test_a_foreign_stores_kind_shows_in_its_chunks(plan, write_foreign, chunks, 
 def test_chunks_cut_in_z_are_no_tiles_where_an_overlap_is_given(problems, write_foreign):
     (line,) = problems(write_foreign("a.zarr", ONES, chunks=(2, 10, 10)), overlap=0.1)
     assert "chunks of 2 of 4 planes" in line
-    assert "where it is whole, give the workflow --input_kind section or volume" in line
+    assert "if it is not a mosaic, give the workflow --input_kind section or volume" in line
 
 
 @pytest.mark.parametrize(
     ("voxels", "chunks", "overlap", "noted"),
     [
-        (ONES, (8, 64, 64), 0, ["one chunk and so one tile"]),
+        (ONES, (8, 64, 64), 0, ["one chunk and therefore one tile"]),
         (ONES, (4, 20, 15), 0, []),
-        (ONES, (4, 12, 16), 0, ["if it is a whole section, give --input_kind section"]),
-        # Who knows that they overlap knows that they are tiles.
+        (ONES, (4, 12, 16), 0, ["if it is a stitched section, give --input_kind section"]),
+        # Whoever gives an overlap knows that they are tiles.
         (ONES, (4, 12, 16), 0.1, []),
         (ONES.astype("complex64"), (4, 20, 15), 0, ["give the modulus"]),
     ],
@@ -202,7 +202,7 @@ def test_positions_in_millimetres_are_doubted(plan, mosaics, tmp_path, unit, dou
     lines = [f"{k},{r},{c},{80 * r * unit},{80 * c * unit}\n" for k, r, c in rows]
     table.write_text("section,row,column,y,x\n" + "".join(lines), encoding="utf-8")
     notes = plan(mosaics, beside={"positions": table})["notes"]
-    words = "The tiles of section_01.ome.zarr (and 1 more) lie 0.0008 of a tile or less from each"
+    words = "Neighbouring tiles of section_01.ome.zarr (and 1 more) are at most 0.0008 of a tile"
     assert [note.startswith(words) for note in notes] == [True] * doubted
 
 
@@ -248,7 +248,7 @@ def test_positions_in_another_unit_are_refused_once(problems, mosaics, tmp_path)
     (line,) = problems(mosaics, {"positions": table}, section_thickness=40)
     first = re.escape(str(mosaics / "section_01.ome.zarr"))
     words = rf"positions.csv spreads the tiles of {first} \(and 1 more\) over 200000 micrometre, .*"
-    assert re.search(words + "300 side by side: give positions in micrometres", line)
+    assert re.search(words + "side by side they cover 300: give positions in micrometres", line)
 
 
 def test_axes_that_are_turned_and_voxels_of_no_size_are_noted_and_no_voxel_is_read(
@@ -261,7 +261,7 @@ def test_axes_that_are_turned_and_voxels_of_no_size_are_noted_and_no_voxel_is_re
     sitk.WriteImage(image, tmp_path / "linumpy.nii")
     for name, size in (("bare.mha", "1 x 1 x 1"), ("linumpy.nii", "3.5 x 10 x 10")):
         (note,) = plan(tmp_path / name)["notes"]
-        assert f"in voxels of {size} mm. Files that state no size" in note
+        assert f"in voxels of {size} mm. Its header may lack the voxel size" in note
     image.SetSpacing((0.01, 0.01, 0.01))
     paths = [tmp_path / "straight.nrrd", tmp_path / "turned.mha"]
     for path in paths:
@@ -290,7 +290,7 @@ def test_sizes_are_said_in_words_and_doubted_where_a_unit_is_likely_wrong(
     assert notes["about"].startswith("1 volume, ")
     assert notes["about"].endswith(", 9.6 kB decoded.")
     assert size in notes["about"]
-    says = [note for note in notes["notes"] if "--input_unit, which overrules" in note]
+    says = [note for note in notes["notes"] if "--input_unit, which overrides" in note]
     assert [note.startswith(f"a.zarr is {size}. Its unit") for note in says] == [True] * doubted
     # A unit that is overruled is kept in the record of the step that reads it.
     overruled = [note for note in notes["notes"] if note not in says]
@@ -339,9 +339,9 @@ def test_every_wrong_parameter_has_a_line_of_its_own(problems, mosaics):
     [
         (
             {"resolution": 500},
-            "tiles of 100 x 100 µm (y x), of which voxels of 500 x 500 x 500 µm (z y x) leave one;",
+            "100 x 100 µm (y x), which voxels of 500 x 500 x 500 µm (z y x) reduce to one voxel;",
         ),
-        ({"section_thickness": 41}, "--section_thickness 41 is more than the 40 micrometre that"),
+        ({"section_thickness": 41}, "section_01.ome.zarr, 40 micrometre; give at most that"),
     ],
 )
 def test_what_leaves_nothing_of_a_section_is_refused_once(problems, plan, mosaics, settings, words):
@@ -365,7 +365,7 @@ def test_sections_thicker_than_deep_by_their_metadata_are_named_once_before_the_
     (note,) = plan_of(given, tmp_path / "sections", {}).layout.warnings()
     assert note.startswith("section_2.ome.zarr (and 1 more) is 45 micrometre thick by its metadata")
     (note,) = plan_of({**given, "section_surface": 5}, tmp_path / "sections", {}).layout.warnings()
-    assert "(and 2 more) is 40 micrometre thick by its metadata and 35 deep" in note
+    assert "(and 2 more) is 40 micrometre thick by its metadata but only 35 deep" in note
     assert (
         plan_of({**given, "section_thickness": 40}, tmp_path / "sections", {}).layout.warnings()
         == []
@@ -389,10 +389,10 @@ def test_translations_along_z_are_taken_or_noted(write_image, tmp_path, edges, s
         write_image(name, ONES, edge=(edge, 0, 0), attributes=noted)
     given = {"outdir": "results", "subject": "brain"}
     layout = plan_of(given, tmp_path / "sections", {}).layout
-    words = f"section_8.ome.zarr and those after it lie {stated} micrometre apart .* 40 are taken"
+    words = f"section_8.ome.zarr and the following .* {stated} micrometre apart .* 40 is used"
     found = [bool(re.match(words, text)) for text in layout.warnings()]
     assert found == [True] * (stated is not None)
-    thick = f"Sections are taken as {taken} micrometre thick, by their translations along z."
+    thick = f"Section thickness: {taken} micrometre, from the translations along z."
     assert layout.about().endswith(f" decoded. {thick}" if taken else " decoded.")
     (planes,) = {step.voxels for step in layout.bytes() if step.name == "STACK"}
     assert planes == 4 * 20 * 30 * 3 * (taken or 40) / 10
@@ -410,13 +410,13 @@ def test_a_volume_without_sections_is_not_corrected_section_by_section(
     (line,) = problems(volume, **settings)
     ((name, value),) = settings.items()
     assert line.startswith(
-        f"{volume} does not say where its sections begin, which --{name} {value}"
+        f"{volume} does not state where its sections begin, which --{name} {value}"
     )
     assert line.endswith("give --n4_section_starts, such as '0 30 60'.")
     plan(volume, n4_section_starts="0 2", **settings)
     # Planes of the volume that is corrected.
     (line,) = problems(volume, n4_section_starts="0 2", resolution=20, **settings)
-    assert line == "--n4_section_starts is 0 2; give rising planes from 0 to 1."
+    assert line == "--n4_section_starts is 0 2; give ascending planes from 0 to 1."
     noted = [{"name": "a", "number": 1, "start": 0, "stop": 4}]
     attributes = {"kind": "volume", "sections": noted}
     plan(write_image("stack.ome.zarr", ONES, attributes=attributes), **settings)
@@ -448,7 +448,7 @@ def test_sections_must_be_alike_by_the_time_they_are_stacked(problems, plan, wri
     for name, size in (("section_01", 10.0), ("section_02", 10.000001), ("section_03", 12.0)):
         source = write_sections(name, folder="sizes", spacing=(size,) * 3)
     (line,) = problems(source)
-    assert "section_03.ome.zarr has another voxel size than" in line
+    assert re.search("section_03.ome.zarr and .*section_01.ome.zarr differ in voxel size", line)
     plan(source, resolution=25)
 
 
@@ -456,7 +456,7 @@ def test_sections_must_be_alike_by_the_time_they_are_stacked(problems, plan, wri
     ("names", "words", "count"),
     [
         (("a_1", "b_1"), "both section 1", 1),
-        (("left", "right"), "left.ome.zarr (and 1 more) has no number in its name", 1),
+        (("left", "right"), "left.ome.zarr (and 1 more) lacks a number in its name", 1),
         *(((f"o{s}brien_1",), f"has a {s} in its name; rename it.", 1) for s in "'\"\\<>&"),
         (("s{a,b}_1",), "has a { in its path, which Nextflow cannot hand to tasks", 1),
     ],

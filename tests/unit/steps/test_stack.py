@@ -140,14 +140,14 @@ def test_the_thickness_is_the_one_given_or_noted_or_the_depth(
 @pytest.mark.parametrize(
     ("edges", "given", "noted", "thick", "source"),
     [
-        ((500, 550, 600), {}, {}, 50, "by their translations along z"),
-        ((600, 550, 500), {}, {}, 50, "by their translations along z"),
-        ((500, 550, 650), {}, {}, 80, "all that was imaged"),
-        ((500, 590, 680), {}, {}, 80, "all that was imaged"),
-        ((500, 503, 501), {}, {}, 80, "all that was imaged"),
-        ((500, 580, 660), {"section_surface": 10}, {}, 70, "all that was imaged"),
-        ((500, 570, 640), {"section_surface": 10}, {}, 70, "by their translations along z"),
-        ((500, 550, 600), {}, {"thickness": 60.0}, 60, "by their metadata"),
+        ((500, 550, 600), {}, {}, 50, "from the translations along z"),
+        ((600, 550, 500), {}, {}, 50, "from the translations along z"),
+        ((500, 550, 650), {}, {}, 80, "the imaged depth"),
+        ((500, 590, 680), {}, {}, 80, "the imaged depth"),
+        ((500, 503, 501), {}, {}, 80, "the imaged depth"),
+        ((500, 580, 660), {"section_surface": 10}, {}, 70, "the imaged depth"),
+        ((500, 570, 640), {"section_surface": 10}, {}, 70, "from the translations along z"),
+        ((500, 550, 600), {}, {"thickness": 60.0}, 60, "from the metadata"),
         ((500, 550, 600), {"section_thickness": 70}, {"thickness": 60.0}, 70, "as given"),
     ],
 )
@@ -158,7 +158,7 @@ def test_the_distance_along_z_is_the_thickness_where_nothing_else_says_it(
     with caplog.at_level("INFO"):
         _, image, metrics = stack(sources, **given)
     assert boundaries(image) == [(k * thick // 10, (k + 1) * thick // 10) for k in range(3)]
-    assert f"Sections are taken as {thick} micrometre thick, {source}." in caplog.text
+    assert f"Section thickness: {thick} micrometre, {source}." in caplog.text
     for section in metrics.figures["sections"]:
         assert (section["thickness"], section["thickness_from"]) == (thick, source)
 
@@ -191,11 +191,11 @@ def test_an_allowed_gap_is_a_blank_slab_and_listed(write_section, stack):
     ("names", "other", "settings", "words"),
     [
         ("1", "f4", {"section_thickness": 0.2}, r"--section_thickness 0\.2 .*micrometre"),
-        ("1", "f4", {"section_surface": 76}, "76 leaves no plane of the 80 micrometre"),
-        ("1 2", "f4", {"section_thickness": 81}, "more than the 80 micrometre .* leave it out"),
+        ("1", "f4", {"section_surface": 76}, "76 leaves no plane of .*80 micrometre deep"),
+        ("1 2", "f4", {"section_thickness": 81}, "exceeds the depth .* 80 micrometre.* omit"),
         ("1 2", "u2", {}, "2.* is uint16"),
         ("1 again_1", "f4", {}, "again_1.* and .*1.ome.zarr are both section 1"),
-        ("1 brain", "f4", {}, "brain.* has no number in its name"),
+        ("1 brain", "f4", {}, "brain.* lacks a number in its name"),
         ("1 2 5", "f4", {}, "lacks section 3, 4 of 1 to 5.*--allow_missing_sections 2"),
         ("1 99", "f4", {}, "lacks section 2, 3, .*, 17 and 81 more of 1 to 99"),
         ("1 2 5", "f4", {"allow_missing_sections": 1}, "lacks section 3, 4"),

@@ -295,7 +295,7 @@ def test_tiles_that_spread_far_beyond_what_they_cover_are_refused(
     source = write_mosaic("section_01.ome.zarr", np.ones((2, 20, 40), np.float32), (2, 20, 20))
     table = tmp_path / "t.csv"
     table.write_text(f"section,row,column,y,x\n1,0,0,0,0\n1,0,1,{second}\n")
-    words = re.escape(f"over {span:g} micrometre, and they cover 400 side by side: give positions")
+    words = re.escape(f"over {span:g} micrometre, but side by side they cover 400: give positions")
     with pytest.raises(OctaneError, match=rf"t.csv spreads .*section_01.ome.zarr {words}"):
         stitch(source, positions=table)
     source = write_mosaic("b.ome.zarr", np.ones((2, 20, 40)), (2, 20, 20), pitch=(1, 1e300))
