@@ -325,7 +325,7 @@ def test_a_mask_and_weights_may_be_elsewhere_than_the_volume(cupy):
 def test_a_volume_of_one_value_is_refused(cupy):
     flat = np.full((8, 9, 10), 7, np.float32)
     for image in (flat, cupy.asarray(flat)):
-        with pytest.raises(OctaneError, match="the one value 7 everywhere"):
+        with pytest.raises(OctaneError, match="the same value, 7, in every voxel"):
             correct(image, xp=cupy)
 
 

@@ -215,7 +215,7 @@ def test_a_step_that_fails_says_why_and_leaves_no_result(nextflow, quick, tmp_pa
     assert "executor >" not in run.output
     # Nextflow may add warnings below.
     words = [line for line in run.output.splitlines() if not line.startswith("WARN: ")]
-    says = f"octane stopped: N4 (flat): {tmp_path}/flat.nii holds the one value 7 everywhere"
+    says = f"octane stopped: N4 (flat): {tmp_path}/flat.nii has the same value, 7, in every voxel"
     assert words[-1].startswith(says)
     assert run.tasks("FAILED") == ["N4 (flat)"]
     assert [path.name for path in (run.outdir / "flat").iterdir()] == ["input.json"]

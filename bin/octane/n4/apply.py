@@ -1,8 +1,8 @@
 """Division of a block of voxels at full resolution by the bias field.
 
-:func:`correct_block` takes NumPy and CuPy arrays. NumPy arrays go through compiled loops in one
-pass, CuPy arrays through a CUDA kernel, and what these do not take through array operations. Parts
-of a volume equal the whole bit for bit in each.
+:func:`correct_block` accepts NumPy and CuPy arrays. NumPy arrays go through compiled loops in one
+pass, CuPy arrays through a CUDA kernel, and anything that these do not support through array
+operations. With each, parts of a volume equal the whole bit for bit.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ NOTHING = np.empty((0, 0, 0), np.float32)
 
 
 class FieldPart(NamedTuple):
-    """One of the fields over a block, as the logarithm's control points.
+    """One of the fields over a block, as the control points of its logarithm.
 
-    `lattice` (cz, cy, cx; float32, NumPy or CuPy) spans a grid of `shape` voxels (z, y, x), and the
+    `lattice` (cz, cy, cx; float32, NumPy or CuPy) spans a grid of `shape` voxels (z, y, x); the
     block is the `region` of that grid (three slices, step 1).
     """
 
@@ -50,22 +50,22 @@ def correct_block(
     block : array, (z, y, x)
         Real intensities of any dtype, NumPy or CuPy.
     fields : sequence of FieldPart
-        Their logarithms add up; each region of the block's shape. With none, the field is 1.
+        Their logarithms add up; each region has the block's shape. Without any, the field is 1.
     strength : float
-        0 gives the input, 1 the full correction, between them a linear blend.
+        0 returns the input, 1 the full correction, values between them a linear blend.
     dtype : dtype, optional
         Of the result, by default that of `block`; integers are rounded and clipped to their range.
     source : array, (z, y, x), optional
-        The untouched input to blend with, where `block` is not.
+        The untouched input to blend with, if `block` is not.
     out : array, (z, y, x), optional
-        Takes the result, in its own dtype; may be `block` or `source`.
+        Receives the result, in its own dtype; may be `block` or `source`.
     with_field : bool
         Return the field too.
 
     Returns
     -------
     corrected : array, (z, y, x)
-        `out`, where it is given. With strength 0 and the input's dtype, the input itself.
+        `out`, if given. With strength 0 and the input's dtype, the input itself.
     field : array, float32, (z, y, x), or None
         Divisor of `block` at full strength.
     """
@@ -74,7 +74,7 @@ def correct_block(
     types = [np.dtype(t) for t in (block.dtype, source.dtype, target)]
     looped = fields and all(t.isnative and t != np.float16 for t in types)
     if looped and namespace(block, source) is np:
-        # With strength 0 the input is the result, and is still needed after the loops.
+        # With strength 0 the result is the input, which is still needed after the loops.
         fresh = out is None or not out.flags.c_contiguous or strength == 0
         place = np.empty(block.shape, target) if fresh else out
         made, field = _correct_compiled(block, fields, strength, source, place, with_field)
@@ -107,7 +107,7 @@ def _correct_arrays(
 def divide(
     block: np.ndarray, log_field: np.ndarray, strength: float, dtype: np.dtype, source: np.ndarray
 ) -> np.ndarray:
-    """Divide by a field that is evaluated already, as :func:`correct_block`."""
+    """Divide by an evaluated field; otherwise as :func:`correct_block`."""
     if strength == 0:
         return source if source.dtype == dtype else as_dtype(source, dtype)
     xp = namespace(block, log_field)
@@ -128,7 +128,7 @@ def _correct_compiled(
     out: np.ndarray,
     with_field: bool,
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    # Here, because numba takes a third of a second to import.
+    # Not at module level: importing numba takes a third of a second.
     from octane.n4 import division
 
     dtype = out.dtype
@@ -144,7 +144,7 @@ def _correct_compiled(
     real = np.float64 if wide else np.float32
     field = np.empty(block.shape, np.float32) if with_field else NOTHING
     kernel = division.divider(block.dtype.name, source.dtype.name, dtype.name, real.__name__)
-    # The kernel's arrays are of one kind: contiguous, and writable even where they are only read.
+    # The kernel is compiled for contiguous, writable arrays, even where it only reads them.
     values = np.require(block, requirements=["C", "W"])
     kernel(
         values,
@@ -174,7 +174,7 @@ def _correct_kernel(
 
 
 def _tables(part: FieldPart) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    """Arguments of kernels for a field: planes of control points, and what evaluates their rows."""
+    """Arguments of kernels for a field: planes of control points, and the bases for their rows."""
     along_z, *others = (
         (n, c, *own.indices(n)[:2])
         for n, c, own in zip(part.shape, part.lattice.shape, part.region, strict=True)
@@ -186,7 +186,7 @@ def _tables(part: FieldPart) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
     return planes, _bases(*others)
 
 
-# Blocks below each other have the same ones, which take longer to make than planes.
+# Cached: blocks below each other share them, and they take longer to compute than the planes.
 @lru_cache(64)
 def _bases(along_y: tuple[int, ...], along_x: tuple[int, ...]) -> tuple[np.ndarray, ...]:
     y, x = bspline.axis_weights(*along_y), bspline.axis_weights(*along_x)

@@ -1,14 +1,14 @@
-"""The uniform cubic B-spline lattice that carries a smooth field on a regular grid.
+"""The uniform cubic B-spline lattice that represents a smooth field on a regular grid.
 
-A field over n samples and nc control points per axis has nc - 3 spans; sample i lies at
+A field over n samples and nc control points per axis has nc - 3 spans; sample i is at
 ``i * (nc - 3) / (n - 1)``, so the first and the last sample are the ends of the domain. This
-depends on the number of samples only: spacing and origin cancel. Because the samples lie on a
-grid, everything is a product over axes, and fitting (Lee, Wolberg and Shin 1997, "Scattered data
-interpolation with multilevel B-splines", one level) becomes three small matrix products in place
-of 64 updates per sample. Conventions are those of ITK's BSplineScatteredDataPointSetToImageFilter.
+depends only on the number of samples: spacing and origin cancel. Because the samples form a grid,
+everything is separable, and fitting (Lee, Wolberg and Shin 1997, "Scattered data interpolation
+with multilevel B-splines", one level) becomes three small matrix products instead of 64 updates
+per sample. Conventions are those of ITK's BSplineScatteredDataPointSetToImageFilter.
 
 All arrays are (z, y, x). The functions are pure; lattices and data may be NumPy or CuPy arrays.
-Bases are made on the host: they are a few kilobytes.
+Bases are computed on the host: they are a few kilobytes.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ import numpy as np
 from octane.core.arrays import namespace
 from octane.core.errors import InputError
 
-# ITK: where the summed squared weights fall below a tenth of float32's epsilon, a control point
-# has no data near it and keeps its value.
+# As in ITK: a control point whose summed squared weights are below a tenth of float32's epsilon
+# lacks data near it and keeps its value.
 OMEGA_FLOOR = 0.1 * float(np.finfo(np.float32).eps)
 
-# float32 numbers of a vector: a row of a small grid has few, and a loop costs more than such work.
+# float32 values per vector. Rows of small grids have few samples, for which loops cost too much.
 LANES = 16
 
-# Samples worked on at a time on a CPU. One thread is as fast with any size from 2**15 to 2**19;
-# several threads need long calls, because short ones spend their time waiting for the interpreter.
+# Samples per call on a CPU. One thread is equally fast with any size from 2**15 to 2**19; several
+# threads need long calls, because short ones spend their time waiting for the interpreter.
 CACHED = 1 << 18
 
-# OpenBLAS splits a product over its threads from this many multiplications on. At these sizes that
-# gains nothing, its waiting threads spin on cores that other workers need, and the last bit would
+# From this many multiplications on, OpenBLAS splits a product over its threads. At these sizes that
+# gains nothing, the waiting threads spin on cores that other workers need, and the last bit would
 # depend on the number of threads.
 BLAS_SERIAL = 1 << 18
 
@@ -72,7 +72,7 @@ def axis_weights(
     # float32 positions and the small step back from the far end are ITK's: the last sample
     # belongs to the last span. Neither is visible in the field beyond 1e-7.
     spans = np.float32(n_control_points - 3)
-    # A single sample lies at the start of the domain, where a fit gives its value back.
+    # A single sample is at the start of the domain, where a fit reproduces its value.
     step = np.float32(spans / np.float32(max(1, n_samples - 1)))
     position = np.arange(start, n_samples if stop is None else stop).astype(np.float32) * step
     margin = np.float32(1e-3) * step
@@ -90,8 +90,8 @@ def basis(
 ) -> np.ndarray:
     """Return the B-spline basis of samples ``start .. stop - 1`` of an axis as a matrix.
 
-    Returns float64, (stop - start, n_control_points): at most four weights a row, whose sum is 1.
-    Fewer than 4 control points are an OctaneError.
+    Returns float64, (stop - start, n_control_points): at most four weights per row, whose sum is 1.
+    Raises an OctaneError for fewer than 4 control points.
     """
     return dense(axis_weights(n_samples, n_control_points, start, stop), n_control_points)
 
@@ -104,13 +104,13 @@ def dense(axis: AxisTaps, n_control_points: int) -> np.ndarray:
 
 
 def fit_basis(basis_: np.ndarray) -> FitBasis:
-    """Return what :func:`fit` contracts the weights and the data along an axis with."""
+    """Return the factors with which :func:`fit` contracts weights and data along an axis."""
     squared = basis_**2
     return FitBasis(squared, basis_**3 / squared.sum(axis=1, keepdims=True))
 
 
 def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the matrix product ``left @ right``, on a CPU in parts that stay on one thread."""
+    """Return ``left @ right``; on a CPU, in parts small enough for BLAS to use one thread."""
     step = max(1, BLAS_SERIAL // max(1, right.size))
     if step >= len(left) or namespace(left, right) is not np:
         return left @ right
@@ -121,7 +121,7 @@ def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def spans(axis: AxisTaps) -> np.ndarray:
-    """Return the spans of an axis: int64, (spans, 3), first sample, end, first control point."""
+    """Return the first sample, end and first control point of each span: int64, (spans, 3)."""
     first, begin = np.unique(axis.first, return_index=True)
     ends = np.append(begin, len(axis.first))[1:]
     return np.stack([begin, ends, first], axis=1).astype(np.int64)
@@ -133,8 +133,8 @@ def vectors(axis: AxisTaps) -> tuple[np.ndarray, np.ndarray]:
     Returns
     -------
     basis : ndarray, float32, (vectors, 4 * LANES)
-        The four weights of each sample, one weight of all samples after the other; 0 behind the
-        last sample of a span.
+        The four weights of each sample, ordered by weight, then by sample; 0 after the last sample
+        of a span.
     parts : ndarray, int64, (vectors, 2)
         First sample, and first control point.
     """
@@ -148,15 +148,15 @@ def vectors(axis: AxisTaps) -> tuple[np.ndarray, np.ndarray]:
 
 
 def padded(*shape: int) -> np.ndarray:
-    """Return zeros, float64, that a vector may be read from at any of them."""
+    """Return float64 zeros with memory behind them, so that a vector can be read at any of them."""
     return np.zeros(math.prod(shape) + LANES)[:-LANES].reshape(shape)
 
 
 def evaluate(lattice: np.ndarray, bases: Sequence[np.ndarray]) -> np.ndarray:
     """Evaluate a lattice on a grid, by matrix products with the bases of z, y and x.
 
-    Fast, but the last bit may depend on the shape of the products; where a part of a grid must
-    equal the whole bit for bit, use :func:`evaluate_region`.
+    Fast, but the last bit may depend on the shape of the products; if parts of a grid must equal
+    the whole bit for bit, use :func:`evaluate_region`.
     """
     rows = expand_rows(lattice, bases)
     return product(rows, bases[2].T).reshape(*(len(b) for b in bases))
@@ -174,8 +174,8 @@ def evaluate_region(
 ) -> np.ndarray:
     """Evaluate a lattice on a part of a grid; parts equal the whole bit for bit.
 
-    Only elementwise products and sums in a fixed order are used: a matrix product may round
-    differently with its shape (other kernels at edges, split sums on a GPU), and corrected chunks
+    It uses only elementwise products and sums in a fixed order: the rounding of a matrix product
+    may depend on its shape (other kernels at edges, split sums on a GPU), and corrected chunks
     would then depend on how a volume was cut.
 
     Parameters
@@ -197,7 +197,7 @@ def evaluate_region(
     weights = xp.asarray(x.weights.astype(np.float32).T)
     out = xp.empty((len(rows), len(x.first)), xp.float32)
     step = max(1, CACHED // max(1, out.shape[1])) if xp is np else max(1, len(rows))
-    # A span at a time along x: all its samples use the same four control points, so four
+    # One span at a time along x: all its samples use the same four control points, so four
     # broadcast products replace four gathers per sample.
     for begin, end, first in spans(x).tolist():
         for row in range(0, len(rows), step):
@@ -249,8 +249,8 @@ def fit(rows: np.ndarray, shape_zy: tuple[int, int], cubed: Sequence[np.ndarray]
     Parameters
     ----------
     rows : array, (nz * ny, cx)
-        The data (0 where there is none) times its weights, contracted along x with the `cubed`
-        matrix of x; for the denominator the weights alone, with `squared`.
+        The data (0 outside the mask) times its weights, contracted along x with the `cubed` matrix
+        of x; for the denominator only the weights, with `squared`.
     shape_zy : tuple
         (nz, ny).
     cubed : sequence of arrays
@@ -269,16 +269,16 @@ def fit(rows: np.ndarray, shape_zy: tuple[int, int], cubed: Sequence[np.ndarray]
 
 
 def reciprocal(omega: np.ndarray) -> np.ndarray:
-    """Return 1 / `omega`, the contracted weights, and 0 where no data is near."""
+    """Return 1 / `omega` (the contracted weights), 0 where data are too far away."""
     xp = namespace(omega)
     near = omega > OMEGA_FLOOR
     return xp.where(near, 1 / xp.where(near, omega, 1), 0)
 
 
 def held_constant(lattice: np.ndarray, axis: int) -> np.ndarray:
-    """Return the lattice with the value at the start of an axis along all of it.
+    """Return the lattice with the value at the start of an axis repeated along it.
 
-    For an axis of one sample, where the fitted curve would fall off beside the sample.
+    For an axis of one sample, away from which the fitted curve would fall off.
     """
     xp = namespace(lattice)
     weights = axis_weights(1, lattice.shape[axis]).weights[0].astype(lattice.dtype)
@@ -287,7 +287,7 @@ def held_constant(lattice: np.ndarray, axis: int) -> np.ndarray:
 
 
 def refine(lattice: np.ndarray, axes: Sequence[int] = (0, 1, 2)) -> np.ndarray:
-    """Return the lattice of twice as many spans along `axes` that describes the same field."""
+    """Return the lattice with twice as many spans along `axes` that represents the same field."""
     xp = namespace(lattice)
     for axis in axes:
         coarse = xp.moveaxis(lattice, axis, 0)

@@ -1,15 +1,15 @@
 """N4's iterations with compiled loops, for NumPy arrays.
 
 The same steps as :class:`octane.n4.iteration.Steps`, which defines the result and is the reference
-of the tests; here for speed and little memory:
+of the tests, but faster and with less memory:
 
-- Two arrays over the included voxels: the log image and u. Bins are computed again where they are
-  used, and the change of the field is evaluated from the change of the lattice.
-- Three passes an iteration, each cut into units that threads share: bins and their histogram;
+- It holds two arrays over the included voxels: the log image and u. Bins are recomputed where they
+  are used, and the change of the field is evaluated from the change of the lattice.
+- An iteration is three passes, each cut into units that threads share: bins and their histogram;
   look-up, residual and contraction; evaluation, update and the sums for stopping and the next bins.
-  One thread works on small volumes: waking others takes as long as a small pass.
-- A row is contracted along x and y at once, so that what remains per slab is a few planes of
-  control points. These are added in the order of slabs: threads do not change the result.
+  Small volumes use one thread: waking others takes as long as a small pass.
+- A row is contracted along x and y at once, so that only a few planes of control points remain per
+  slab. They are added in the order of slabs, so that threads do not change the result.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ NO_WEIGHTS = np.empty(0, np.float32)
 class CompiledSteps(Steps):
     """Iterations as compiled loops. The grid's values become the log image, in place."""
 
-    # Bits depend on it: the sums of a slab are added to those of others.
+    # Grid voxels of a slab. Sums are taken slab by slab, so the last bits of results depend on it.
     SLAB = 1 << 15
-    # Columns that a thread works on at a time.
+    # Grid voxels of a unit of work.
     UNIT = 1 << 14
-    # Voxels from which on threads share the work.
+    # Fewest voxels for which threads share the work.
     SHARED = 1 << 17
-    # Calls for each thread: enough for threads to finish together, and few, because between calls
-    # they wait for the interpreter.
+    # Calls per thread: enough for threads to finish together, but few, because between calls they
+    # wait for the interpreter.
     CALLS = 4
 
     def __init__(self, grid: FitVoxels, sharpening: Sharpening) -> None:
@@ -54,13 +54,13 @@ class CompiledSteps(Steps):
         self._cut()
 
     def _cut(self) -> None:
-        """Cut slabs into units of work, and make room for their results."""
+        """Cut slabs into units of work, and allocate their results."""
         ny, nx = self.grid.box_shape[1:]
         group = max(1, kernels.TILE // nx)
         slabs = [(slab.rows.start, slab.rows.stop) for slab in self.grid.slabs]
         groups = -(-slabs[0][1] // group)
         bands, runs = [], []
-        # The planes of all slabs; one that is cut between slabs comes twice.
+        # The planes of all slabs; a plane that two slabs share occurs twice.
         planes: list[int] = []
         for number, (first, last) in enumerate(slabs):
             step = ny * max(1, self.UNIT // (ny * nx))
@@ -80,19 +80,19 @@ class CompiledSteps(Steps):
         self._sums[3:] = -np.inf
 
     def _calls(self, units: list[tuple[int, ...]]) -> list[np.ndarray]:
-        """Units of each call of a loop: int64, (units, 4)."""
+        """Distribute units over the calls of a loop: int64, (units, 4) for each."""
         shared = self.grid.workers > 1 and self.grid.size >= self.SHARED
         calls = min(len(units), self.CALLS * self.grid.workers) if shared else 1
         return np.array_split(np.array(units), calls)
 
     def _each(self, loop: Callable[[np.ndarray], T], parts: list[np.ndarray]) -> list[T]:
-        """Call a loop with each of these, in threads if there are several."""
+        """Call a loop with each part, in threads if there are several."""
         if len(parts) == 1:
             return [loop(parts[0])]
         return list(self.grid.pool.map(loop, parts))
 
     def begin_level(self, lattice_shape: tuple[int, ...]) -> None:
-        """Make what depends on the mask and the lattice's shape alone."""
+        """Prepare everything that depends only on the mask and the lattice's shape."""
         grid = self.grid
         z, y, x = axes = [
             bspline.axis_weights(n, c, part.start, part.stop)
@@ -119,7 +119,7 @@ class CompiledSteps(Steps):
             for along_x, along_y in zip(fit_x, fit_y, strict=True)
         )
         self._fields = bspline.padded(len(self._basis_z), 2, *lattice_shape[1:])
-        # What evaluates rows of these.
+        # Arguments of the loops that evaluate rows of these.
         self._evaluated = (
             grid.box_shape[2],
             (self._where, grid.begins, self.u, self.log),
@@ -137,7 +137,7 @@ class CompiledSteps(Steps):
     def _project(
         self, bases: tuple[np.ndarray, ...], table: np.ndarray, low: np.float32, slope: np.float32
     ) -> None:
-        """Contract the weights, or with a table the residuals, into planes of control points."""
+        """Contract the residuals, or without a table the weights, into planes of control points."""
         weights = NO_WEIGHTS if self.grid.weights is None else self.grid.weights
         voxels = self._where, self.grid.begins, self.u, weights
         self._each(
@@ -168,7 +168,7 @@ class CompiledSteps(Steps):
         return counted, shares
 
     def _fit(self, table: np.ndarray) -> np.ndarray:
-        # Value and step of a bin side by side, to be looked up as one number.
+        # Value and step of a bin are adjacent, to be looked up as one number.
         self._project(self._bases, table.view(np.int64).reshape(-1), *self._scale)
         self._increment = (self._sum(self._cubed_z) * self.reciprocal).astype(np.float32)
         return self._increment
@@ -178,7 +178,7 @@ class CompiledSteps(Steps):
         fields = bspline.product(self._basis_z, both.reshape(len(lattice), -1))
         self._fields[...] = fields.reshape(self._fields.shape)
         self._each(lambda units: kernels.update(units, *self._evaluated, self._sums), self._runs)
-        # In the order of groups within a slab, whatever a sum's usual order.
+        # Not np.sum: groups within a slab must be added in their order.
         by_slab = self._sums[:2].reshape(2, len(self.grid.slabs), -1)
         totals, squares = np.add.accumulate(by_slab, axis=2)[:, :, -1].tolist()
         largest, low, high = np.maximum.reduce(self._sums[2:], axis=1).tolist()

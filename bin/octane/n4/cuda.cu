@@ -1,26 +1,25 @@
-// The kernels of octane.n4.cuda: one N4 iteration without leaving the device, and its application.
+// The kernels of octane.n4.cuda: one N4 iteration on the device, and the division by the field.
 //
-// Compiled by NVRTC through CuPy, and by a C++ compiler in the tests, so it includes nothing and
-// keeps to what both take. Integers are 64 bits wide and scalars double in every signature, as CuPy
-// passes Python's numbers.
+// Compiled by NVRTC through CuPy, and by a C++ compiler in the tests, so the file includes nothing
+// and uses only what both support. In every signature, integers are 64 bits wide and scalars
+// double, as CuPy passes Python's numbers.
 //
-// Deterministic: integers are the only thing that atomics touch, and every floating-point sum has
-// an order that depends on the sizes alone. Nothing is contracted behind the source's back (the
-// options say so): the same statements round the same way in every kernel, and where a fused
-// multiply-add is wanted it is written down.
+// Deterministic: atomics only touch integers, and the order of every floating-point sum depends
+// only on sizes. The compiler options disable contraction, so the same statements round the same
+// way in every kernel; a fused multiply-add is written explicitly where it is wanted.
 //
 // Blocks are whole warps wherever shuffles are used, and all lanes take part in every shuffle.
-// A row of the grid belongs to one warp. `starts[row]` is its first compact voxel, `columns` the
-// place along x of every compact voxel (null where rows are whole). `state` holds the lowest value
-// that ITK finds in u and the distance of bins, which is 0 for a constant image.
+// Each grid row belongs to one warp. `starts[row]` is its first compact voxel, `columns` the
+// position along x of every compact voxel (null without a mask). `state` holds the minimum that
+// ITK finds in u and the bin width, which is 0 for a constant image.
 
 typedef long long Int;
 typedef unsigned long long Word;
 
 constexpr int WARP = 32;
 
-// Four control points along x, in the order in which octane.n4.bspline.evaluate_region adds them, so
-// that the field comes out the same to the last bit.
+// Four control points along x, added in the order of octane.n4.bspline.evaluate_region, so that the
+// field is the same bit for bit.
 __device__ inline float along_x(const float *points, float4 taps) {
     float value = points[0] * taps.x;
     value += points[1] * taps.y;
@@ -31,8 +30,8 @@ __device__ inline float along_x(const float *points, float4 taps) {
 
 #ifdef INPUT
 
-// Types of the application: INPUT and OUTPUT of the voxels, WORK to compute in. CLIPPED is defined
-// for integer outputs, with their range LOWEST to HIGHEST.
+// Division by the field: INPUT and OUTPUT are the voxel types, WORK is the type to compute in.
+// CLIPPED is defined for integer outputs, with their range LOWEST to HIGHEST.
 
 __device__ inline float divide(float a, float b) { return __fdiv_rn(a, b); }
 __device__ inline double divide(double a, double b) { return a / b; }
@@ -104,12 +103,12 @@ __device__ inline int warp_scan(int value) {
     return value;
 }
 
-// ITK divides in float32; multiplying by the reciprocal is visible in the field.
+// ITK divides in float32; multiplying by the reciprocal would visibly change the field.
 __device__ inline float bin_of(float u, float low, float slope) {
     return __fdiv_rn(u - low, slope);
 }
 
-// What one block knows of the voxels it has updated.
+// Summary of the voxels that a thread or block has updated.
 struct Summary {
     double total, squares;
     float largest, low, high;
@@ -124,7 +123,7 @@ __device__ inline Summary merged(const Summary &a, const Summary &b) {
             fminf(a.low, b.low), fmaxf(a.high, b.high)};
 }
 
-// The summaries of a block's threads in one, valid in thread 0.
+// The merged summaries of a block's threads, valid in thread 0.
 __device__ inline Summary over_block(Summary mine) {
     __shared__ double sums[2][THREADS / WARP];
     __shared__ float extremes[3][THREADS / WARP];
@@ -151,9 +150,9 @@ __device__ inline Summary over_block(Summary mine) {
 // Count the voxels per bin, and sum their shares of the next bin as multiples of 2**-24:
 // `histogram` has the counts, then the shares.
 //
-// Shared memory adds 32-bit words natively and 64-bit ones in a retry loop, so the two sums travel
-// in two 32-bit words that cannot overflow within a tile of 4096 voxels: the lower 18 bits of a
-// share (up to 2**30), and the upper ones (up to 2**18) below the count (up to 2**12).
+// Shared memory adds 32-bit words natively, but 64-bit words in a retry loop. The two sums are
+// therefore held in two 32-bit words that cannot overflow within a tile of 4096 voxels: the lower
+// 18 bits of a share (up to 2**30), and its upper bits (up to 2**18) below the count (up to 2**12).
 extern "C" __global__ void __launch_bounds__(THREADS)
 count_bins(const float *u, Int n, const float *state, Int bins, Word *histogram) {
     __shared__ unsigned fine[MAX_BINS], coarse[MAX_BINS];
@@ -171,7 +170,7 @@ count_bins(const float *u, Int n, const float *state, Int bins, Word *histogram)
             if (i >= n)
                 continue;
             const float c = bin_of(u[i], low, slope);
-            // Not counted, as in ITK: below the minimum it took, or rounded past the last bin.
+            // Not counted, as in ITK: below the minimum it found, or rounded past the last bin.
             if (c < 0 || c > last)
                 continue;
             const int k = (int)c;
@@ -201,9 +200,9 @@ count_bins(const float *u, Int n, const float *state, Int bins, Word *histogram)
     }
 }
 
-// Transforms of 2 * blockDim.x points, a butterfly a thread. `forward` leaves frequency k at the
-// place with k's bits reversed, where `inverse` (without the division by the size) takes it from.
-// `roots` are cos and sin of 2 pi k / size.
+// Transforms of 2 * blockDim.x points, one butterfly per thread. `forward` stores frequency k at
+// k's bit-reversed index, where `inverse` (which does not divide by the size) expects it. `roots`
+// are cos and sin of 2 pi k / size.
 __device__ inline void forward(double *re, double *im, const double2 *roots) {
     const int half = blockDim.x, t = threadIdx.x;
     for (int apart = half; apart; apart /= 2) {
@@ -233,11 +232,11 @@ __device__ inline void inverse(double *re, double *im, const double2 *roots) {
     }
 }
 
-// Deconvolve the histogram (octane.n4.sharpening) and leave it empty for the next iteration.
-// `table` has the expected value of each bin and the difference to that of the next.
+// Deconvolve the histogram (octane.n4.sharpening) and clear it for the next iteration. `table`
+// receives the expected value of each bin and its difference to that of the next.
 //
-// Real sequences are transformed in pairs: histogram and Gaussian forth, then the sharpened
-// histogram and its first moment forth and back (the Gaussian's transform is real). One block of
+// Real sequences are transformed in pairs: histogram and Gaussian forward, then the sharpened
+// histogram and its first moment forward and back (the Gaussian's transform is real). One block of
 // half as many threads as points.
 extern "C" __global__ void __launch_bounds__(MAX_BINS)
 sharpen(const float *state, Int bins, Int voxels, double fwhm, double noise, const double2 *roots,
@@ -257,7 +256,7 @@ sharpen(const float *state, Int bins, Int voxels, double fwhm, double noise, con
             const Word taken = histogram[bins + k], given = k ? histogram[bins + k - 1] : 0;
             counted = (double)histogram[k] - (double)taken / 16777216 + (double)given / 16777216;
         }
-        // As a fraction of the voxels, so that both parts of the transform are of the same size.
+        // As a fraction of the voxels, so that both parts of the transform are of similar magnitude.
         re[i] = counted / (double)voxels;
         im[i] = height * exp(-4 * ln2 * ((double)distance * distance) / (width * width));
     }
@@ -308,11 +307,11 @@ sharpen(const float *state, Int bins, Int voxels, double fwhm, double noise, con
     }
 }
 
-// Contract each row with the taps of its voxels: `rows` is (n_rows, cx). What is contracted is u
-// less its expected value, or 1 where `table` is null, times the voxel's weight where there are any.
+// Contract each row with the taps of its voxels into `rows`, (n_rows, cx). The contracted value is u
+// minus its expected value, or 1 if `table` is null, times the voxel's weight if there are weights.
 //
-// A lane sums for the four control points of the span that the warp is at; when the warp moves to
-// the next span, the first of the four is complete and is summed over the lanes.
+// Each lane sums for the four control points of the warp's current span. When the warp moves to the
+// next span, the first of the four is complete and is summed over the lanes.
 extern "C" __global__ void __launch_bounds__(THREADS)
 contract_x(const float *u, const float *weights, const unsigned short *columns, const Int *starts,
            Int n_rows, Int cx, const int *first, const float4 *taps, const float *state, Int bins,
@@ -345,7 +344,7 @@ contract_x(const float *u, const float *weights, const unsigned short *columns, 
                 if (sharpened) {
                     float c = bin_of(u[i], low, slope);
                     if (c < 0 || c > last_bin)
-                        c = last_bin;  // as in ITK, for what it does not count
+                        c = last_bin;  // as in ITK, for values that it does not count
                     const int k = (int)c;
                     residual = u[i] - (expected[k].x + expected[k].y * (c - (float)k));
                 }
@@ -383,8 +382,8 @@ contract_x(const float *u, const float *weights, const unsigned short *columns, 
     }
 }
 
-// Contract one line of samples, `stride` apart, for one control point: the same in all lanes.
-// Samples `bounds[0] .. bounds[1] - 1` are those that use it.
+// Contract one line of samples, `stride` apart, for one control point, which samples
+// `bounds[0] .. bounds[1] - 1` use. All lanes return the sum.
 template <typename T>
 __device__ inline double contract(const T *line, Int stride, int control, const int *first,
                                   const double *taps, const int *bounds) {
@@ -394,7 +393,7 @@ __device__ inline double contract(const T *line, Int stride, int control, const 
     return warp_sum(sum);
 }
 
-// (nz, ny, cx) to (nz, cy, cx), a warp a value.
+// (nz, ny, cx) to (nz, cy, cx), one warp per value.
 extern "C" __global__ void __launch_bounds__(THREADS)
 contract_y(const float *rows, Int nz, Int ny, Int cy, Int cx, const int *first, const double *taps,
            const int *bounds, double *columns) {
@@ -408,9 +407,9 @@ contract_y(const float *rows, Int nz, Int ny, Int cy, Int cx, const int *first, 
         columns[value] = sum;
 }
 
-// (nz, plane) to (cz, plane), a warp a value, where a plane is cy * cx. The sums times `reciprocal`
-// are added to the lattice; where `lattice` is null, their reciprocals are what is made, 0 for those
-// up to `floor`.
+// (nz, plane) to (cz, plane), one warp per value; a plane is cy * cx. The sums times `reciprocal`
+// are added to `lattice`; if that is null, `reciprocal` receives their reciprocals instead, 0 for
+// sums up to `floor`.
 extern "C" __global__ void __launch_bounds__(THREADS)
 contract_z(const double *columns, Int plane, Int cz, const int *first, const double *taps,
            const int *bounds, double floor, double *reciprocal, float *lattice) {
@@ -428,9 +427,9 @@ contract_z(const double *columns, Int plane, Int cz, const int *first, const dou
         reciprocal[value] = sum > floor ? 1 / sum : 0;
 }
 
-// Evaluate the lattice along z and y into `rows`, (nz, ny, cx), what they held going to `previous`.
-// A thread makes `length` values along y of one z and control point of x: the four values along z
-// that they share change only from span to span.
+// Evaluate the lattice along z and y into `rows`, (nz, ny, cx), and move the old rows to `previous`.
+// A thread computes `length` values along y for one z and one control point of x: the four values
+// along z that they share change only from span to span.
 extern "C" __global__ void __launch_bounds__(THREADS)
 expand(const float *lattice, Int nz, Int ny, Int cy, Int cx, const int *first_z,
        const double *taps_z, const int *first_y, const double *taps_y, Int length, float *rows,
@@ -466,10 +465,10 @@ expand(const float *lattice, Int nz, Int ny, Int cy, Int cx, const int *first_z,
     }
 }
 
-// Take the field of `rows` from the log image, into u, and say how much it differs from that of
-// `previous`: the sums of p - 1 and its square and the largest of its amounts, where p = exp(old -
-// new), into `sums` (2 a block) and `extremes` (3 a block), there with the lowest and highest u. A
-// block has the `length` rows from its own on.
+// Subtract the field of `rows` from the log image, into u, and summarize its change since
+// `previous`. With p = exp(old - new), `sums` (2 per block) receives the sums of p - 1 and of its
+// square; `extremes` (3 per block) the largest |p - 1| and the lowest and highest u. Each block
+// processes `length` rows.
 extern "C" __global__ void __launch_bounds__(THREADS)
 update(const float *log, const unsigned short *columns, const Int *starts, Int n_rows, Int length,
        Int cx, const int *first, const float4 *taps, const float *rows, const float *previous,
@@ -481,7 +480,7 @@ update(const float *log, const unsigned short *columns, const Int *starts, Int n
     for (Int row = from + threadIdx.x / WARP; row < stop; row += THREADS / WARP) {
         const Int begin = starts[row], end = starts[row + 1];
         const float *points = rows + row * cx, *points_before = previous + row * cx;
-        // A row's sums in float32: gaming and workstation GPUs have little float64.
+        // A row's sums are in float32: consumer and workstation GPUs are slow in float64.
         float total = 0, squares = 0;
         for (Int i = begin + lane; i < end; i += WARP) {
             const int x = columns ? columns[i] : (int)(i - begin);
@@ -510,8 +509,8 @@ update(const float *log, const unsigned short *columns, const Int *starts, Int n
     }
 }
 
-// Put together what the blocks of `update` found: `result` is the sum, the sum of squares, the
-// largest change, and 1 if u was constant before; `state` is made for the next iteration.
+// Merge the summaries of the blocks of `update`. `result` receives the sum, the sum of squares, the
+// largest change, and 1 if u was constant before; `state` is prepared for the next iteration.
 //
 // ITK's scan for the minimum skips every voxel that is a new maximum. These are the voxels before
 // the first that is not above its predecessor, and later ones that cannot be the minimum. One block.
@@ -539,7 +538,7 @@ finish(const float *u, Int n, const Int *starts, Int n_rows, Int length, Int n_b
     for (Int b = t; b < n_blocks; b += THREADS) {
         const Int begin = starts[b * length];
         const Int end = starts[(b + 1) * length < n_rows ? (b + 1) * length : n_rows];
-        // The lowest of a block counts if all its voxels are looked at.
+        // A block's minimum counts if the scan looks at all its voxels.
         const float low = begin < from ? infinity() : extremes[3 * b + 1];
         if (begin < from && from < end)
             split = end;
@@ -580,12 +579,11 @@ change(const unsigned short *columns, const Int *starts, Int n_rows, Int cx, con
 // Every value of ITK's float32 running mean of p (positive): mean = float(mean * (1 - 1 / N) +
 // p / N), the product and the sum in double.
 //
-// As kernels.follow, without a voxel at a time: the means before a chunk's voxels
-// are guessed, each voxel's step is computed from its guess, and the steps are summed up to the next
-// guess, until nothing changes; what no longer changes is the sequence itself, and each pass settles
-// one value at least. Steps are counted in units of the last place, which floats of one sign have in
-// their integer order, so that sums are exact. Once the mean hardly moves, a chunk is one pass or
-// two. One block.
+// As kernels.follow, but for a chunk of voxels at a time: guess the mean before each voxel, compute
+// each voxel's step from its guess, sum the steps to the next guess, and repeat until nothing
+// changes. A fixed point is the sequence itself, and each pass settles at least one value. Steps are
+// counted in units in the last place, as differences of the floats' bits, so that sums are exact.
+// Once the mean hardly moves, a chunk takes one or two passes. One block.
 extern "C" __global__ void __launch_bounds__(1024)
 running_mean(const float *p, Int n, float *mean) {
     __shared__ int totals[WARP];
@@ -597,7 +595,7 @@ running_mean(const float *p, Int n, float *mean) {
         totals[t] = 0;
     __syncthreads();
     for (Int start = 1; start < n;) {
-        // While N is small a mean depends much on the one before, and long chunks take many passes.
+        // While N is small, means depend strongly on the previous ones: long chunks need many passes.
         Int length = start / 2 > 64 ? start / 2 : 64;
         length = length < blockDim.x ? length : blockDim.x;
         length = length < n - start ? length : n - start;
@@ -635,8 +633,8 @@ running_mean(const float *p, Int n, float *mean) {
     }
 }
 
-// The sums of (p - mean before it)**2 * (N - 1) / N, and of (p - last mean)**2, and that mean:
-// `partials` is 3 a block.
+// The sums of (p - mean before it)**2 * (N - 1) / N and of (p - last mean)**2, and that mean, into
+// `partials` (3 per block).
 extern "C" __global__ void __launch_bounds__(THREADS)
 scatter(const float *p, const float *mean, Int n, double *partials) {
     const double last = mean[n - 1];

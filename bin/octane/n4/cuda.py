@@ -1,12 +1,11 @@
 """N4 on an NVIDIA GPU: the iteration of :mod:`octane.n4.iteration` as hand-written kernels.
 
-An iteration is eight launches and one copy of 32 bytes to the host, which is the stopping measure.
+An iteration is eight launches and one copy of 32 bytes to the host, for the stopping measure.
 Per included voxel it moves 16 bytes (u for the histogram, u for the fit, log image and u for the
-update), 4 more with a mask (its place along x, twice) and 4 more with weights. The bin, the
-expected value and the old field are computed again where they are needed: they cost less than
-reading them.
+update), 4 more with a mask (its position along x, twice) and 4 more with weights. The bin, the
+expected value and the old field are recomputed where needed, which is faster than reading them.
 
-The kernels are in ``cuda.cu`` beside this file. They are deterministic, and equal to the array
+The kernels are in ``cuda.cu``, next to this file. They are deterministic and equal to the array
 form except for the rounding of sums, of the exponential function and of the transform.
 """
 
@@ -27,23 +26,23 @@ from octane.n4.sharpening import Sharpening, padded_size
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
-# Threads of a block; the transform and the running mean are one block of up to 1024.
+# Threads per block; the transform and the running mean use a single block of up to 1024.
 THREADS = 256
 WARP = 32
 
-# More would not fit the transform's 32 KiB of shared memory.
+# Limited by the transform's 32 KiB of shared memory.
 MAX_BINS = 1024
 
-# Places along x are held in 16 bits.
+# Positions along x are stored in 16 bits.
 MAX_ROW = 1 << 16
 
-# Enough blocks to fill any GPU; as many partial sums are put together at the end.
+# Enough blocks to fill any GPU; also the number of partial sums that are combined at the end.
 BLOCKS = 1024
 
-# A thread's values along y: the longer, the fewer evaluations along z, and the fewer threads.
+# Values along y per thread: more need fewer evaluations along z, but leave fewer threads.
 STRETCH = 16
 
-# Nothing is contracted behind the source's back: see cuda.cu.
+# The compiler must not fuse multiplications and additions: see cuda.cu.
 OPTIONS = ("--fmad=false",)
 
 KERNELS = (
@@ -60,7 +59,7 @@ KERNELS = (
     "scatter",
 )
 
-# Types of voxels that apply_rows reads and writes, and what they are called in CUDA.
+# Voxel types that apply_rows reads and writes, and their names in CUDA.
 APPLIED = {
     np.dtype(np.float32): "float",
     np.dtype(np.float64): "double",
@@ -77,7 +76,7 @@ class _Taps(NamedTuple):
     evaluate: np.ndarray
     squared: np.ndarray
     cubed: np.ndarray
-    # Per control point, the first voxel that uses it and the first that no longer does.
+    # Per control point, the first voxel that uses it and the end of those that do.
     bounds: np.ndarray
 
 
@@ -87,12 +86,12 @@ def _source() -> str:
 
 
 def fit_options() -> tuple[str, ...]:
-    """Return what the kernels of the fit are compiled with."""
+    """Return the compiler options for the kernels of the fit."""
     return (*OPTIONS, f"-DTHREADS={THREADS}", f"-DMAX_BINS={MAX_BINS}")
 
 
 def apply_options(source: np.dtype, target: np.dtype) -> tuple[str, ...]:
-    """Return what the application is compiled with, for voxels of two types in `APPLIED`."""
+    """Return the compiler options for ``apply``, for voxels of two types in `APPLIED`."""
     options = (
         *OPTIONS,
         f"-DINPUT={APPLIED[source]}",
@@ -108,7 +107,7 @@ def apply_options(source: np.dtype, target: np.dtype) -> tuple[str, ...]:
 class CudaSteps:
     """Iterations as CUDA kernels; the methods and their results are those of :class:`Steps`.
 
-    Rows of the grid have at most `MAX_ROW` voxels, and histograms `MAX_BINS` bins.
+    Supports rows of at most `MAX_ROW` voxels and histograms of at most `MAX_BINS` bins.
     """
 
     SLAB = bspline.CACHED
@@ -120,7 +119,7 @@ class CudaSteps:
         self.kernels = {name: module.get_function(name) for name in KERNELS}
         self.n_rows = grid.box_shape[0] * grid.box_shape[1]
         warps = THREADS // WARP
-        # Rows of a block of `update`: whole rounds of its warps.
+        # Rows per block of `update`: a multiple of its warps.
         self.share = warps * math.ceil(self.n_rows / (warps * BLOCKS))
         self.row_blocks = math.ceil(self.n_rows / self.share)
 
@@ -140,7 +139,7 @@ class CudaSteps:
         self.begun = False
 
     def begin_level(self, lattice_shape: tuple[int, ...]) -> None:
-        """Make what depends on the mask and the lattice's shape alone."""
+        """Prepare everything that depends only on the mask and the lattice's shape."""
         grid, xp = self.grid, self.xp
         self.z, self.y, self.x = (
             self._taps(n, c, part, dtype)
@@ -207,7 +206,7 @@ class CudaSteps:
         return moments.itk_variation(n, found)
 
     def _places(self) -> tuple[np.ndarray, np.ndarray | int]:
-        """First compact voxel of each row, and the position of each voxel along x (0: all)."""
+        """First compact voxel of each row, and each voxel's position along x (0 without a mask)."""
         xp, nx = self.xp, self.grid.box_shape[2]
         where = self.grid.slabs[0].where
         if where is None:
@@ -265,7 +264,7 @@ class CudaSteps:
         )
 
     def _expand(self) -> None:
-        """Make the rows of the lattice; those that were are then the previous ones."""
+        """Evaluate the lattice into `rows`; the old rows become `previous`."""
         nz, ny, _ = self.grid.box_shape
         _, cy, cx = self.shape
         self._run(
@@ -276,7 +275,7 @@ class CudaSteps:
         )
 
     def _update(self) -> None:
-        """Take the field of the rows from the log image, and sum up how it has changed."""
+        """Subtract the field of `rows` from the log image, and sum up its change."""
         self._run(
             "update",
             self.row_blocks,
@@ -302,20 +301,19 @@ def apply_rows(
 ) -> np.ndarray:
     """Evaluate the field along x and divide a block by it, in one pass.
 
-    The arithmetic is that of :func:`octane.n4.bspline.evaluate_region` and of
-    :func:`octane.n4.apply.divide`, voxel by voxel: however a volume is cut into blocks, the result
-    has the same bits.
+    The arithmetic of each voxel is that of :func:`octane.n4.bspline.evaluate_region` and of
+    :func:`octane.n4.apply.divide`: the result is the same bit for bit, however a volume is cut.
 
     Parameters
     ----------
     values : CuPy array, (z, y, x)
         Intensities, of a type in `APPLIED`.
     rows : CuPy array, float32, (z * y, cx)
-        The log field's control points along x, one row per row of the block.
+        The log field's control points along x, for each row of the block.
     axis : AxisTaps
         The block's part of x.
     strength : float
-        0 to 1: how much of the correction is applied.
+        Fraction of the correction to apply, 0 to 1.
     dtype : dtype, optional
         Of the result, in `APPLIED`; by default that of `values`. Integers are rounded and clipped.
     log_field : CuPy array, float32, (z, y, x), optional

@@ -1,6 +1,6 @@
-"""The loops of the division by the field, compiled; :mod:`octane.n4.apply` calls them.
+"""Compiled loops for the division by the field; :mod:`octane.n4.apply` calls them.
 
-Arguments that :mod:`octane.n4.kernels` has too are described there.
+Arguments shared with :mod:`octane.n4.kernels` are described there.
 """
 
 import math
@@ -45,7 +45,7 @@ def divide_rows(
 ) -> None:
     """Divide a block by its field, in the type of `limits`; :func:`divider` compiles it.
 
-    No sum is reordered: every voxel has the same bits whatever block it is in.
+    Sums are not reordered: every voxel has the same bits whatever block it is in.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def divide_rows(
     log_line, line = np.empty(nx + LANES, np.float32), np.empty(nx, limits.dtype)
     for z in range(len(block)):
         for y in range(block.shape[1]):
-            # The log field is float32 in both types.
+            # The log field is float32 for either type.
             expand(planes[z], y, rows, control, log_line)
             if len(more):
                 others = more[z, y]

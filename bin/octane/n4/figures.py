@@ -1,4 +1,4 @@
-"""Figures and pictures of a bias correction, on the shrunk grid where everything is in memory."""
+"""Figures and pictures of a bias correction, on the shrunk grid, which is in memory."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Voxels = npt.NDArray[np.float32]
 class Shown:
     """A correction on the shrunk grid, (z, y, x).
 
-    `before`, `after` and the multiplicative `field` are the volumes, `mask` the voxels that were
-    fitted, `spacing` the micrometres between voxels, `truth` the true tissue and field if known.
+    `before`, `after` and the multiplicative `field` are volumes, `mask` the voxels that were
+    fitted, `spacing` is in micrometres, `truth` are the true tissue and field, if known.
     """
 
     before: Voxels
@@ -40,7 +40,7 @@ def figures(
 ) -> dict[str, object]:
     """Figures for the metrics: variation before and after, range of the field, iterations.
 
-    `sections` are those of the volume, each with its planes of the shrunk grid.
+    `sections` are those of the volume, each with its planes on the shrunk grid.
     """
     mask, inside = shown.mask, shown.field[shown.mask]
     found: dict[str, object] = {
@@ -88,13 +88,13 @@ def _range(field: Voxels) -> dict[str, float]:
 
 
 def previews(shown: Shown) -> tuple[dict[str, npt.NDArray], list[float]]:
-    """Slices, profiles and histograms for the report, and the micrometres of the slices' pixels."""
+    """Slices, profiles and histograms for the report, and the slices' pixel size (micrometres)."""
     mask = shown.mask
     step = max(1, -(-max(mask.shape) // PREVIEW))
     volumes = {"before": shown.before, "after": shown.after, "field": shown.field}
     if shown.truth is not None:
         volumes["true_field"] = shown.truth[1]
-    # The plane nearest the middle that has tissue: the middle itself may be a missing section.
+    # The plane with tissue nearest the middle: the middle itself may be a missing section.
     centre = [
         min(np.flatnonzero(mask.any(axis=tuple({0, 1, 2} - {a}))), key=lambda i: abs(i - n // 2))
         for a, n in enumerate(mask.shape)
@@ -109,24 +109,25 @@ def previews(shown: Shown) -> tuple[dict[str, npt.NDArray], list[float]]:
     for name in ("before", "after"):
         total = np.where(mask, volumes[name], 0).sum(axis=(1, 2), dtype=np.float64)
         made[f"profile_{name}"] = np.where(counts > 0, total / np.maximum(counts, 1), np.nan)
-        # By number and range: values need no sorting.
+        # With a number of bins and a range, NumPy does not sort the values.
         found = np.histogram(volumes[name][mask], BINS, tuple(limits))
         made[f"histogram_{name}"], made["histogram_edges"] = found
     return made, [s * step for s in shown.spacing]
 
 
 def coefficient_of_variation(values: npt.NDArray) -> float:
-    """Standard deviation over mean of ``values`` (any shape); 0 where the mean is 0."""
+    """Standard deviation over mean of ``values`` (any shape); 0 if the mean is 0."""
     mean = float(values.mean(dtype=np.float64))
     return float(values.std(dtype=np.float64)) / mean if mean else 0.0
 
 
 def against_truth(shown: Shown, true_tissue: Voxels, true_field: Voxels) -> dict[str, float]:
-    """Figures of a correction where the volume without bias, and the bias, are known.
+    """Figures of a correction whose true tissue and field are known.
 
-    ``cv_against_truth_before`` and ``_after`` are the coefficients of variation of the volume over
-    the true tissue, 0 for a perfect correction of a volume without noise; ``field_correlation`` is
-    Pearson's of the fields' logarithms, which a common factor leaves alone.
+    ``cv_against_truth_before`` and ``_after`` are the coefficients of variation of the volume
+    divided by the true tissue, 0 for a perfect correction of a volume without noise;
+    ``field_correlation`` is Pearson's correlation of the fields' logarithms, which a common factor
+    does not change.
     """
     inside = shown.mask & (true_tissue > 0)
     tissue = true_tissue[inside]

@@ -2,16 +2,16 @@
 
 In short: the log image u is sharpened (its histogram is deconvolved with a narrow Gaussian, and
 each intensity is mapped to its expected value under the sharpened histogram); the difference is
-fitted with a cubic B-spline lattice; the fit is added to the bias field and removed from u; this
+fitted with a cubic B-spline lattice; the fit is added to the bias field and subtracted from u; this
 is repeated until the field changes little, at one lattice resolution after another.
 
-- The points of the fit lie on a grid, so the fit and the evaluation are small matrix products, and
-  the fit's denominator depends on the mask alone (once per level).
-- Included voxels are compacted in raster order; work goes through slabs that stay in the cache
-  (one slab on a GPU), on several threads when asked, with results independent of their number.
+- The points of the fit form a grid, so the fit and the evaluation are small matrix products, and
+  the fit's denominator depends only on the mask (it is computed once per level).
+- Included voxels are compacted in raster order and processed in slabs that stay in the cache (one
+  slab on a GPU), on several threads if requested; results do not depend on their number.
 - On a CPU the loops are compiled (:mod:`octane.n4.cpu`), on a GPU they are CUDA kernels
   (:mod:`octane.n4.cuda`); the array code of :mod:`octane.n4.iteration` defines the result of both.
-- Data is float32 as in ITK. float64 is used where the answer depends on it: the histogram and its
+- Data are float32 as in ITK. float64 is used where the result depends on it: the histogram and its
   transform, and the two short axes of the fit.
 
 Sources: Tustison et al. 2010, "N4ITK: improved N3 bias correction", IEEE TMI 29(6); Sled, Zijdenbos
@@ -47,14 +47,14 @@ from octane.pipeline.workers import run_tiles
 
 log = logging.getLogger(__name__)
 
-# Voxels corrected at a time: enough for the work to outweigh the handing over between threads,
-# little enough for the field and what is computed with it to be a small part of the memory.
+# Voxels corrected at a time on a CPU: enough to outweigh the overhead of threads, few enough for
+# the field and other temporary arrays to need little memory.
 BLOCK = 1 << 20
 
-# The same on a GPU, where starting the kernels takes longer than a small block.
+# The same on a GPU, where launching the kernels takes longer than correcting a small block.
 GPU_BLOCK = 1 << 24
 
-# Of a shrunk voxel while it is fitted: the image, the mask, and what N4 holds of it. Weights are 4.
+# Memory per shrunk voxel during the fit: image, mask and N4's own arrays. Weights need 4 more.
 FIT_BYTES = 36
 
 
@@ -73,7 +73,7 @@ class LevelReport:
 
 @dataclass(frozen=True)
 class BiasFit:
-    """A fitted bias field: control points of its logarithm (z, y, x; float32), and the levels."""
+    """A fitted bias field: control points of its logarithm, float32, (z, y, x), and the levels."""
 
     lattice: np.ndarray
     levels: tuple[LevelReport, ...]
@@ -82,7 +82,7 @@ class BiasFit:
 def shrink_slices(shape: Sequence[int], factors: Sequence[int]) -> tuple[slice, ...]:
     """Return the voxels that ``sitk.Shrink`` keeps, as slices, so that only they are read.
 
-    A factor beyond the axis leaves one voxel, as in ITK; one below 1 is an OctaneError.
+    A factor larger than the axis leaves one voxel, as in ITK; one below 1 raises an OctaneError.
     """
     slices = []
     for n, factor in zip(shape, factors, strict=True):
@@ -95,12 +95,10 @@ def shrink_slices(shape: Sequence[int], factors: Sequence[int]) -> tuple[slice, 
 
 
 def _per_axis(name: str, given: int | Sequence[int]) -> list[int]:
-    """A whole number for each of z, y and x, of three or of one for all."""
+    """Return an integer for each of z, y and x, from three or from one for all."""
     values = list(cast("Sequence[int]", given)) if np.ndim(given) else [cast("int", given)] * 3
     if len(values) != 3 or not all(isinstance(value, Integral) for value in values):
-        raise InputError(
-            f"{name} is {given}: give one whole number, or three in the order z, y, x."
-        )
+        raise InputError(f"{name} is {given}: give one integer, or three in the order z, y, x.")
     return values
 
 
@@ -127,21 +125,21 @@ def n4_bias_field_correction(
     ----------
     image : array, (z, y, x)
         Real intensities of any dtype, NumPy or CuPy; a CuPy volume is corrected on its device, in
-        the current stream. Where values are <= 0 they are fitted as they are, as in ITK: give a
-        mask that leaves a background of zeros out.
+        the current stream. Values <= 0 are fitted without taking their logarithm, as in ITK: give a
+        mask that excludes a background of zeros.
     mask : ndarray, (z, y, x), optional
         Bool, or 0 and 1: the voxels to fit. By default all. The whole volume is corrected.
     weights : ndarray, (z, y, x), optional
-        Weight of every voxel in the fit (ITK's confidence image); voxels <= 0 are left out.
+        Weight of every voxel in the fit (ITK's confidence image); voxels <= 0 are excluded.
     shrink_factor : int or sequence of three int
-        Per axis, z, y, x, at least 1: the fit sees every n-th voxel, as after ``sitk.Shrink``.
+        Per axis, z, y, x, at least 1: the fit uses every n-th voxel, as after ``sitk.Shrink``.
     control_points : int or sequence of three int
         Of the first level, for z, y and x; at least 4.
     iterations, convergence_threshold, bias_field_fwhm, wiener_filter_noise, \
 number_of_histogram_bins, on_iteration
         See :func:`fit_bias_field`.
     strength : float
-        0 returns the input's values, 1 the full correction, between them a linear blend.
+        0 returns the input's values, 1 the full correction, values between them a linear blend.
     workers : int
         Threads, on a CPU. The result does not depend on their number.
     xp : module
@@ -151,15 +149,15 @@ number_of_histogram_bins, on_iteration
     Returns
     -------
     corrected : array, (z, y, x)
-        A new array where `image` is, of its dtype; integers are rounded and clipped to their range.
+        A new array on the device of `image`, of its dtype; integers are rounded and clipped.
     fit : BiasFit
         The field, for :func:`log_field`, and the iterations done.
 
     Raises
     ------
     OctaneError
-        For what :func:`fit_bias_field` refuses, a shrink factor below 1, a strength outside 0 to 1,
-        and an image that is constant where it is to be fitted.
+        For errors of :func:`fit_bias_field`, a shrink factor below 1, a strength outside 0 to 1,
+        and an image that is constant over the voxels to fit.
 
     Examples
     --------
@@ -179,11 +177,11 @@ number_of_histogram_bins, on_iteration
     where = xp if own is np else own
 
     def shrunk(array: np.ndarray) -> np.ndarray:
-        # NumPy does not take CuPy's arrays, and CUDA knows the machine's byte order alone.
+        # NumPy does not accept CuPy's arrays, and CUDA only supports the machine's byte order.
         part = to_host(array[keep]) if where is np else array[keep]
         return where.asarray(part, array.dtype.newbyteorder("="), order="C")
 
-    # CUDA's device is the thread's, whatever device the array is on.
+    # CUDA's current device is set per thread, whatever device the array is on.
     with nullcontext() if own is np else own.cuda.Device(image.device):
         values, inside = shrunk(image), None if mask is None else shrunk(mask)
         require_varied("The volume", values if inside is None else values[inside == 1])
@@ -206,7 +204,7 @@ number_of_histogram_bins, on_iteration
 def _corrected(
     image: np.ndarray, fit: BiasFit, strength: float, workers: int, xp: ModuleType
 ) -> np.ndarray:
-    """Divide a volume by its field in blocks of whole planes, each computed on `xp`."""
+    """Divide a volume by its field in blocks of whole planes, computed with `xp`."""
     own = namespace(image)
     corrected = own.empty_like(image)
 
@@ -224,7 +222,7 @@ def _corrected(
     if xp is np:
         run_tiles(regions, work, workers=workers, describe=lambda r: f"plane {r[0].start}")
     else:
-        # Here: other threads have another device and another stream.
+        # In this thread: others have another current device and stream.
         for region in regions:
             work(region)
     return corrected
@@ -250,17 +248,17 @@ def fit_bias_field(
     Parameters
     ----------
     image : array, (z, y, x)
-        Intensities, converted to float32. Values <= 0 stay as they are, as in ITK.
+        Intensities, converted to float32. Values <= 0 are used without logarithm, as in ITK.
     mask : array, (z, y, x), optional
         Bool, or 0 and 1: the voxels to fit. By default all, zeros too.
     weights : array, (z, y, x), optional
-        Weight of every voxel in the fit (ITK's confidence image); voxels <= 0 are left out.
+        Weight of every voxel in the fit (ITK's confidence image); voxels <= 0 are excluded.
     iterations : sequence of int
-        Most iterations, per level.
+        Maximum number of iterations, per level.
     convergence_threshold : float
-        A level ends when the coefficient of variation of the field's change is at or below this,
-        measured with ITK's float32 running mean, for ITK's number of iterations. ITK's value is
-        never below the true one, which is reported while above the threshold.
+        A level ends when the coefficient of variation of the field's change is at or below this.
+        It is measured with ITK's float32 running mean, to reproduce ITK's number of iterations.
+        ITK's value is never below the true one, which is reported while above the threshold.
     bias_field_fwhm : float
         Width of the Gaussian that is deconvolved, in units of the log intensity.
     wiener_filter_noise : float
@@ -270,8 +268,8 @@ def fit_bias_field(
     control_points : sequence of three int
         Of the first level, for z, y and x (SimpleITK has x, y, z); at least 4.
     fitting_levels : sequence of three int, optional
-        Levels over which the mesh of an axis (z, y, x) is doubled, after which it stays. By default
-        all of them, as in SimpleITK; fewer for an axis too short for so fine a mesh.
+        Levels over which the mesh of an axis (z, y, x) is doubled, after which it stays the same.
+        By default all, as in SimpleITK; give fewer for an axis too short for a fine mesh.
     on_iteration : callable, optional
         Called after each iteration with the level, the iteration (both from 0) and the measure.
     workers : int
@@ -280,14 +278,14 @@ def fit_bias_field(
     Returns
     -------
     BiasFit
-        The lattice is on the host. Zero, with a logged warning, for a constant image; constant
-        along an axis of a single voxel, which ITK refuses.
+        The lattice is on the host. It is zero, with a logged warning, for a constant image, and
+        constant along an axis of a single voxel, which ITK refuses.
 
     Raises
     ------
     OctaneError
-        For options out of their range, an empty mask, a mask of other values than 0 and 1, a mask
-        or weights of another shape, NaN or infinity in included voxels.
+        For options out of their range, an empty mask, a mask with values other than 0 and 1, a mask
+        or weights of another shape, and NaN or infinity in included voxels.
     """
     if number_of_histogram_bins < 2:
         raise InputError("The N4 histogram needs at least 2 bins: raise the number of bins.")
@@ -298,7 +296,7 @@ def fit_bias_field(
         )
     if not np.iterable(iterations) or min(iterations, default=0) < 0:
         raise InputError(
-            f"iterations is {iterations}: give a list with the most of each level, 0 or more."
+            f"iterations is {iterations}: give a list with the maximum for each level, 0 or more."
         )
     per_axis = [len(iterations)] * 3 if fitting_levels is None else fitting_levels
     reports = []
@@ -326,8 +324,8 @@ def fit_bias_field(
                     break
                 lattice, moments = done
                 measure = moments.variation(grid.size)
-                # The true value is the lower bound of ITK's, within 7e-4 of rounding; ITK's costs
-                # more time, so it is computed only where it can decide.
+                # The true value is a lower bound of ITK's, up to a rounding of 7e-4. ITK's takes
+                # longer, so it is computed only if it can decide.
                 if measure <= 1.02 * convergence_threshold:
                     measure = steps.running_variation(moments)
                 converged = measure <= convergence_threshold
@@ -342,14 +340,17 @@ def fit_bias_field(
 
 
 def steps_for(xp: ModuleType, shape: Sequence[int], bins: int) -> type[Steps] | type[CudaSteps]:
-    """The iterations for arrays of a namespace: compiled for NumPy's, kernels for CuPy's."""
+    """Return the class of iterations: compiled loops for NumPy, CUDA kernels for CuPy."""
     if xp is np:
-        # Here, because numba takes a third of a second to import.
+        # Not at module level: importing numba takes a third of a second.
         from octane.n4.cpu import CompiledSteps
 
         return CompiledSteps
     if bins > MAX_BINS or shape[-1] > MAX_ROW:
-        log.info("N4 on arrays: the kernels take %d bins and rows of %d", MAX_BINS, MAX_ROW)
+        log.info(
+            "N4 uses array operations: its GPU kernels support at most %d bins and rows of %d",
+            *(MAX_BINS, MAX_ROW),
+        )
         return Steps
     return CudaSteps
 
@@ -364,10 +365,10 @@ def log_field(
     fit : BiasFit
         From :func:`fit_bias_field`.
     shape : sequence of three int
-        The whole grid, usually the full resolution. Its first and last voxels are the ends of the
+        The entire grid, usually at full resolution. Its first and last voxels are the ends of the
         field, as in ITK, which stretches a field fitted on a shrunk grid by up to half a step.
     region : sequence of three slices, optional
-        The part wanted; equal to that part of the whole, bit for bit.
+        The part wanted; equal to that part of the entire grid, bit for bit.
     xp : module
         The namespace of the result, ``numpy`` or ``cupy``.
     """

@@ -1,7 +1,7 @@
-"""The voxels that N4 fits: compacted, and cut into slabs of rows to work through.
+"""The voxels that N4 fits: compacted, and cut into slabs of rows.
 
-Included voxels are compacted in raster order, in float32. They are worked through in slabs of grid
-rows (:class:`VoxelSlab`), small enough for the cache on a CPU and a single one on a GPU.
+Included voxels are compacted in raster order, in float32. They are processed in slabs of grid rows
+(:class:`VoxelSlab`), small enough for the cache on a CPU; on a GPU there is a single slab.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class VoxelSlab:
-    """Slab `number`: some rows of the grid, their compact voxels, and where in the rows these lie.
+    """Slab `number`: some rows of the grid, their compact voxels, and the voxels' positions.
 
-    `where` is None if the rows are included whole.
+    `where` is None if all voxels of the rows are included.
     """
 
     number: int
@@ -34,9 +34,9 @@ class VoxelSlab:
 
 
 class FitVoxels:
-    """The included voxels: their bounding box, their values, and slabs of rows to work through.
+    """The included voxels: their bounding box, their values and slabs of rows.
 
-    A context: leaving it ends its threads.
+    A context manager; leaving it ends its threads.
     """
 
     def __init__(
@@ -57,18 +57,16 @@ class FitVoxels:
             inside &= weights > 0
         self.size = int(inside.sum())
         if self.size == 0:
-            raise InputError(
-                "The N4 mask is empty: give a mask with some voxels of 1, or none at all."
-            )
+            raise InputError("The N4 mask is empty: give a mask with voxels of 1, or omit it.")
         bad = inside & ~xp.isfinite(image)
         count = int(bad.sum())
         if count:
             index = tuple(int(i) for i in np.argwhere(to_host(bad))[0])
             raise InputError(
                 f"{count} voxels to be fitted by N4 are NaN or infinite, the first at (z, y, x) = "
-                f"{index}: leave them out of the mask (nonfinite = mask) or repair the volume."
+                f"{index}: exclude them from the mask (nonfinite = mask) or repair the volume."
             )
-        # Nothing outside the mask's bounding box takes part in the fit.
+        # Voxels outside the mask's bounding box do not take part in the fit.
         self.box = []
         for axis in range(3):
             others = tuple(a for a in range(3) if a != axis)
@@ -116,7 +114,7 @@ class FitVoxels:
         return [work(slab) for slab in self.slabs]
 
     def spread(self, slab: VoxelSlab, values: np.ndarray) -> np.ndarray:
-        """Lay compact voxels of a slab out in rows, 0 where nothing is included."""
+        """Spread compact voxels of a slab over its rows, 0 where voxels are excluded."""
         nx = self.box_shape[2]
         n_rows = slab.rows.stop - slab.rows.start
         if slab.where is None:
@@ -127,9 +125,9 @@ class FitVoxels:
 
 
 def check_arrays(image: np.ndarray, mask: np.ndarray | None, weights: np.ndarray | None) -> None:
-    """Refuse, with an OctaneError, arrays that N4 does not take: axes, shapes and dtype."""
+    """Raise an OctaneError for arrays that N4 does not accept: axes, shapes and dtype."""
     if image.ndim != 3:
-        raise InputError(f"N4 takes a (z, y, x) volume, not {image.ndim} axes.")
+        raise InputError(f"N4 needs a volume with axes (z, y, x), not {image.ndim} axes.")
     for name, other in (("mask", mask), ("weight image", weights)):
         if other is not None and tuple(other.shape) != tuple(image.shape):
             raise InputError(
@@ -141,16 +139,16 @@ def check_arrays(image: np.ndarray, mask: np.ndarray | None, weights: np.ndarray
 
 
 def require_varied(name: str, values: np.ndarray) -> None:
-    """Refuse, with an OctaneError, what is to be fitted of a volume if it is all one value."""
+    """Raise an OctaneError if all voxels to be fitted have the same value."""
     if values.size and values.min() == values.max():
         raise InputError(
-            f"{name} holds the one value {values.min():g} everywhere that is to be fitted; there "
-            "is no field to find: check the input and the mask."
+            f"{name} has the same value, {values.min():g}, in every voxel to be fitted, so a field "
+            "cannot be estimated: check the input and the mask."
         )
 
 
 def _as_bool(mask: np.ndarray) -> np.ndarray:
-    """Return a 0/1 mask as bool; refuse other values, which ITK ignores silently."""
+    """Return a 0/1 mask as bool; raise for other values, which ITK ignores silently."""
     if mask.dtype == bool:
         return mask.copy()
     inside = mask == 1

@@ -16,7 +16,7 @@ from octane.store.volumes import Volume
 
 TISSUE = "tissue"
 NEGATIVE = 0.1
-"""Part of the fitted voxels below 0 that noise does not make; those of images in decibels are."""
+"""Fraction of fitted voxels below 0 that noise does not explain, but decibels do."""
 
 
 def read_strided(
@@ -32,14 +32,14 @@ def read_strided(
 ) -> npt.NDArray:
     """Read the voxels of strided slices (z, y, x), block by block: ``volume[keep]`` as `dtype`.
 
-    With `finite`, look at every voxel on the way, kept or not, and raise at the first NaN or Inf.
-    `whole`, of the volume's shape and type, takes all voxels.
+    With `finite`, check every voxel, kept or not, and raise at the first NaN or Inf. `whole`, of
+    the volume's shape and type, receives all voxels.
     """
     shape = volume.grid.shape
     result = np.empty([len(range(n)[k]) for n, k in zip(shape, keep, strict=True)], dtype)
-    # Integers are always finite; blocks that hold no kept voxel are read only to be looked at.
+    # Integers are always finite; blocks without kept voxels are read only to be checked.
     finite = finite and volume.dtype.kind == "f"
-    # Whole chunks, where they are smaller than a block, so that each is decoded once.
+    # Blocks of complete chunks, if these are smaller, so that each is decoded once.
     size = tuple(c * (READ_BLOCK // c) if c < READ_BLOCK else READ_BLOCK for c in volume.chunks)
     regions = blocks(shape, size)
 
@@ -59,15 +59,15 @@ def read_strided(
                 memory = whole[region]
             block = volume.read(region, memory)
         with lane.timed("compute"):
-            # Plane by plane, so that what is found stays in the core's cache.
+            # Plane by plane, so that the results of isfinite stay in the core's cache.
             if finite and not all(np.isfinite(plane).all() for plane in block):
                 at = np.argwhere(~np.isfinite(block))[0] + [r.start for r in region]
                 sections = read_sections(volume.attributes, shape[0])
                 own = [s.name for s in sections if s.start <= at[0] < s.stop]
                 raise InputError(
-                    f"{volume.path} holds NaN or Inf (first at z y x {' '.join(map(str, at))}, in "
-                    f"{', '.join(own)}); clean it, or give --n4_nonfinite mask to leave such "
-                    "voxels out of the fit."
+                    f"{volume.path} contains NaN or Inf (first at z y x {' '.join(map(str, at))}, "
+                    f"in {', '.join(own)}); clean it, or give --n4_nonfinite mask to exclude such "
+                    "voxels from the fit."
                 )
             kept = block[tuple(inner)]
             result[tuple(outer)] = kept[tuple(slice(0, o.stop - o.start) for o in outer)]
@@ -92,7 +92,7 @@ def fit_mask(
     p: N4Parameters,
     metrics: Metrics,
 ) -> npt.NDArray[np.bool_]:
-    """Voxels that are fitted, on the shrunk grid; a mask file is one of ``companions``."""
+    """Mask of the voxels to fit, on the shrunk grid; a mask file is one of ``companions``."""
     finite = np.isfinite(shrunk)
     with metrics.timed("mask"):
         if p.mask is None:
@@ -103,29 +103,29 @@ def fit_mask(
             mask = _read_mask(companions["mask"], plan, metrics)
     if not mask.any() and p.mask == TISSUE:
         raise InputError(
-            f"{plan.volume.path} has no tissue (all sections are constant): check it, or give a "
-            "mask of your own."
+            f"{plan.volume.path} contains no tissue (all sections are constant): check it, or give "
+            "a mask of your own."
         )
     if not mask.any():
         raise InputError(
-            f"The mask {p.mask} has no voxel on the shrunk grid; give another, or a smaller "
+            f"The mask {p.mask} is empty on the shrunk grid; give another, or a smaller "
             "--n4_shrink_factor."
         )
     if not finite.all():
         left = counted(int((~finite).sum()), "voxel")
-        metrics.warn(f"Left out of the fit: {left} of NaN or Inf.")
+        metrics.warn(f"Excluded from the fit: {left} of NaN or Inf.")
     mask &= finite
     below = np.count_nonzero(mask & (shrunk < 0)) / max(1, np.count_nonzero(mask))
     if below > NEGATIVE:
         metrics.warn(
-            f"{100 * below:.0f} % of the voxels that are fitted are below 0, and N4 divides by a "
-            "field: give intensities that are not in decibels, without an offset, or a mask."
+            f"{100 * below:.0f} % of the fitted voxels are below 0, but N4 corrects by division: "
+            "give linear intensities (not in decibels) without an offset, or a mask."
         )
     return mask
 
 
 def shrunk_sections(plan: Plan, sections: list[Section]) -> list[tuple[int, int]]:
-    """Planes of each section on the shrunk grid, those with none left out."""
+    """Planes of each section on the shrunk grid; sections without planes are left out."""
     found = [within(plan.planes, section) for section in sections]
     return [(part.start, part.stop) for part in found if part.stop > part.start]
 
@@ -133,7 +133,7 @@ def shrunk_sections(plan: Plan, sections: list[Section]) -> list[tuple[int, int]
 def read_companion(
     stored: Volume, plan: Plan, metrics: Metrics, what: str, dtype: npt.DTypeLike = np.float32
 ) -> npt.NDArray:
-    """Voxels that are fitted, of a companion of the volume; ``what`` it is stands in the log."""
+    """Read a companion of the volume on the shrunk grid; ``what`` names it in the log."""
     return read_strided(
         stored, plan.keep, dtype, workers=plan.workers, metrics=metrics, label=f"N4: reading {what}"
     )
@@ -144,18 +144,18 @@ def _read_mask(stored: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray[np.b
     others = np.setdiff1d(np.unique(values), (0, 1))
     if others.size:
         raise InputError(
-            f"{stored.path} holds the value {others[0]}; a mask is 0 and 1 (ITK takes 1 alone "
-            "for inside, so that 255 would silently mean nothing): threshold it (mask > 0)."
+            f"{stored.path} contains the value {others[0]}; a mask must be 0 and 1 (only 1 is "
+            "inside for ITK, which would silently ignore 255): threshold it (mask > 0)."
         )
     return values == 1
 
 
 def read_weights(stored: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray[np.float32]:
-    """Weights of the voxels that are fitted; refuses those below 0."""
+    """Read the weights on the shrunk grid; raise for values below 0 or NaN."""
     with metrics.timed("weights"):
         weights = read_companion(stored, plan, metrics, "the weights")
     if not (weights >= 0).all():
         raise InputError(
-            f"{stored.path} holds weights below 0 or NaN; weights are 0 or more: repair it."
+            f"{stored.path} contains weights below 0 or NaN; replace them by values of at least 0."
         )
     return weights

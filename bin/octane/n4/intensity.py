@@ -1,12 +1,12 @@
-"""Maps that make sections and planes alike in brightness and contrast, before a field is fitted.
+"""Maps that equalize brightness and contrast of sections and planes before a field is fitted.
 
-A smooth field cannot follow steps from one section to the next, nor the attenuation that begins
-again with each of them. Both depend on the plane alone, so one map of intensities per plane takes
-them out: histogram matching (section by section or plane by plane), and a gain that brings the
-planes of a section to one mean.
+A smooth field cannot follow steps from one section to the next, nor the attenuation that restarts
+in each. Both depend only on the plane, so one intensity map per plane removes them: histogram
+matching (section by section or plane by plane), and a gain that brings the planes of a section to
+one mean.
 
-Nothing is clamped, and no range of intensities is assumed: maps are continued beyond their outer
-knots in proportion, so that 0 stays 0 and what is brighter stays brighter.
+Intensities are not clamped, and no range is assumed: beyond their outer knots, maps continue in
+proportion, so that 0 stays 0 and the order of intensities is kept.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 
 from octane.core.arrays import namespace
 
-# Enough to follow the peaks of some tissues, and so few that a plane of 1e4 voxels has some
-# hundred between two of them. The outermost are well inside, where a quantile is no single voxel.
+# Enough to follow the peaks of several tissues, but few enough for a plane of 1e4 voxels to have
+# hundreds between two of them. The outermost are well inside: extreme quantiles are single voxels.
 PROBABILITIES = np.linspace(0.01, 0.99, 33)
 
 Planes = tuple[int, int]
@@ -27,12 +27,12 @@ Planes = tuple[int, int]
 
 @dataclass(frozen=True)
 class IntensityMaps:
-    """One intensity map per plane: from knots to knots, then times a gain.
+    """One intensity map per plane: piecewise linear between knots, then times a gain.
 
     Attributes
     ----------
     source, target : ndarray, float64, (planes, knots) or None
-        Intensities that are mapped to one another, linearly between them; None: to themselves.
+        Intensities before and after mapping at the knots; None for the identity.
     gain : ndarray, float64, (planes,)
     """
 
@@ -47,13 +47,13 @@ class IntensityMaps:
 
     @property
     def changes(self) -> bool:
-        """True if a block can be changed by it."""
+        """True if the maps may change a block."""
         return self.source is not None or bool((self.gain != 1).any())
 
     def apply(self, block: np.ndarray, first: int = 0) -> np.ndarray:
-        """Map a block of floats, (z, y, x), whose first plane is number `first`: a new one.
+        """Map a block of floats, (z, y, x), whose first plane is number `first`, to a new block.
 
-        Where nothing changes it is `block` itself.
+        Returns `block` itself if the maps change nothing.
         """
         gain = self.gain[first : first + len(block)]
         if not self.changes:
@@ -68,7 +68,7 @@ class IntensityMaps:
             return plane
         xp = namespace(plane)
         knots, group = np.unique(self.source[k], return_inverse=True)
-        # Equal knots (integers, flat areas) map to the middle of where they would all go.
+        # Equal knots (integers, flat areas) map to the mean of their targets.
         values = np.bincount(group, self.target[k]) / np.bincount(group)
         if np.array_equal(knots, values):
             return plane
@@ -85,19 +85,19 @@ class IntensityMaps:
 def histogram_matching(
     volume: np.ndarray, mask: np.ndarray, groups: Sequence[Planes]
 ) -> IntensityMaps:
-    """Match the histogram of each group of planes to that of all groups.
+    """Match the histogram of each group of planes to the mean histogram of all groups.
 
-    The histogram that all are matched to is the mean of theirs as quantile functions, weighted by
-    their voxels (and geometric where intensities are positive): of two sections that differ by a
-    factor it is the one halfway, where pooled voxels would have the peaks of both.
+    The mean is that of the quantile functions, weighted by voxels (and geometric if all quantiles
+    are positive): for two sections that differ by a factor it lies halfway between them, whereas
+    pooled voxels would have the peaks of both.
 
     Parameters
     ----------
     volume, mask : ndarray, (z, y, x)
         Intensities, and the voxels that count.
     groups : sequence of (start, stop)
-        Planes of each section, or every plane by itself. Planes in none of them, and groups with
-        no voxel in the mask, keep their intensities.
+        Planes of each section, or every plane separately. Planes outside all groups, and groups
+        without voxels in the mask, keep their intensities.
     """
     found: list[tuple[Planes, np.ndarray, int]] = []
     for start, stop in groups:
@@ -121,22 +121,22 @@ def histogram_matching(
 
 
 def z_profile_gain(volume: np.ndarray, mask: np.ndarray, sections: Sequence[Planes]) -> np.ndarray:
-    """Gain of every plane that brings its mean to its section's: 1 / attenuation with depth.
+    """Gain that brings the mean of each plane to its section's: 1 / attenuation with depth.
 
-    Means are geometric. A median would jump where the tissue that fills half of a plane changes.
+    Means are geometric. A median would jump where another tissue becomes the majority of a plane.
 
     Parameters
     ----------
     volume, mask : ndarray, (z, y, x)
-        Intensities, and the voxels that count; those <= 0 do not, because a gain cannot move them.
+        Intensities, and the voxels that count; values <= 0 are ignored, because they lack a
+        logarithm.
     sections : sequence of (start, stop)
-        Planes of each section. What differs between sections stays.
+        Planes of each section. Differences between sections are kept.
 
     Returns
     -------
     ndarray, float64, (z,)
-        1 for planes of no section. A plane with no voxel in the mask has the gain between those of
-        its neighbours.
+        1 for planes outside all sections; interpolated for planes without voxels in the mask.
     """
     gain = np.ones(len(volume))
     counted = mask & (volume > 0)
@@ -152,15 +152,15 @@ def z_profile_gain(volume: np.ndarray, mask: np.ndarray, sections: Sequence[Plan
 def along_z(
     maps: IntensityMaps, kept: Sequence[int], groups: Sequence[Planes], planes: int
 ) -> IntensityMaps:
-    """Bring maps of some planes to all planes, linearly between them and never across groups.
+    """Interpolate maps of some planes to all planes, linearly and never across groups.
 
-    `kept` are the numbers of the planes that the maps are of, rising, among all `planes`; `groups`
-    the planes of each section. Planes of no group, and of groups that kept none, have the map of
-    the nearest kept plane.
+    `kept` are the ascending numbers, among all `planes`, of the planes that have maps; `groups` the
+    planes of each section. Planes outside all groups, and of groups without kept planes, get the
+    map of the nearest kept plane.
     """
     positions = np.asarray(kept)
     where = np.interp(np.arange(planes), positions, np.arange(len(positions)))
-    # To the nearest by default; inside a group from the group's own planes alone.
+    # The nearest by default; within a group, interpolated from the group's own planes only.
     where = np.rint(where)
     for start, stop in groups:
         own = np.flatnonzero((positions >= start) & (positions < stop))

@@ -1,8 +1,8 @@
 """One N4 iteration over the included voxels: histogram, sharpening, fit, update.
 
-:mod:`octane.n4.fit` has the algorithm and its reasons, :mod:`octane.n4.grid` how voxels are held.
-Whatever is summed over slabs is either exact or summed in a fixed order, so that threads do not
-change the result.
+:mod:`octane.n4.fit` describes the algorithm and its reasons, :mod:`octane.n4.grid` how voxels are
+stored. Sums over slabs are either exact or taken in a fixed order, so that threads do not change
+the result.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from octane.n4.sharpening import SHARE, Sharpening, sharpen
 
 
 class Head(NamedTuple):
-    """The first values, in which ITK's running mean moves.
+    """The first `length` values, over which ITK's running mean still moves.
 
-    `scatter` is the sum of ``(p - mean before p)**2 * (N - 1) / N``, `last` the mean that is
-    reached, and `around_last` the sum of ``(p - last)**2``.
+    `scatter` is the sum of ``(p - mean before p)**2 * (N - 1) / N``, `last` the final mean, and
+    `around_last` the sum of ``(p - last)**2``.
     """
 
     length: int
@@ -36,12 +36,12 @@ class Head(NamedTuple):
 class Moments(NamedTuple):
     """Of p = exp(old field - new field): sums of p - 1 and (p - 1)**2, largest distance from 1.
 
-    A level ends when the coefficient of variation of p over the n included voxels falls to a
+    A level ends when the coefficient of variation of p over the n included voxels reaches a
     threshold. ITK computes it in raster order with ``N += 1; S += (p - mu)**2 * (N - 1) / N; mu =
-    mu * (1 - 1 / N) + p / N``, N, S and mu in float32. Once ``|p - mu| / N`` is below half a unit
-    of mu's last place, the mean stays where it is. So the mean is followed for the voxels in which
-    it can still move (:class:`Head`); of the others the sum of squares around the frozen mean is
-    enough.
+    mu * (1 - 1 / N) + p / N``, with N, S and mu in float32. Once ``|p - mu| / N`` is below half a
+    unit in mu's last place, the mean no longer changes. It is therefore followed only over the
+    voxels where it can still move (:class:`Head`); for the others, the sum of squares around the
+    frozen mean is sufficient.
     """
 
     total: float
@@ -54,14 +54,14 @@ class Moments(NamedTuple):
         return math.sqrt(max(self.squares - n * mean**2, 0.0) / (n - 1)) / (1 + mean)
 
     def head(self, n: int) -> int:
-        """Return in how many of the values the running mean can still move."""
+        """Return the number of values over which the running mean can still move."""
         return min(n, int(1.25 * (self.largest + abs(self.total / n)) * 2**25) + 4096)
 
     def itk_variation(self, n: int, head: Head) -> float:
         """Return ITK's value, without the rounding of S.
 
-        The rounding is relative 1e-4 or less up to some 1e7 voxels; from 2**24 on N and S stick in
-        ITK itself.
+        Relative rounding is at most 1e-4 up to about 1e7 voxels; from 2**24 on, N and S stop
+        growing in ITK itself.
         """
         scatter = head.scatter
         if head.length < n:
@@ -74,8 +74,7 @@ class Steps:
     """Iterations as array operations, on NumPy or CuPy.
 
     Holds the arrays over the included voxels: log image, corrected log image (u), current and
-    previous log field, fractional histogram bins of u. What works on one slab is a method of its
-    own.
+    previous log field, fractional histogram bins of u. Work on one slab has its own methods.
     """
 
     # Voxels of a slab on a CPU.
@@ -90,7 +89,7 @@ class Steps:
         self.previous, self.bins = xp.empty_like(self.log), xp.empty_like(self.log)
 
     def begin_level(self, lattice_shape: tuple[int, ...]) -> None:
-        """Make what depends on the mask and the lattice's shape alone."""
+        """Prepare everything that depends only on the mask and the lattice's shape."""
         grid, xp = self.grid, self.grid.xp
         dense = [
             bspline.basis(n, c, part.start, part.stop)
@@ -100,7 +99,7 @@ class Steps:
         self.zy = grid.box_shape[:2]
         self.cubed = [xp.asarray(f.cubed) for f in fits[:2]]
         self.bases = [xp.asarray(b) for b in dense[:2]]
-        # The long axis, where the time goes, is multiplied in float32.
+        # The long axis, which takes most of the time, is multiplied in float32.
         self.cubed_x = xp.asarray(fits[2].cubed.astype(np.float32))
         self.basis_x = xp.asarray(np.ascontiguousarray(dense[2].T.astype(np.float32)))
         self.rows = xp.empty((self.zy[0] * self.zy[1], lattice_shape[2]), xp.float32)
@@ -115,9 +114,9 @@ class Steps:
         self.reciprocal = bspline.reciprocal(bspline.fit(self.rows, self.zy, squared[:2]))
 
     def iterate(self, lattice: np.ndarray) -> tuple[np.ndarray, Moments] | None:
-        """Do one iteration: the new lattice, and how much the field changed; None if u is constant.
+        """Return the new lattice and the change of the field, or None if u is constant.
 
-        `lattice` is float32, (cz, cy, cx), of the level that was begun.
+        `lattice` is float32, (cz, cy, cx), at the current level.
         """
         with span("histogram", counted=False):
             table = self._sharpened()
@@ -145,13 +144,13 @@ class Steps:
         slope = np.float32((high - low) / np.float32(bins - 1))
         if not slope > 0:
             return None
-        # Values that ITK does not count: below the minimum it took, or rounded past the last bin.
+        # Values that ITK does not count: below the minimum it found, or rounded past the last bin.
         stray = bool(min(rest, first) < low or (high - low) / slope > np.float32(bins - 1))
         counted, shares = self._histogram(low, slope, stray)
         return sharpen(counted[:bins], shares[:bins], float(low), float(slope), self.sharpening)
 
     def _extrema(self) -> tuple[np.float32, np.float32]:
-        """Smallest u, the first left out (infinite if it is the only one), and the largest."""
+        """Smallest u except the first (infinite if that is the only one), and the largest."""
         u = self.u
         rest = u[1:].min() if u.size > 1 else np.inf
         return np.float32(float(rest)), np.float32(float(u.max()))
@@ -159,7 +158,7 @@ class Steps:
     def _histogram(
         self, low: np.float32, slope: np.float32, stray: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Bin u: as :meth:`_count`, of all slabs."""
+        """Bin u over all slabs, as :meth:`_count`."""
         parts = self.grid.each(lambda slab: self._count(slab, low, slope, stray))
         counted, shares = zip(*parts, strict=True)
         return np.sum(counted, axis=0), np.sum(shares, axis=0).astype(np.int64)
@@ -167,7 +166,7 @@ class Steps:
     def _count(
         self, slab: VoxelSlab, low: np.float32, slope: np.float32, stray: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Bin a slab: per bin the number of voxels and the sum of shares of the next bin."""
+        """Bin a slab: number of voxels per bin, and sum of their shares of the next bin."""
         xp, bins = self.grid.xp, self.sharpening.bins
         last = np.float32(bins - 1)
         # Divided in float32 as in ITK: multiplying by 1 / slope is visible in the field.
@@ -178,8 +177,8 @@ class Steps:
             outside = (c < 0) | (c > last)
             k[outside] = bins
             c[outside] = last  # ITK maps them to the last bin's value
-        # The share of the next bin as a multiple of 2**-24 (it is one already but in bin 0): up to
-        # 2**29 voxels the float64 sums are exact, so the same in any order, threads and atomics.
+        # Rounded to multiples of 2**-24 (outside bin 0, shares are already): up to 2**29 voxels the
+        # float64 sums are exact, and so the same in any order, with threads and atomics.
         share = c - k.astype(np.float32)
         share = xp.rint(share * np.float32(SHARE)).astype(np.float64)
         if stray:
@@ -188,7 +187,7 @@ class Steps:
         return to_host(counted), to_host(xp.bincount(k, weights=share, minlength=bins + 1))
 
     def _fit(self, table: np.ndarray) -> np.ndarray:
-        """Fit what sharpening would take from u: the increment of the lattice, float32."""
+        """Fit the difference that sharpening makes to u: the lattice's increment, float32."""
         values, steps = self.grid.xp.asarray(table.T)
         self.grid.each(lambda slab: self._contract(slab, values, steps))
         return (bspline.fit(self.rows, self.zy, self.cubed) * self.reciprocal).astype(np.float32)
@@ -207,17 +206,17 @@ class Steps:
         self.rows[slab.rows] = bspline.product(grid.spread(slab, residual), self.cubed_x)
 
     def _update(self, lattice: np.ndarray) -> Moments:
-        """Take the new field from u."""
+        """Subtract the new field from the log image, into u."""
         xp = self.grid.xp
         rows = bspline.expand_rows(lattice.astype(xp.float64), self.bases).astype(xp.float32)
-        # Summed in the order of slabs: the same value whatever the number of threads.
+        # In the order of slabs: the sums do not depend on the number of threads.
         parts = self.grid.each(lambda slab: self._subtract(slab, rows))
         self.field, self.previous = self.previous, self.field
         totals, squares, largest = zip(*parts, strict=True)
         return Moments(math.fsum(totals), math.fsum(squares), max(largest))
 
     def _subtract(self, slab: VoxelSlab, rows: np.ndarray) -> Moments:
-        """Evaluate the new field of a slab into `previous` and take it from the log image."""
+        """Evaluate the new field of a slab into `previous`, and subtract it from the log image."""
         xp = self.grid.xp
         part = bspline.product(rows[slab.rows], self.basis_x).reshape(-1)
         if slab.where is not None:
@@ -229,13 +228,13 @@ class Steps:
             return Moments(0.0, 0.0, 0.0)
         largest = xp.maximum(change.max(), -change.min())
         change = change.astype(xp.float64)
-        # Not xp.dot: BLAS would wake its threads for it (see bspline.BLAS_SERIAL).
+        # Not xp.dot, which would wake the threads of BLAS (see bspline.BLAS_SERIAL).
         return Moments(float(change.sum()), float(xp.square(change).sum()), float(largest))
 
 
 def itk_variation(moments: Moments, n: int, change: Callable[[int], np.ndarray]) -> float:
-    """Return ITK's measure of n values; ``change(k)`` gives the first k, float32, on the host."""
-    # Here, because numba takes a third of a second to import.
+    """Return ITK's measure of n values; ``change(k)`` returns the first k, float32, on the host."""
+    # Not at module level: importing numba takes a third of a second.
     from octane.n4 import kernels
 
     p = change(moments.head(n))
@@ -245,23 +244,23 @@ def itk_variation(moments: Moments, n: int, change: Callable[[int], np.ndarray])
 
 
 def log_image(grid: FitVoxels) -> np.ndarray:
-    """Return the logarithm of the included voxels; values <= 0 have none and stay."""
+    """Return the logarithm of the included voxels; values <= 0, which lack one, stay the same."""
     xp, values = grid.xp, grid.values
     return xp.where(values > 0, xp.log(xp.where(values > 0, values, 1)), values)
 
 
 def itk_minimum(u: np.ndarray, rest: np.float32) -> np.float32:
-    """Return the minimum as ITK scans for it: a voxel that is a new maximum is never looked at.
+    """Return the minimum that ITK's scan finds, which skips every voxel that is a new maximum.
 
-    It differs from the minimum only when the first voxel is the minimum (always a new maximum);
-    leaving this out changed a field by 0.24. `rest` is the minimum of all voxels but the first.
+    It differs from the minimum only if the first voxel (always a new maximum) is the minimum;
+    ignoring this changed a field by 0.24. `rest` is the minimum of all voxels but the first.
     """
     first = np.float32(float(u[0]))
     if u.size == 1:
         return first
     if rest <= first or float(u[1]) > rest:
         return rest
-    # The second voxel is a new maximum too, and no later one is smaller: look closely.
+    # The second voxel is a new maximum too, and none of the later ones is smaller: scan all.
     values = to_host(u)
     seen = values[1:] <= np.maximum.accumulate(values)[:-1]
     return values[1:][seen].min() if seen.any() else first

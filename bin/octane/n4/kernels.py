@@ -1,21 +1,21 @@
-"""The loops of N4's fit over voxels, compiled; :mod:`octane.n4.cpu` calls them.
+"""Compiled loops of N4's fit over voxels; :mod:`octane.n4.cpu` calls them.
 
-Some rows are worked on together, in loops of one kind of work each: those without table look-ups
-become vector instructions.
+Several rows are processed together, in separate loops for each kind of work: those without table
+look-ups become vector instructions.
 
 Arguments of several loops, for the rows of a grid of (nz, ny, nx) voxels:
 
 units : int64, (units, 4)
     Rows of a slab: the first, the one after the last, the slab's first row, and where the results
-    begin. A thread takes some units; whichever it is, each unit has results of its own.
+    begin. Threads share the units; each unit has its own results, whichever thread computes it.
 where : int32, (voxels,) or (0,)
-    Position of each included voxel in its slab; none where rows are included whole.
+    Position of each included voxel in its slab; empty if all voxels are included.
 begins : int64, (rows + 1,)
     First voxel of each row, and the end.
 low, slope : float32
-    Value of bin 0, and the distance of bins.
+    Value of bin 0, and the bin width.
 rows : tuple
-    What evaluates a row of a plane of control points: the first of the four of each row, int64
+    Bases to evaluate a row of a plane of control points: the first of the four of each row, int64
     (ny,), and their basis, float64 (ny, 4); then basis and parts of
     :func:`octane.n4.bspline.vectors` for the columns.
 planes : float64, (planes, cy, cx)
@@ -35,16 +35,16 @@ from octane.n4.bspline import LANES
 
 F32 = np.float32
 I32 = np.int32
-# For indices out of an array: numba checks whether signed ones count from the end.
+# For indices read from arrays: for signed ones, numba checks whether they count from the end.
 U64 = np.uint64
 LOG2_E = F32(1.4426950408889634)
-# ln 2 as a sum, the first of few bits so that its multiples are exact.
+# ln 2 as a sum; the first term has so few bits that its multiples are exact.
 LN2_HIGH, LN2_LOW = F32(0.693359375), F32(-2.12194440e-4)
 # Beyond it the result leaves float32's normal numbers.
 LARGEST_EXPONENT = F32(87.0)
 
-# As many rows as have this many columns are worked on together: starting and ending a vector loop
-# costs as much as a short row, and intermediate results stay in the first-level cache.
+# Columns of the rows that are processed together: starting and ending a vector loop costs as much
+# as a short row, and intermediate results must stay in the first-level cache.
 TILE = 1024
 # Bits for a sum of shares of up to PACKED voxels, each up to 2**24.
 SHARE_BITS = 44
@@ -59,8 +59,8 @@ ROWS = "Tuple((int64[::1], float64[:, ::1], float32[:, ::1], int64[:, ::1]))"
 def exp32(x: np.float32) -> np.float32:
     """The exponential, within a unit in float32's last place up to abs(x) = 87, clamped beyond.
 
-    Vector code, unlike that of the C library: 2**n exp(r) with abs(r) <= ln(2) / 2, and the
-    polynomial of Cephes' expf.
+    Compiles to vector code, unlike the C library's: 2**n exp(r) with abs(r) <= ln(2) / 2, and
+    the polynomial of Cephes' expf.
     """
     x = min(max(x, -LARGEST_EXPONENT), LARGEST_EXPONENT)
     n = F32(np.rint(x * LOG2_E))
@@ -77,7 +77,7 @@ def exp32(x: np.float32) -> np.float32:
 
 @helper
 def ordered(x: np.float32) -> np.int32:
-    """The bits of a float as an integer of the same order: maxima of integers are vector code."""
+    """A float's bits as an integer of the same order; maxima of integers compile to vector code."""
     bits = F32(x).view(np.int32)
     return I32(bits ^ ((bits >> I32(31)) & I32(0x7FFFFFFF)))
 
@@ -90,7 +90,7 @@ def from_ordered(bits: np.int32) -> np.float32:
 
 @helper
 def lay_out(values: np.ndarray, where: np.ndarray, first: int, line: np.ndarray) -> None:
-    """Lay the values of a row out in its columns, 0 where nothing is included.
+    """Spread the values of a row over its columns, 0 where voxels are excluded.
 
     `first` is the position of the row's first column in the slab.
     """
@@ -141,7 +141,7 @@ def residuals(
     bin_ = out.view(np.int32)
     for i in range(len(u)):
         c = (u[i] - low) / slope
-        # ITK maps what lies outside to the last bin's value.
+        # ITK maps values outside the bins to the last bin's value.
         c = c if (c >= F32(0)) & (c <= last) else last
         k = I32(c)
         bin_[i] = k
@@ -201,12 +201,12 @@ def _blend(
 
 
 blend: Callable[..., None] = intrinsic(_blend)
-"""Write a vector of the weighted sum of four rows, with the bits of values summed in their order.
+"""Write a vector of the weighted sum of four rows, bit for bit as if summed one after the other.
 
-``blend(weights, first, rows, start, step, out, at)``: the weights are those from element `first`
-on; the rows begin at element `start`, each `step` behind the one before. Both are float32, or
-float64 (half as many for a vector). The sum goes to the elements of `out`, float32, from `at` on.
-LLVM does not make vectors of so short a loop by itself.
+``blend(weights, first, rows, start, step, out, at)``: the weights begin at element `first`; the
+rows begin at element `start` and are `step` apart. Both are float32, or float64 (half as many per
+vector). The sum is written to `out`, float32, from element `at` on. LLVM does not vectorize so
+short a loop.
 """
 
 
@@ -220,8 +220,8 @@ def expand(
 ) -> None:
     """Evaluate row y of a plane of control points: along y in float64, along x in float32.
 
-    `line` has room for a vector behind the last column, and `control`, float32 scratch, behind the
-    last of the control points.
+    `line` must have room for a vector behind the last column, and `control`, float32 scratch,
+    behind the last control point.
     """
     first_y, basis_y, basis_x, parts = rows
     cx = plane.shape[1]
@@ -233,7 +233,7 @@ def expand(
 
 @helper
 def pick(line: np.ndarray, where: np.ndarray, first: int, out: np.ndarray) -> None:
-    """Undo :func:`lay_out` for the places `where` of a row."""
+    """Undo :func:`lay_out` for the positions `where` of a row."""
     for i in range(len(out)):
         out[i] = line[U64(where[i] - first)]
 
@@ -263,7 +263,7 @@ def moments(change: np.ndarray) -> tuple[float, float, np.int32]:
 
 @helper
 def unpack(packed: np.ndarray, histogram: np.ndarray) -> None:
-    """Move the sums of :func:`count` to its result."""
+    """Add the packed sums of :func:`count` to its result, and reset them."""
     for b in range(histogram.shape[1]):
         total = np.int64(0)
         for lane in range(4):
@@ -281,12 +281,12 @@ def count(u: np.ndarray, low: np.float32, slope: np.float32, bins: int) -> np.nd
     -------
     int64, (2, bins + 1)
         Per bin the number of values, and the sum of their shares of the next bin in units of 2**-24
-        (they are multiples of it except in bin 0). The last bin holds what lies outside.
+        (outside bin 0, shares are multiples of that). The last bin counts values outside.
     """
     last = F32(bins - 1)
     histogram = np.zeros((2, bins + 1), np.int64)
-    # Number and, in the lower bits, sum of shares. Neighbouring voxels, which are often of one bin,
-    # go into four histograms in turn, so that an addition does not wait for the one before it.
+    # Number and, in the lower bits, sum of shares. Neighbouring voxels often share a bin: they
+    # alternate between four histograms, so that an addition need not wait for the previous one.
     packed = np.zeros(4 * (bins + 1), np.int64)
     places, share = np.empty(TILE, np.int32), np.empty(TILE, np.int32)
     held = 0
@@ -328,14 +328,14 @@ def contract(
     Parameters
     ----------
     units
-        Of whole planes of a slab, whose results are planes.
+        Planes of a slab, cut at its ends; their results are planes.
     voxels : where, begins, u and weights; float32, (voxels,), the last (voxels,) or (0,)
-        The weights are factors of the residuals; none for ones.
+        The weights are factors of the residuals; empty for ones.
     table : int64, (bins,) or (0,)
         Expected value of each bin and difference to the next: two float32 in one number, to be
-        looked up at once. With none, the weights are contracted alone.
+        looked up at once. If empty, the weights are contracted instead of the residuals.
     bases : float32, (cx, nx); int64, (cx, 2); int64, (ny,); float64, (ny, 4)
-        Along x the basis of each control point, and the columns in which it is not 0; along y the
+        Along x the basis of each control point, and the columns where it is not 0; along y the
         first control point of each row, and their basis.
     """
     where, begins, u, weights = voxels
@@ -388,27 +388,27 @@ def update(
     planes: np.ndarray,
     sums: np.ndarray,
 ) -> None:
-    """Take the new field from the log image.
+    """Subtract the new field from the log image.
 
     Parameters
     ----------
     units
-        Of whole groups of rows, whose results are groups.
+        Groups of rows; their results are groups.
     voxels : where, begins, u and the log image; float32, (voxels,)
         Out: u.
     planes : (nz, 2, cy, cx)
         Control points of the new field and of its change.
     sums : float64, (5, groups)
-        Out: of each group the sums of p - 1 and (p - 1)**2 with p = exp(old field - new field), the
-        largest abs(p - 1), and the largest -u and u (infinite if there is none); the extrema leave
-        the grid's first voxel out.
+        Out: for each group the sums of p - 1 and (p - 1)**2 with p = exp(old field - new field),
+        the largest abs(p - 1), and the largest -u and u (-infinite without voxels), except for the
+        grid's first voxel.
     """
     where, begins, u, log = voxels
     first_y, basis_y, basis_x, parts = rows
     ny, cy, cx = len(first_y), planes.shape[2], planes.shape[3]
     group = max(1, TILE // nx)
     control = np.empty((2, cx + LANES), np.float32)
-    # A group of rows and a line, each of the new field and of its change.
+    # A group of rows and a single line, each for the new field and for its change.
     scratch = np.empty((2, 2, max(TILE, nx) + LANES), np.float32)
     fields, lines = scratch[0], scratch[1]
     for unit in units:
@@ -420,13 +420,13 @@ def update(
                 begin, end = begins[r], begins[r + 1]
                 if begin < end:
                     whole = end - begin == nx
-                    # Into lines of their own where columns are to be left out.
+                    # Into `lines` first if columns are excluded.
                     row_x, at, begin_x, end_x = (r - unit[2]) * nx, begin - start, 0, nx
                     kind = 0
                     if not whole:
                         kind, at = 1, 0
                         begin_x, end_x = where[begin] - row_x, where[end - 1] - row_x + 1
-                    # As in `expand`, of both at once: less time than one after the other.
+                    # As in `expand`, but faster, for both at once.
                     for p in range(2):
                         for c in range(0, cx, LANES // 2):
                             corner = (p * cy + first_y[y]) * cx + c
@@ -470,7 +470,7 @@ def change(
     planes: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """exp(old field - new field) of the first voxels, as many as `out` holds; see `update`."""
+    """Write exp(old field - new field) of the first voxels until `out` is full; see `update`."""
     where, begins = voxels[0], voxels[1]
     ny = len(rows[0])
     control = np.empty(planes.shape[3] + LANES, np.float32)
@@ -493,7 +493,7 @@ def change(
 
 @compiled("UniTuple(float64, 2)(float32[::1])")
 def follow(p: np.ndarray) -> tuple[float, float]:
-    """ITK's sum of squares around the float32 running mean of p, and the last mean."""
+    """Return ITK's sum of squares around the float32 running mean of p, and the last mean."""
     mean, scatter = p[0], 0.0
     for i in range(1, len(p)):
         count = np.float64(i + 1)

@@ -1,8 +1,8 @@
-"""N4 on serial sections: one field for the volume, one for each section, or both in turn.
+"""N4 on serial sections: one field for the volume, one for each section, or one after the other.
 
-A field per section is fitted on the section's own planes as if it were a volume by itself, so that
-it may jump from one section to the next. In two passes the whole is fitted on what the sections'
-fields leave. All fields are logarithms and add up.
+A section's field is fitted on its own planes as if they were a separate volume, so fields may jump
+from one section to the next. In two-pass mode, a field over the volume is then fitted to the
+volume corrected by the sections' fields. All fields are logarithms and add up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Fit = Callable[[np.ndarray, np.ndarray, np.ndarray | None, Part, int], BiasFit]
 
 
 class PartFit(NamedTuple):
-    """The field of a section, or of the whole; the grid it is defined on is the part's own."""
+    """The field of a section or of the volume, defined on the grid of that part."""
 
     part: Part
     fit: BiasFit
@@ -33,18 +33,18 @@ class PartFit(NamedTuple):
 
 @dataclass(frozen=True)
 class BiasModel:
-    """The bias field of a volume: the sum of the log fields that were fitted.
+    """The bias field of a volume: the sum of the fitted log fields.
 
     Attributes
     ----------
     shape
         Voxels of the volume, (z, y, x).
     whole
-        Field over the whole volume, or None.
+        Field over the entire volume, or None.
     sections
         Fields of sections.
     skipped
-        Names of sections with nothing to be fitted.
+        Names of sections without contrast in the mask.
     """
 
     shape: tuple[int, int, int]
@@ -54,13 +54,13 @@ class BiasModel:
 
     @property
     def fits(self) -> tuple[PartFit, ...]:
-        """All fields, the whole's first."""
+        """All fields, that over the entire volume first."""
         return self.sections if self.whole is None else (self.whole, *self.sections)
 
     def pieces(self, region: Sequence[slice]) -> list[tuple[slice, list[FieldPart]]]:
-        """Cut a part of the volume where sections meet: planes of the part, and their fields.
+        """Cut a region of the volume where sections meet: planes of the region, and their fields.
 
-        Planes of no section, where there is no field over the whole either, have none.
+        Planes outside all sections lack a field, unless one covers the entire volume.
         """
         z, y, x = region
         first, last, _ = z.indices(self.shape[0])
@@ -105,23 +105,23 @@ def fit_modes(
     fit: Fit,
     workers: int,
 ) -> BiasModel:
-    """Fit the sections, then the whole volume on what they leave, as far as they are planned.
+    """Fit the planned sections, then the planned field over the volume that they corrected.
 
     Parameters
     ----------
     plan
-        Sections and whole, and the voxels of the volume that are fitted.
+        The parts to fit, and the voxels of the volume that enter the fit.
     shrunk, mask, weights : ndarray, (z, y, x)
         The shrunk volume, the voxels to fit, and their weights or None.
     fit : callable
-        Fits one part: called with its voxels, mask, weights, the part, and the threads it has.
+        Fits one part: called with its voxels, mask, weights, the part, and its number of threads.
     workers : int
-        Threads; sections are fitted at the same time.
+        Threads; sections are fitted concurrently.
 
     Raises
     ------
     OctaneError
-        When no section has anything to be fitted.
+        If every section lacks contrast in the mask.
     """
     shape, whole = plan.volume.grid.shape, plan.whole
     if not plan.sections and whole is not None:
@@ -129,11 +129,11 @@ def fit_modes(
     usable = [p for p in plan.sections if _has_contrast(shrunk[p.kept], mask[p.kept])]
     if not usable:
         raise InputError(
-            "No section has voxels of more than one value inside the mask: check the section "
-            "boundaries and the mask, or fit the volume as a whole (--n4_mode global)."
+            "Every section is empty or constant inside the mask: check the section boundaries and "
+            "the mask, or fit the volume as a whole (--n4_mode global)."
         )
     skipped = tuple(part.name for part in plan.sections if part not in usable)
-    # A section by each thread, which costs no waiting for one another; few sections share them.
+    # One thread per section avoids waiting; if threads outnumber sections, each gets several.
     each = max(1, workers // len(usable))
 
     def one(part: Part) -> PartFit:

@@ -1,7 +1,7 @@
 """Plan of an N4 run before any voxel is read: mesh, shrink factors, workers, memory.
 
-A mesh finer than the bias follows the tissue itself and removes it; one as fine as the voxels has
-too little data. Parameters that are not given are derived from these two limits.
+A mesh finer than the bias follows the tissue and removes it; one as fine as the voxels lacks data.
+Parameters that are not given are derived from these two limits.
 """
 
 from __future__ import annotations
@@ -22,28 +22,29 @@ from octane.pipeline.workers import plan_workers
 from octane.store.volumes import Volume, is_plain
 
 READ_BLOCK = 256
-"""Edge of the blocks that are read; a shard of octane's volumes."""
+"""Edge of the blocks that are read: that of a shard of octane's volumes."""
 PROCESS_BYTES = 290_000_000
-"""Python with NumPy, SciPy, SimpleITK, zarr and the compiled loops, before any data."""
+"""Memory of Python with NumPy, SciPy, SimpleITK, zarr and the compiled loops, before any data."""
 BLOCK_BYTES = 14
-"""Of a voxel of a block beside its value before and after: what is computed and encoded."""
+"""Memory per voxel of a block for computing and encoding, besides its values before and after."""
 FILLED = 0.9
-"""Part of the memory that a derived shrink factor fills."""
+"""Fraction of the memory that derived shrink factors may fill."""
 FINEST_UM = 500.0
-"""Smallest distance of knots that is derived, micrometres: structures of tissue are smaller."""
+"""Smallest derived knot distance, micrometres: tissue structures are smaller."""
 FINEST_VOXELS = 25
-"""The same in voxels; what ITK's defaults come to on a head of 200 voxels of 1 mm."""
+"""The same in voxels; that of ITK's defaults for a head of 200 voxels of 1 mm."""
 LEVELS = 4
 ITERATIONS = 50
 SPLINE_ORDER = 3
 ROUNDING = 1e-5
-"""Part of an extent that is lost in six digits and in float32: a tenth of it is ten spans."""
+"""Relative rounding error of an extent given with six digits or in float32, which must not add a
+span."""
 SAMPLES_PER_SPAN = 12
-"""Voxels that shrinking leaves between two knots of the finest mesh, where it is derived."""
+"""Voxels that derived shrink factors leave between two knots of the finest mesh."""
 LARGEST_FACTOR = 4
-"""Shrink factor that is derived while memory allows it: what N4 is usually run with."""
+"""Largest derived shrink factor if memory suffices: the usual one for N4."""
 ENOUGH_VOXELS = 250_000
-"""Voxels below which shrinking saves less than a second, and costs accuracy."""
+"""Below this number of voxels, shrinking saves less than a second and costs accuracy."""
 
 
 Three = tuple[int, int, int]
@@ -56,11 +57,11 @@ class Mesh:
     Attributes
     ----------
     control_points
-        Of the first level.
+        Control points of the first level.
     iterations
-        Most of them, per level.
+        Maximum number of iterations, per level.
     fitting_levels
-        Levels over which each axis is refined.
+        Number of levels over which each axis is refined.
     """
 
     control_points: Three
@@ -69,7 +70,7 @@ class Mesh:
 
     @property
     def finest_spans(self) -> Three:
-        """Spans of each axis at the last level."""
+        """Spans along each axis at the last level."""
         z, y, x = (
             (points - SPLINE_ORDER) * 2 ** (levels - 1)
             for points, levels in zip(self.control_points, self.fitting_levels, strict=True)
@@ -84,21 +85,21 @@ class Mesh:
         ]
         return (
             f"{spelled(self.control_points)} control points (z y x), up to "
-            f"{' '.join(map(str, self.iterations))} iterations, knots at last "
-            f"{' '.join(f'{k:.0f}' for k in knots)} um apart"
+            f"{' '.join(map(str, self.iterations))} iterations, final knot distance "
+            f"{' '.join(f'{k:.0f}' for k in knots)} um"
         )
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part that is fitted by itself: a section, or the whole volume.
+    """A part that is fitted separately: a section, or the entire volume.
 
     Attributes
     ----------
     start, stop
         First plane, and the one after the last, at full resolution.
     kept
-        Those of its planes that enter the fit, as a slice of the shrunk volume.
+        Its planes that enter the fit, as a slice of the shrunk volume.
     """
 
     name: str
@@ -117,16 +118,16 @@ class Plan:
     keep
         Voxels that enter the fit, as slices of the volume.
     sections, whole
-        Sections that are fitted by themselves; the fit over the whole volume, if the mode has one.
+        Sections that are fitted separately; the fit over the entire volume, if the mode has one.
     workers
         Threads.
     kept
-        The volume is decoded once and kept in memory. What needs no decoding is read twice: the
-        system keeps the file in its own cache, and a copy would take its place.
+        True if the volume is decoded once and kept in memory. Uncompressed files are read twice
+        instead: the system caches them, and a copy would displace that cache.
     predicted_bytes
         Peak of the host memory.
     fit_bytes, block_bytes
-        Memory of the fit, and of a block that is corrected.
+        Memory of the fit, and of correcting one block.
     """
 
     volume: Volume
@@ -141,7 +142,7 @@ class Plan:
     block_bytes: int
 
     def device_bytes(self, blocks: int) -> int:
-        """Memory of a GPU: the fit, and after it this number of blocks at once."""
+        """GPU memory: the fit's, or later that of this number of blocks at once."""
         return max(self.fit_bytes, blocks * self.block_bytes)
 
     @property
@@ -156,7 +157,7 @@ class Plan:
         return tuple(len(range(n)[k]) for n, k in zip(shape, self.keep, strict=True))
 
     def lines(self) -> list[str]:
-        """The plan in words, a line each."""
+        """The plan as lines for the log."""
         grid, dtype = self.volume.grid, self.volume.dtype
         size = math.prod(grid.shape) * dtype.itemsize
         factors = [k.step for k in self.keep]
@@ -190,11 +191,10 @@ def plan_n4(
     *,
     whole_files: int,
 ) -> Plan:
-    """Plan a run on a volume and its sections, those that are missing left out.
+    """Plan a run on a volume and its sections, without those that are missing.
 
-    `whole_files` are the bytes of the input and the outputs that are kept in memory because their
-    format is. Too little memory, and an axis or a mesh that does not fit the volume, are an
-    OctaneError.
+    `whole_files` are the bytes of inputs and outputs whose formats must be kept in memory whole.
+    Raises an OctaneError if memory is insufficient or a mesh does not fit the volume.
     """
     grid = volume.grid
     by_section = sections if p.mode != "global" else []
@@ -208,7 +208,7 @@ def plan_n4(
     ]
     memory = bytes_of(execution.memory)
     block = int(np.prod(np.minimum(READ_BLOCK, grid.shape)))
-    # As read, corrected, and the field and what is computed with it in float32.
+    # The block as read and as corrected, the field and float32 intermediates.
     levelled = p.histogram_matching != "none" or p.z_profile_gain
     need = block * (2 * volume.dtype.itemsize + BLOCK_BYTES + 8 * levelled)
     fixed = PROCESS_BYTES + whole_files
@@ -217,7 +217,7 @@ def plan_n4(
     factors = shrink_factors(
         grid.shape,
         own if mesh is None else [mesh, *own],
-        # Planes are levelled one by one: each is to be seen.
+        # Each plane has its own intensity map, so the fit must see every plane.
         1 if p.z_profile_gain or p.histogram_matching == "plane" else min(depths),
         max(1, int(FILLED * (memory - fixed)) // per_voxel),
         given,
@@ -225,14 +225,14 @@ def plan_n4(
     keep = shrink_slices(grid.shape, factors)
     lengths = [len(range(n)[k]) for n, k in zip(grid.shape, keep, strict=True)]
     fitted = math.prod(lengths) * per_voxel
-    # The fit is over, and its memory free, before blocks are corrected.
+    # The fit frees its memory before blocks are corrected.
     least = fixed + max(fitted, need)
     if least > memory:
         raise InputError(
             f"{volume.path}: N4 needs {least / 1e9:.1f} GB for a fit of {math.prod(lengths)} "
-            f"voxels or for one block, and --memory allows {memory / 1e9:.1f} GB; raise --memory "
-            "or --n4_shrink_factor (auto finds one that fits), or use OME-Zarr in place of files "
-            "that are read whole."
+            f"voxels or for one block, but --memory allows {memory / 1e9:.1f} GB; raise --memory "
+            "or --n4_shrink_factor (auto chooses one that fits), or convert files that must be "
+            "read whole to OME-Zarr."
         )
     count = len(blocks(grid.shape, (READ_BLOCK,) * 3))
     workers = plan_workers(need, memory, execution.workers, max(count, 2), fixed=fixed)
@@ -261,10 +261,10 @@ def within(planes: range, section: Section) -> slice:
 def plan_mesh(
     shape: Three, spacing: Vector, p: N4Parameters, path: Path, *, section: bool = False
 ) -> Mesh:
-    """Return the mesh that the parameters ask for, or one that the volume carries.
+    """Return the mesh that the parameters specify, or derive one from the volume.
 
-    ``shape`` and ``spacing`` are voxels and micrometres of what is fitted, (z, y, x); errors name
-    ``path``. A distance of knots larger than the volume is an OctaneError, except along z of a
+    ``shape`` and ``spacing`` are voxels and micrometres of the part to fit, (z, y, x); errors name
+    ``path``. Raises an OctaneError if a knot distance exceeds the volume, except along z of a
     section.
     """
     extent = [(n - 1) * s for n, s in zip(shape, spacing, strict=True)]
@@ -275,8 +275,8 @@ def plan_mesh(
             if distance / (1 + ROUNDING) > length > 0 and not (section and name == "z"):
                 most = [min(d, n or d) / 1000 for d, n in zip(distances, extent, strict=True)]
                 raise InputError(
-                    f"{path}: --n4_spline_distance_mm asks for {distance / 1000:g} mm along "
-                    f"{name}, where the volume has {length / 1000:g} mm; give at most "
+                    f"{path}: --n4_spline_distance_mm is {distance / 1000:g} mm along {name}, but "
+                    f"the volume is only {length / 1000:g} mm long; give at most "
                     f"'{' '.join(f'{n:g}' for n in reversed(most))}' (x y z)."
                 )
         points = [
@@ -301,12 +301,11 @@ def shrink_factors(
 ) -> Three:
     """Return the shrink factors (z, y, x): as given, or derived.
 
-    Derived, every factor is as large as the finest mesh allows, 4 at most, and smaller where
-    that leaves fewer than 250,000 voxels; then larger again while there are more than
-    `most_voxels`.
+    Derived factors are as large as the finest mesh allows, at most 4, but smaller if fewer than
+    250,000 voxels would remain; they grow again while more than ``most_voxels`` remain.
 
-    ``shape`` is in voxels, ``meshes`` are those of all fits, ``depth`` the planes of the thinnest
-    part that is fitted by itself, and ``most_voxels`` the limit by the memory.
+    ``shape`` is in voxels, ``meshes`` are those of all fits, ``depth`` is the number of planes of
+    the thinnest part that is fitted separately, and ``most_voxels`` the limit set by the memory.
     """
     if given is not None:
         return given
@@ -327,7 +326,7 @@ def shrink_factors(
         if kept(wider) < ENOUGH_VOXELS:
             break
     while kept(factors) > most_voxels:
-        # The axis that keeps the most voxels gives the next.
+        # Shrink along the axis that keeps the most voxels.
         axis = max(range(3), key=lambda a: shape[a] // factors[a] * (a > 0 or depth == shape[0]))
         factors[axis] += 1
     return _three(factors)

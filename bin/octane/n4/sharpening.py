@@ -1,4 +1,4 @@
-"""Sharpening of N4's histogram: its deconvolution with a Gaussian, and the values expected then."""
+"""Sharpening of N4's histogram: deconvolution with a Gaussian, and the expected values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 SHARE = 2**24
-"""Parts of a voxel that bins share."""
+"""Units per voxel in which its share of the next bin is counted."""
 
 
 class Sharpening(NamedTuple):
@@ -28,14 +28,14 @@ def sharpen(
     Parameters
     ----------
     counted, shares : ndarray, int64, (bins,)
-        Voxels per bin, and what of them belongs to the next bin, times 2**24.
+        Voxels per bin, and the sum of their shares of the next bin, times 2**24.
     low, slope : float
-        Value of the first bin, and the distance of bins.
+        Value of the first bin, and the bin width.
 
     Returns
     -------
     ndarray, float32, (bins, 2)
-        The value, and the difference to the next one.
+        The value, and its difference to the next one.
     """
     bins, size = options.bins, padded_size(options.bins)
     offset = (size - bins) // 2
@@ -59,7 +59,7 @@ def sharpen(
 
 def padded_size(bins: int) -> int:
     """Points of the padded histogram: twice the next power of two, as in ITK."""
-    # Size and offset are visible in the field (256 points: 4e-4; offset 0: diverges).
+    # Size and offset affect the field (256 points: 4e-4; offset 0: diverges).
     return 2 ** (math.ceil(math.log2(bins)) + 1)
 
 

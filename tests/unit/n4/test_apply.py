@@ -16,7 +16,7 @@ def lattice(shape, seed=0, scale=0.3):
     return np.random.default_rng(seed).uniform(-scale, scale, shape).astype(np.float32)
 
 
-# Fields of other grids and sizes, of which the block is a part.
+# Fields of different grids and sizes that contain the block.
 PARTS = [
     FieldPart(lattice((4, 5, 7)), SHAPE, WHOLE),
     FieldPart(lattice((5, 4, 4), 1), (30, 14, 50), (slice(3, 12), slice(0, 14), slice(7, 44))),
@@ -38,7 +38,7 @@ def arrays(values, fields, *, strength=1.0, dtype=None, source=None):
 
 def close(found, expected):
     assert found.dtype == expected.dtype
-    # Where a value is halfway between two integers the last bit of the field decides.
+    # Halfway between two integers, the last bit of the field decides the rounding.
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=found.dtype.kind in "iu")
     assert (found == expected).mean() > (0.99 if found.dtype.kind in "iu" else 0.2)
 
@@ -74,7 +74,7 @@ def test_integers_are_rounded_and_clipped(dtype, correct):
     )
     assert brighter.dtype == dtype
     assert brighter[:2].tolist() == [0, 4]
-    # The largest value that float64 holds of 64-bit integers is not quite their maximum.
+    # float64 cannot represent the maximum of 64-bit integers exactly.
     assert int(brighter[3]) == pytest.approx(info.max, rel=1e-12)
     assert brighter[4] == info.min
     assert darker[2] == 71

@@ -1,4 +1,4 @@
-"""The compiled loops of N4 against the array code, which is held to SimpleITK elsewhere."""
+"""The compiled loops of N4 against the array code, which other tests compare with SimpleITK."""
 
 import numpy as np
 import pytest
@@ -49,7 +49,7 @@ def check(image, mask=None, weights=None, **options):
         np.testing.assert_allclose(a[0], b[0], atol=tolerance * scale)
         np.testing.assert_allclose(a[1], b[1], atol=tolerance * scale + 1e-6 * abs(b[1]).max())
         n = len(b[1])
-        # p is float32: the sums are those of n rounded numbers near 1.
+        # p is float32: these are sums of n rounded numbers near 1.
         assert a[2].total == pytest.approx(b[2].total, abs=n * tolerance * scale)
         assert a[2].largest == pytest.approx(b[2].largest, abs=2 * tolerance * scale, rel=1e-3)
         assert a[3] == pytest.approx(b[3], rel=2e-3, abs=2 * tolerance)
@@ -123,7 +123,7 @@ def check_histogram(u, low, slope, bins):
     st.integers(2, 300),
 )
 def test_the_histogram_is_that_of_the_array_code(values, low, slope, bins):
-    """Also of values outside the bins, and to the last bit in the sums of shares."""
+    """Including values outside the bins, and to the last bit of the sums of shares."""
     check_histogram(np.array(values, np.float32), low, slope, bins)
 
 

@@ -1,4 +1,4 @@
-"""Quality figures that can be worked out by hand."""
+"""Quality figures that can be computed by hand."""
 
 import numpy as np
 import pytest

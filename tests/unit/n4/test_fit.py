@@ -119,7 +119,7 @@ def test_a_constant_image_has_no_bias(caplog):
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_an_axis_of_one_voxel_is_left_out_of_the_fit(axis, kind):
-    """The field of a plane is nearly that of planes which repeat it, and does not change across."""
+    """A plane's field nearly equals that of its repetitions, and is constant across them."""
     plane = np.take(biased_ball((32, 32, 32)), [10], axis=axis)
     fit = quick(plane)
     field = n4.log_field(fit, plane.shape)
@@ -181,7 +181,7 @@ def test_a_volume_is_shrunk_fitted_and_divided(monkeypatch, dtype):
     assert corrected.dtype == image.dtype
     field = n4.log_field(fit, image.shape)
     expected = apply.divide(image, field, 0.7, image.dtype, image)
-    # The last bit may differ, and with it the way an integer is rounded.
+    # The last bit may differ, and with it the rounding of an integer.
     np.testing.assert_allclose(corrected, expected, rtol=1e-6, atol=dtype == "u2")
     monkeypatch.setattr(n4, "BLOCK", 5 * 24 * 28)
     again, _ = run(3)
@@ -200,11 +200,11 @@ def test_arrays_that_do_not_fit_are_refused_before_they_are_shrunk():
     for wrong in ((4, 4), 2.5, "auto"):
         with pytest.raises(OctaneError, match="three in the order z, y, x"):
             n4.n4_bias_field_correction(IMAGE, shrink_factor=cast("int", wrong))
-        with pytest.raises(OctaneError, match=r"control_points is .*: give one whole number"):
+        with pytest.raises(OctaneError, match=r"control_points is .*: give one integer"):
             n4.n4_bias_field_correction(IMAGE, control_points=cast("int", wrong))
-    # A constant one too, also where the mask leaves one value.
+    # So are constant volumes, and those constant within the mask.
     for volume, mask in ((np.full((8, 9, 10), 7.0), None), (np.where(MASK, 7, IMAGE), MASK)):
-        with pytest.raises(OctaneError, match="the one value 7 everywhere"):
+        with pytest.raises(OctaneError, match="the same value, 7, in every voxel"):
             n4.n4_bias_field_correction(volume, mask)
 
 

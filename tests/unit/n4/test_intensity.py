@@ -1,4 +1,4 @@
-"""Maps of intensities per plane: what they take away, and what they leave alone."""
+"""Intensity maps per plane: which differences they remove, and which they keep."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ FACTORS = np.repeat([1.0, 3.0, 0.2], 4).astype(np.float32)[:, None, None]
 
 @pytest.fixture
 def tissue(rng):
-    """Two tissues of the same share in every plane."""
+    """Two tissues in equal proportions in every plane."""
     planes = np.where(np.arange(SHAPE[2]) < 25, 100.0, 300.0)
     noise = rng.normal(1, 0.05, SHAPE)
     return (planes * noise).astype(np.float32)
@@ -60,7 +60,7 @@ def test_a_plane_without_tissue_has_the_gain_of_its_neighbours(tissue):
     volume = tissue * np.array([1, 9, 4] + [1] * 9, np.float32)[:, None, None]
     mask = np.ones(SHAPE, bool)
     mask[1] = False
-    volume[3] = -1  # nothing that a gain could move
+    volume[3] = -1  # a gain cannot make these positive
     gain = z_profile_gain(volume, mask, [(0, 4)])
     assert gain[1] == pytest.approx(np.sqrt(gain[0] * gain[2]))
     assert gain[3] == gain[2]

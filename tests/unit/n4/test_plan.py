@@ -1,4 +1,4 @@
-"""What a run will take is decided before it, and the memory is not exceeded by what is chosen."""
+"""Resources are planned before a run, and derived parameters stay within the memory."""
 
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def test_planes_that_are_levelled_are_all_seen(tmp_path, settings):
     assert plan(tmp_path, (800, 900, 900), **settings).keep[0].step == 1
 
 
-# Meshes and shrink factors: as given, or as the volume carries them
+# Meshes and shrink factors: as given, or derived from the volume
 
 PATH = Path("volume.ome.zarr")
 
@@ -73,7 +73,7 @@ def mesh(shape, spacing=(10.0, 10.0, 10.0), *, section=False, **settings):
         # A mouse brain at 10 um too, an axis of half a millimetre one.
         ((50, 1100, 1000), (10.0, 10.0, 10.0), (1, 4, 4)),
         ((1, 123, 123), (10.0, 10.0, 10.0), (1, 2, 2)),
-        # Anisotropic: the finer axis carries no finer mesh in micrometres.
+        # Anisotropic: finer voxels do not make the mesh finer in micrometres.
         ((20, 400, 400), (100.0, 10.0, 10.0), (1, 4, 4)),
         # Knots are 25 voxels and half a millimetre apart.
         ((99,) * 3, (100.0,) * 3, (2, 2, 2)),
@@ -95,10 +95,10 @@ def test_a_spline_distance_sets_the_spans_of_each_axis():
 
 
 def test_a_spline_distance_beyond_the_volume_is_refused_but_for_a_thin_section():
-    words = r"volume\.ome\.zarr.*1 mm along z.*0\.6 mm; give at most '1 1 0\.6' \(x y z\)"
+    words = r"volume\.ome\.zarr.*1 mm along z.*0\.6 mm long; give at most '1 1 0\.6' \(x y z\)"
     with pytest.raises(OctaneError, match=words):
         mesh((61, 201, 201), spline_distance_mm=1)
-    # Voxels of 0.7 mm in float32: the extent of 26 is said to be 17.5 mm.
+    # Voxels of 0.7 mm in float32: the extent of 26 is slightly below 17.5 mm.
     fine = (float(np.float32(0.7)) * 1000,) * 3
     assert mesh((26, 26, 26), fine, spline_distance_mm=17.5).control_points == (4, 4, 4)
     assert mesh((61, 201, 201), spline_distance_mm=1, section=True).control_points == (4, 5, 5)
@@ -116,7 +116,7 @@ MUCH = 10**12
         ((10, 10, 10), FINE, 10, 1, (5, 6, 7), (5, 6, 7)),
         ((800, 900, 1000), FINE, 800, MUCH, None, (4, 4, 4)),
         ((20, 30, 30), COARSE, 20, MUCH, None, (1, 1, 1)),
-        # Small volumes are shrunk less: of this one, factors of 2 would leave 113,460 voxels.
+        # Small volumes are shrunk less: factors of 2 would leave 113,460 voxels here.
         ((60, 123, 123), COARSE, 60, MUCH, None, (1, 1, 1)),
         # Thin sections keep their planes.
         ((1000, 900, 900), COARSE, 20, MUCH, None, (1, 4, 4)),

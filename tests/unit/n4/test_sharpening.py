@@ -1,4 +1,4 @@
-"""A histogram is sharpened as NumPy's transforms do it, to the bit."""
+"""A histogram is sharpened bit for bit as with NumPy's transforms."""
 
 import math
 

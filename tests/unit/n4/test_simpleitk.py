@@ -1,9 +1,9 @@
 """Agreement with SimpleITK's N4, run live.
 
-One iteration gives the same field except for units in the last place. Later the fields differ in
-small jumps: the last bit of a float32 division decides whether the largest value is counted in the
-histogram. ITK's own field moves by as much when its number of threads changes. So each case runs
-ITK with two numbers of threads, and the bounds are what ITK keeps from itself.
+After one iteration the fields agree to units in the last place. Later they differ in small jumps:
+the last bit of a float32 division decides whether the largest value is counted in the histogram.
+ITK's own field changes as much with its number of threads. So each case runs ITK with two numbers
+of threads, and the bounds are ITK's distance from itself.
 """
 
 import numpy as np
@@ -30,14 +30,14 @@ def tissue(volume):
 
 
 def corner(volume):
-    """Touch three borders and run through the background."""
+    """A block that touches three borders and extends into the background."""
     mask = np.zeros(volume.shape, bool)
     mask[: volume.shape[0] // 2, :, volume.shape[2] // 3 :] = True
     return mask
 
 
 def sheet(volume):
-    """Few voxels in every row, in a bounding box that is nearly the volume."""
+    """Few voxels in every row, but a bounding box almost as large as the volume."""
     z, y, x = np.meshgrid(*[np.linspace(0, 1, n) for n in volume.shape], indexing="ij")
     return np.abs(z + 0.4 * y + 0.3 * x - 0.85) < 0.12
 
@@ -134,8 +134,8 @@ def test_weights_are_itk_s_confidence_image():
     weights[:, :5, :6] = 0
     fit = n4.fit_bias_field(volume, weights=weights, iterations=(8, 8))
     field = n4.log_field(fit, volume.shape)
-    # SimpleITK has no confidence image: these are the corners and the centre of the log field of
-    # ITK 5.4.7's own Python package (itk-filtering), whose field the benchmark compares whole.
+    # SimpleITK lacks confidence images: these are the corners and the centre of the log field of
+    # ITK 5.4.7's own Python package (itk-filtering); the benchmark compares its entire field.
     # Without weights the median difference is 9e-3.
     expected = [-0.08473378, 0.12496012, -0.32737973, 0.0187896]
     expected += [-0.19892363, 0.03064272, -0.14703916, 0.1013487, -0.004031729]

@@ -255,7 +255,7 @@ def test_values_that_are_not_finite_are_left_out_where_that_is_wanted(
     given = {"nonfinite": "mask", "mask": "tissue"}
     path, metrics = correct(source, field=tmp_path / "field.ome.zarr", **given)
     result, field = read(path), read(tmp_path / "field.ome.zarr")
-    assert metrics.warnings[0] == "Left out of the fit: 50 voxels of NaN or Inf."
+    assert metrics.warnings[0] == "Excluded from the fit: 50 voxels of NaN or Inf."
     assert np.isfinite(field).all()
     finite = np.isfinite(voxels)
     np.testing.assert_array_equal(np.isfinite(result), finite)
@@ -326,7 +326,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(volume, command, tmp
         "26 x 37 x 44 voxels",
         "2 section(s) of 13 to 13 planes",
         "whole volume: 4 x 4 x 4 control points",
-        "um apart",
+        "final knot distance",
         "kept in memory",
         "MB of memory",
     ):
