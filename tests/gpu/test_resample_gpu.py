@@ -125,7 +125,7 @@ def test_any_volume_in_any_batches_has_the_bits_and_takes_the_memory_that_was_fo
     operators = operators_of(shape, factors)
     padded = np.pad(array, [(0, n) for n in padding], mode="maximum", stat_length=1)
     taken = int(operators[0].start.max()) + operators[0].taps
-    # Planes behind those that the operators take come to the host, and no further.
+    # Planes after the last that the operators need reach the host only.
     batch = min(batch, taken)
     foreseen = device_bytes(operators, padded.shape[1:], dtypes[0], batch, dtypes[1])
     pool = cupy.cuda.MemoryPool()
@@ -181,7 +181,7 @@ def test_a_volume_that_was_not_finished_leaves_nothing_behind(resampler_):
 def test_it_says_what_it_does_not_take(resampler_):
     operators = operators_of((4, 5, 6), (2.0, 2.0, 2.0))
     for source, target in (("f4", "c8"), ("c8", "f4"), ("U4", "f4"), ("f4", "g"), ("u2", ">u2")):
-        with pytest.raises(ValueError, match="the kernel does not take"):
+        with pytest.raises(ValueError, match="the kernel does not convert"):
             resampler_.begin(operators, (5, 6), source, target)
     with pytest.raises(ValueError, match="take 5 x 6 voxels"):
         resampler_.begin(operators, (5, 5), "f4", "f4")

@@ -1,13 +1,13 @@
-"""Resampling with compiled loops, plane after plane, for NumPy arrays.
+"""Resampling with compiled loops, plane by plane, for NumPy arrays.
 
-Planes are taken in their order, as a decoder gives them, while they are still in the cache. Each
-is summed along y at once, which shrinks what goes on; the last few such planes, as many as the
-operator of z has taps, stand in a ring. When the last plane that an output takes is there, the ring
-is summed along z, and that one plane along x, straight into the result. A tile is therefore read
-once and never held: what is held is the ring, of a megabyte for planes of 256 x 256 voxels.
+Planes are processed in order, as a decoder returns them, while they are still in the cache. Each is
+immediately summed along y, which shrinks it. A ring buffer keeps as many of the resulting planes as
+the z operator has taps. Once it holds the last plane that an output needs, it is summed along z,
+and that one plane along x, directly into the result. A tile is therefore read once and never stored
+in full: only the ring is, about a megabyte for planes of 256 x 256 voxels.
 
-Along every axis a sum goes over its taps in their order, whatever is pushed at once and whichever
-outputs are asked for, so that parts equal the whole bit for bit.
+Along every axis, taps are summed in order, however planes are batched and whichever outputs are
+requested, so that parts equal the whole bit for bit.
 """
 
 from collections.abc import Sequence
@@ -20,20 +20,20 @@ from octane.core.arrays import as_dtype, integer_limits, working_type
 from octane.resample.operator import AxisOperator, reach
 
 LOOPED = frozenset(map(np.dtype, "bBhHiIlLfdFD"))
-"""Types that the loops read and write themselves; the others go through the type computed in."""
+"""Types that the loops read and write; others are converted from or to the computing type."""
 
 LANES = 48
-"""Elements that are summed along x side by side: a row of voxels of each of as many lines."""
+"""Values summed along x together: one of each of as many lines, of half as many if complex."""
 
 STAGED_BYTES = 1 << 20
-"""Planes that are converted before the loops take them: as many as stay in the second cache."""
+"""Bytes of planes that are converted at once for the loops: as many as stay in the L2 cache."""
 
 ALIGNMENT = 64
-"""Bytes of a cache line: vectors that lie across two made the whole a tenth slower."""
+"""Bytes of a cache line: vectors that straddle two lines cost a tenth of the total time."""
 
 
 def _component(dtype: np.dtype) -> np.dtype:
-    """Type of a complex type's two components; other types are their own."""
+    """Type of a complex type's components; real types are returned unchanged."""
     return np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
 
 
@@ -55,10 +55,10 @@ class CompiledResampler:
         Parameters
         ----------
         operators
-            Of z, y and x.
+            Operators of z, y and x.
         plane_shape
-            (y, x) of the planes that will be pushed. What lies beyond the samples that the
-            operators take, as in the padding of a chunk at the edge, is ignored.
+            (y, x) of the planes that will be pushed. Voxels beyond those that the operators use,
+            such as the padding of a chunk at the edge, are ignored.
         dtype, out_dtype
             Of the planes and of the result: floating and complex values are cast, integers rounded
             and clipped as by :func:`octane.core.arrays.as_dtype`.
@@ -66,7 +66,7 @@ class CompiledResampler:
         Raises
         ------
         ValueError
-            When the operators take more than a plane has.
+            If the operators need more voxels than a plane has.
         """
         z, y, x = operators
         _, _, nx = reach(operators, plane_shape)
@@ -74,12 +74,12 @@ class CompiledResampler:
         self._plane_shape = plane_shape
         self._pushed = self._done = 0
         working = working_type(self._dtype)
-        # What the loops are given, and what they give.
+        # Input and output types of the loops.
         self._taken = self._dtype if self._dtype in LOOPED else working
         cast = self._out in LOOPED and (self._out.kind == "c") == (working.kind == "c")
         given = self._out if cast else working
         work = _component(working)
-        # Here, because numba takes a third of a second to import.
+        # Not at module level: importing numba takes a third of a second.
         from octane.resample import kernels
 
         self._kernel = kernels.push(_component(self._taken), work, _component(given))
@@ -91,16 +91,16 @@ class CompiledResampler:
                 np.ascontiguousarray(operator.weight, work),
             )
         ]
-        # A complex value is two real ones side by side.
+        # A complex value is two adjacent real ones.
         components = 2 if working.kind == "c" else 1
         lines = LANES // components
         width = nx * components
         self._scratch = (
-            # A power of two, so that the place of a row in it is found without a division.
+            # A power of two, so that a row's position is found without a division.
             self._take("rows", (1 << (y.taps - 1).bit_length(), width), work),
             self._take("ring", (z.taps * y.size, width), work),
             self._take("lines", (lines, width), work),
-            self._take("turned", (nx, LANES), work),
+            self._take("transposed", (nx, LANES), work),
             self._take("sums", (x.size, LANES), work),
         )
         self._result = self._take("result", (z.size, y.size, x.size), given)
@@ -109,13 +109,13 @@ class CompiledResampler:
         self._conversion = components, x.identity(nx), rounded, work.type(low), work.type(high)
 
     def buffer(self, planes: int) -> np.ndarray:
-        """An array for the next planes to be decoded into, (planes, y, x); reused."""
+        """A reusable array to decode the next planes into, (planes, y, x)."""
         return self._take("buffer", (planes, *self._plane_shape), self._dtype)
 
     def push(self, planes: np.ndarray) -> None:
-        """Take the next planes in the order of z, (planes, y, x) of any strides.
+        """Process the next planes in the order of z, (planes, y, x) with any strides.
 
-        They are of the shape and type that :meth:`begin` was given.
+        They must have the shape and type that :meth:`begin` was given.
         """
         if planes.dtype == self._taken and planes.flags.c_contiguous and planes.flags.writeable:
             self._run(planes)
@@ -128,7 +128,7 @@ class CompiledResampler:
             self._run(staged)
 
     def finish(self) -> np.ndarray:
-        """The result, (z, y, x) of the type asked for: valid until the next ``begin``."""
+        """Return the result, (z, y, x), in the requested type; valid until the next ``begin``."""
         same = self._result.dtype == self._out
         return self._result if same else as_dtype(self._result, self._out)
 
@@ -145,7 +145,7 @@ class CompiledResampler:
         self._pushed += len(planes)
 
     def _take(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """A kept buffer that begins a cache line; a larger one in its place where it is short."""
+        """Return a buffer kept by name and aligned to a cache line; it is replaced if too small."""
         size = prod(shape) * dtype.itemsize
         kept = self._kept.get(name)
         if kept is None or len(kept) < size:

@@ -4,8 +4,8 @@
 // as CuPy passes Python's. INPUT and OUTPUT are the types in memory, WORK the one to compute in;
 // LOWEST and HIGHEST are the range of an integer result.
 //
-// Sums are taken one tap after the other, and no product is fused into them (the options say so):
-// every output has the same arithmetic wherever a block is cut, and that of the host's code.
+// Taps are summed in order, and the compiler options disable fused multiply-adds: every output has
+// the same arithmetic wherever a block is cut, and that of the host's code.
 
 typedef long long Int;
 
@@ -13,17 +13,17 @@ struct Half {
     unsigned short bits;
 };
 
-// Threads of a multiprocessor that run at once, for which the compiler keeps to 40 registers instead
-// of the 58 it would take; it spills none. With four loads each they hide the way to the memory, for
-// which 15 KB must be under way on an H100's multiprocessor. Turing's hold no more than 1024.
+// Concurrent threads per multiprocessor. For this many, the compiler uses 40 registers instead of
+// 58, without spilling. With four loads each, they hide the latency of memory, which on an H100
+// takes 15 KB in flight per multiprocessor. Turing's multiprocessors hold at most 1024.
 #if __CUDA_ARCH__ == 750
 constexpr int AT_ONCE = 1024;
 #else
 constexpr int AT_ONCE = 1536;
 #endif
 
-// CuPy compiles with -ftz=true, behind all other options: C++ would make zeros of subnormal float32.
-// These instructions keep them, as the host does.
+// CuPy appends -ftz=true to the options, with which C++ flushes subnormal float32 to zero. These
+// instructions keep them, as the host does.
 __device__ inline float times(float a, float b) {
     float product;
     asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
@@ -59,24 +59,24 @@ __device__ inline void put(double value, Half &to) {
     asm("cvt.rn.f16.f64 %0, %1;" : "=h"(to.bits) : "d"(value));
 }
 __device__ inline void put(WORK value, bool &to) { to = value >= (WORK)0.5; }
-// Integers, in double, so that one function does for both types; the limits are values of WORK.
-// NaN becomes 0, as on the host.
+// Integers: in double, so that one function serves both types; the limits are values of WORK. NaN
+// becomes 0, as on the host.
 template <class T> __device__ inline void put(WORK value, T &to) {
     to = value != value ? (T)0 : (T)fmin(fmax(rint((double)value), LOWEST), HIGHEST);
 }
 
-// (outer, samples, inner) to (outer, outputs, inner). The values of one `outer` lie `apart` from
-// those of the next, and a sample `row` from the next one; the result has no gaps. Output m is the
-// sum over k of weight[k * outputs + m] times sample start[m] + k.
+// (outer, samples, inner) to (outer, outputs, inner). `apart` is the distance of values along outer,
+// `row` that along samples; the result is contiguous. Output m is the sum over k of
+// weight[k * outputs + m] times sample start[m] + k.
 //
-// The y pass of a volume has the planes as outer and x as inner, the z pass has rows and columns of
-// a plane as inner, the x pass has rows as outer (and the components of complex values as inner).
-// Neighbouring lanes have neighbouring `inner`, and along x neighbouring outputs, so that every
-// load of a warp is of a few whole cache lines.
+// In the y pass of a volume, outer are its planes and inner is x; in the z pass, inner are rows and
+// columns of a plane; in the x pass, outer are rows (and inner the components of complex values).
+// Neighbouring lanes have neighbouring `inner`, and along x neighbouring outputs, so that every load
+// of a warp consists of a few complete cache lines.
 //
-// A thread makes `stretch` outputs one after the other. Their windows overlap, and what several
-// take comes from the first-level cache: a block of 256 float32 columns holds 10 KiB of 10 taps.
-// From further away a sample comes once, and once more where one thread's stretch meets the next.
+// A thread computes `stretch` outputs one after the other. Their windows overlap, and shared samples
+// come from the first-level cache: a block of 256 float32 columns holds 10 KiB of 10 taps. From the
+// levels below, a sample is read once, and again where one thread's stretch meets the next.
 extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE / THREADS)
 band(const INPUT *__restrict__ values, Int outer, Int apart, Int row, Int inner,
      const int *__restrict__ start, const WORK *__restrict__ weight, Int taps, Int outputs,

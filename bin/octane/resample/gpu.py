@@ -1,12 +1,12 @@
 """Resampling on an NVIDIA GPU: the banded operators of three axes as a hand-written kernel.
 
-A volume comes in batches of planes, through the buffers and the stream of a lane. Each batch is
-taken along y behind its copy, which leaves about a third of it on the device; z and x follow once
-all planes have come. The order y, z, x and the order of taps are fixed, so that a voxel has the
+A volume arrives in batches of planes, through a lane's buffers and stream. Each batch is resampled
+along y right after its copy, which leaves about a third of it on the device; z and x follow once
+all planes have arrived. The order y, z, x and the order of taps are fixed, so that a voxel has the
 same value in any block.
 
-While a lane waits for a copy, others decode and compute. The memory of the device bounds the
-kernels, and the copies to the device bound the whole.
+While a lane waits for a copy, others decode and compute. The kernels are limited by the device's
+memory bandwidth, the entire run by the copies to the device.
 """
 
 from __future__ import annotations
@@ -29,20 +29,19 @@ from octane.resample.operator import AxisOperator, reach
 SOURCE = Path(__file__).with_suffix(".cu")
 
 OPTIONS = ("--fmad=false",)
-"""Of the compiler: nothing is contracted behind the source's back."""
+"""Compiler options: multiplications and additions are not fused."""
 
 THREADS = 256
 
 STRETCH = 8
-"""Outputs of a thread along y and z: the more, the fewer samples are read twice, and the fewer
-threads there are."""
+"""Outputs per thread along y and z: more mean fewer samples read twice, but fewer threads."""
 
 BATCH_BYTES = 8 << 20
-"""Pushed together on a GPU. A push holds the interpreter's lock for some tens of microseconds, so
-that smaller ones would bound many workers; larger ones take memory."""
+"""Bytes of planes pushed at once on a GPU. A push holds the interpreter's lock for tens of
+microseconds: smaller ones would slow down many workers, larger ones need more memory."""
 
 ALIGNMENT = 512
-"""Bytes to a multiple of which CuPy's memory pool rounds up."""
+"""Bytes to whose multiples CuPy's memory pool rounds up."""
 
 NAMES = {
     "f": "float", "d": "double", "F": "float", "D": "double", "e": "Half", "?": "bool",
@@ -50,7 +49,7 @@ NAMES = {
     "B": "unsigned char", "H": "unsigned short", "I": "unsigned int", "L": "unsigned long",
 }  # fmt: skip
 TYPES = {np.dtype(code): name for code, name in NAMES.items()}
-"""Types of voxels that the kernel reads and writes, of the machine's byte order, by their names in
+"""Voxel types that the kernel reads and writes, in the machine's byte order, with their names in
 the kernel's source; a complex voxel is two values."""
 
 
@@ -60,12 +59,12 @@ def aligned(size: int) -> int:
 
 
 class Sizes(NamedTuple):
-    """Sizes and types of one volume on its way."""
+    """Sizes and types for resampling one volume."""
 
-    planes: int  # that the operators take
-    columns: int  # of a row that they take
+    planes: int  # needed by the operators
+    columns: int  # needed by the operators
     made: tuple[int, int, int]  # shape of the result
-    plane_shape: tuple[int, int]  # that come: those that are taken, and perhaps some behind them
+    plane_shape: tuple[int, int]  # of pushed planes, which may exceed what the operators need
     dtype: np.dtype
     out_dtype: np.dtype
 
@@ -80,26 +79,26 @@ class Sizes(NamedTuple):
         """The sizes of one volume; arguments and errors are those of :func:`device_bytes`."""
         source, target = np.dtype(dtype).newbyteorder("="), np.dtype(out_dtype)
         if not {source, target} <= TYPES.keys() or (source.kind == "c") != (target.kind == "c"):
-            raise ValueError(f"the kernel does not take {source} to {target}")
+            raise ValueError(f"the kernel does not convert {source} to {target}")
         planes, _, columns = reach(operators, plane_shape)
         z, y, x = operators
         return cls(planes, columns, (z.size, y.size, x.size), plane_shape, source, target)
 
     @property
     def parts(self) -> int:
-        """Values of a voxel."""
+        """Values per voxel."""
         return 2 if self.dtype.kind == "c" else 1
 
     @property
     def arrays(self) -> list[tuple[tuple[int, ...], np.dtype]]:
-        """Shape and type of the device's arrays after y, after z and of the result."""
+        """Shapes and types of the device's arrays: after y, after z, and the result."""
         (mz, my, _), work = self.made, working_type(self.dtype)
         between = [((n, my, self.columns), work) for n in (self.planes, mz)]
         return [*between, (self.made, self.out_dtype)]
 
 
 class Footprint(NamedTuple):
-    """Bytes that one resampler takes, on the device and of (pinned) host memory."""
+    """Bytes that one resampler needs, of device and of (pinned) host memory."""
 
     device: int
     host: int
@@ -117,8 +116,8 @@ def device_bytes(
     Raises
     ------
     ValueError
-        For types that are not in `TYPES` (of voxels in any byte order), complex ones to real ones
-        or back, and planes smaller than what the operators take.
+        For types that are not in `TYPES` (in any byte order), conversions between complex and real
+        ones, and planes smaller than the operators need.
     """
     sizes = Sizes.of(operators, plane_shape, dtype, out_dtype)
     work = working_type(sizes.dtype).itemsize // sizes.parts
@@ -135,8 +134,8 @@ def code(source: np.dtype, target: np.dtype, work: np.dtype) -> str:
     low, high = integer_limits(target, work) if target.kind in "iu" else (0.0, 0.0)
     types = {"INPUT": TYPES[source], "OUTPUT": TYPES[target], "WORK": TYPES[work]}
     macros = {**types, "LOWEST": repr(low), "HIGHEST": repr(high), "THREADS": THREADS}
-    # As options they would cost time: for each set of these CuPy runs the compiler once more in
-    # every process, also where the kernel is in its cache.
+    # Not as options: for each new set of options CuPy runs the compiler in every process, even if
+    # the kernel is in its cache.
     defined = "".join(f"#define {name} {value}\n" for name, value in macros.items())
     return defined + SOURCE.read_text(encoding="utf-8")
 
@@ -144,9 +143,9 @@ def code(source: np.dtype, target: np.dtype, work: np.dtype) -> str:
 def kernels(
     xp: ModuleType, dtype: npt.DTypeLike, out_dtype: npt.DTypeLike
 ) -> list[Callable[..., None]]:
-    """The kernels of the passes along z, y and x, compiled the first time that a process asks.
+    """Return the kernels of the passes along z, y and x; a process's first call compiles them.
 
-    That time is to be before there are several threads: each would compile its own.
+    Make that call before starting threads, each of which would compile its own.
     """
     source, target = np.dtype(dtype).newbyteorder("="), np.dtype(out_dtype)
     work = working_type(source)
@@ -171,16 +170,16 @@ class CudaResampler:
     ) -> None:
         """Begin a volume, as :meth:`octane.resample.cpu.CompiledResampler.begin`.
 
-        One that was not finished is dropped. Types and errors are those of :func:`device_bytes`;
-        the bytes of voxels of the other order are turned on the host.
+        An unfinished one is dropped. Types and errors are those of :func:`device_bytes`; voxels in
+        the other byte order are swapped on the host.
         """
         xp, sizes = self._lane.xp, Sizes.of(operators, plane_shape, dtype, out_dtype)
         self._sizes, self._given, self._pushed = sizes, np.dtype(dtype), 0
         self._kernels = kernels(xp, dtype, out_dtype)
         work = working_type(sizes.dtype)
-        # The last volume's memory is free before this one asks for its own.
+        # Free the last volume's memory before allocating this one's.
         self._axes, self._arrays = [], []
-        # Weights are (taps, outputs), so that outputs lie together.
+        # Weights are (taps, outputs), so that the outputs are contiguous.
         self._axes = [
             (
                 xp.asarray(o.start.astype(np.int32)),
@@ -191,21 +190,21 @@ class CudaResampler:
         self._arrays = [xp.empty(*array) for array in sizes.arrays]
 
     def buffer(self, planes: int) -> npt.NDArray:
-        """The host buffer (planes, cy, cx) to be filled and pushed."""
+        """Return the host buffer, (planes, cy, cx), to fill and push."""
         return self._lane.buffer("planes", (planes, *self._sizes.plane_shape), self._given)
 
     def push(self, planes: npt.NDArray) -> None:
-        """Copy the next planes to the device, and take them along y there.
+        """Copy the next planes to the device, and resample them along y there.
 
-        They are what :meth:`buffer` gave, or any other array, which is copied into it first. Planes
-        behind those that the operators take are passed over.
+        They are the array of :meth:`buffer`, or any other, which is copied into it first. Planes
+        after the last that the operators need are ignored.
         """
         sizes = self._sizes
         count = min(len(planes), sizes.planes - self._pushed)
         if count < 1:
             return
         staged = self.buffer(len(planes))
-        # NumPy copies nothing where they are the buffer's own.
+        # NumPy does not copy if they are the buffer itself.
         staged[...] = planes
         if self._given != sizes.dtype:
             staged.byteswap(inplace=True)
@@ -216,7 +215,7 @@ class CudaResampler:
         self._pushed += count
 
     def finish(self) -> npt.NDArray:
-        """The result (mz, my, mx), once it is on the host, in memory that the next one takes."""
+        """Wait for the result, (mz, my, mx), on the host; the next one reuses its memory."""
         sizes, (after_y, after_z, result) = self._sizes, self._arrays
         mz, my, _ = sizes.made
         row = sizes.columns * sizes.parts

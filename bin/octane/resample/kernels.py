@@ -1,12 +1,12 @@
-"""The loops of resampling, compiled: see :mod:`octane.resample.cpu` for how they are used.
+"""Compiled loops of resampling: see :mod:`octane.resample.cpu` for how they are used.
 
-All three axes are one operation, a weighted sum of rows: along y of the rows of a plane, along z of
+All three axes use one operation, a weighted sum of rows: along y of the rows of a plane, along z of
 the same row of several planes, and along x of the rows of a transposed group of lines. Its loop
-over a row's elements is vector code whatever the operator. Eight taps are summed in a pass, so that
-a sum goes to memory once for eight products and not once for each.
+over a row's elements is vector code for any operator. Eight taps are summed per pass, so that a
+sum is written to memory once for eight products, not once for each.
 
-Sums are taken one tap after the other, and products are not fused into them: a vector and what
-remains at a row's end, and so any cut of the work, give the same bits, on every processor.
+Taps are summed in order, without fused multiply-adds: vectors, the remainder at a row's end, and
+therefore any cut of the work, yield the same bits on every processor.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def weighted_sum(source: np.ndarray, rows: np.ndarray, weight: np.ndarray, out: 
     Parameters
     ----------
     source : (rows, columns)
-        Of any real type; as many columns as `out` has are taken.
+        Of any real type, at least as wide as `out`; further columns are ignored.
     rows : uint64, (taps,)
     weight, out : float32 or float64, (taps,), (n,)
     """
@@ -83,18 +83,18 @@ def along_y(
 ) -> None:
     """Apply the operator of y to a plane.
 
-    Its rows are first copied in their order, in the type that is computed in, to `rows`, where they
-    stay in the first-level cache for all outputs that take them. Memory is so read as one stream:
-    the whole takes three quarters of the time that it takes with rows read where they are, when
-    planes are in no cache, and the same when they are. Copying more than an output's new rows at
-    once is slower. Integers are converted once and not for every tap.
+    Its rows are first copied in order, in the computing type, to `rows`, where they stay in the
+    first-level cache for all outputs that use them. Memory is thus read as one stream: this takes
+    three quarters of the time of reading rows in place if planes are not in a cache, and the same
+    time if they are. Copying more than an output's new rows at once is slower. Integers are
+    converted once, not for every tap.
 
     Parameters
     ----------
     plane : (cy, cx)
     start, weight : int64, (my,); (my, taps)
     rows : (2**k >= taps, width)
-        Scratch. Row y is at y modulo its length.
+        Scratch. Row y is stored at y modulo its length.
     out : (my, width)
     """
     real = weight.dtype.type
@@ -118,10 +118,10 @@ def along_x(
     components: int,
     start: np.ndarray,
     weight: np.ndarray,
-    turned: np.ndarray,
+    transposed: np.ndarray,
     sums: np.ndarray,
 ) -> None:
-    """Apply the operator of x to some lines, all at once.
+    """Apply the operator of x to several lines at once.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def along_x(
     components : int
         1, or 2 for complex values.
     start, weight : int64, (mx,); (mx, taps)
-    turned : (nx, lines * components)
+    transposed : (nx, lines * components)
         Scratch: the lines transposed.
     sums : (mx, lines * components)
         Out: the result transposed.
@@ -138,18 +138,18 @@ def along_x(
         line = lines[r]
         for c in range(components):
             lane = r * components + c
-            for x in range(len(turned)):
-                turned[x, lane] = line[x * components + c]
+            for x in range(len(transposed)):
+                transposed[x, lane] = line[x * components + c]
     taken = np.empty(weight.shape[1], U64)
     for i in range(len(start)):
         for k in range(len(taken)):
             taken[k] = U64(start[i] + k)
-        weighted_sum(turned, taken, weight[i], sums[i])
+        weighted_sum(transposed, taken, weight[i], sums[i])
 
 
 @helper
 def integers(values: np.ndarray, low: float, high: float) -> None:
-    """Round values in place, half to even, and clip them."""
+    """Round values in place (half to even), and clip them."""
     for i in range(len(values)):
         row = values[i]
         for lane in range(len(row)):
@@ -169,7 +169,7 @@ def resample(
     rows: np.ndarray,
     ring: np.ndarray,
     lines: np.ndarray,
-    turned: np.ndarray,
+    transposed: np.ndarray,
     sums: np.ndarray,
     components: int,
     same_x: bool,
@@ -178,29 +178,30 @@ def resample(
     high: float,
     result: np.ndarray,
 ) -> int:
-    """Take the next planes, and compute the planes of the result that they complete.
+    """Process the next planes, and compute the planes of the result that they complete.
+
+    Weights, scratch arrays and limits have the computing type, float32 or float64.
 
     Parameters
     ----------
     planes : (planes, cy, cx * components)
-        Of a real type, from which all others but those of `result` follow: it is float32 or
-        float64, whichever is computed in.
+        Of any real type.
     first, done : int
-        Place of the first of them along z, and planes of the result that are complete.
+        Index of the first of them along z, and number of completed planes of the result.
     z_start, z_weight, y_start, y_weight, x_start, x_weight : int64, (m,); (m, taps)
         The operators.
     rows : (2**k, width)
-        As for :func:`along_y`; `width` is the columns that the operator of x takes.
+        As for :func:`along_y`; `width` is the number of columns that the operator of x uses.
     ring : (z taps * my, width)
-        The last planes summed along y; plane z is at z modulo their number.
-    lines, turned, sums
+        The last planes summed along y; plane z is stored at z modulo their number.
+    lines, transposed, sums
         As for :func:`along_x`.
     components : int
         2 for complex values, else 1.
     same_x : bool
         Whether the operator of x leaves a line as it is.
     rounded : bool
-        Whether the result is of integers: `low` and `high` are then its limits.
+        Whether the result has integers, with limits `low` and `high`.
     result : (mz, my, mx * components)
 
     Returns
@@ -237,7 +238,7 @@ def resample(
                         for i in range(width):
                             out[i] = line[i]
                     continue
-                along_x(lines[:count], components, x_start, x_weight, turned, sums)
+                along_x(lines[:count], components, x_start, x_weight, transposed, sums)
                 if rounded:
                     integers(sums, low, high)
                 for r in range(count):
@@ -252,7 +253,7 @@ def resample(
 
 @cache
 def push(source: np.dtype, work: np.dtype, out: np.dtype) -> Callable[..., int]:
-    """:func:`resample` from planes of `source`, in the type `work`, to a result of `out`."""
+    """Compile :func:`resample` for planes of type `source` and results of `out`, using `work`."""
     s, w, o = source.name, work.name, out.name
     axis = f"int64[::1], {w}[:, ::1]"
     return compiled(

@@ -1,14 +1,14 @@
 """Resampling as one banded operator per axis.
 
-Along an axis with spacing s and target t = f s the signal is smoothed with a Gaussian of
+Along an axis with spacing s and target t = f s, the signal is smoothed with a Gaussian of
 sigma = (f - 1) / 2 source samples (f > 1; reflect boundary, cut at 4 sigma) and interpolated
 linearly at the target's sample positions. Both are linear, so they compose into one banded matrix
-(10 taps for f = 2.9) that is built in float64 and equals the two steps to rounding. Samples
-are pixel-centred: the target grid has exactly spacing t and the same centre as the source, so that
-100 voxels to 25 step by exactly 4.
+(10 taps for f = 2.9), which is built in float64 and equals the two steps up to rounding. Samples
+are pixel-centred: the target grid has exactly spacing t and the centre of the source, so that 100
+voxels become 25 that are exactly 4 apart.
 
-What the boundary reflects falls on samples inside and is folded into their weights: every output is
-a weighted sum of consecutive samples, on which all of :mod:`octane.resample.resampler` is built.
+Samples reflected at the boundary are folded into the weights of those inside: every output is a
+weighted sum of consecutive samples, on which :mod:`octane.resample.resampler` relies.
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ import numpy.typing as npt
 from octane.core.geometry import Grid, Vector, samples
 
 TRUNCATE = 4.0
-"""Standard deviations after which the Gaussian is cut, as in scipy.ndimage."""
+"""Standard deviations at which the Gaussian is cut, as in scipy.ndimage."""
 
 SAME = 1e-6
-"""Relative difference of spacings that are one: NIfTI's are float32, 10 um is 9.9999998 there."""
+"""Relative difference below which spacings are equal: NIfTI stores 10 um as float32, 9.9999998."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class AxisOperator:
     Attributes
     ----------
     start
-        First input sample of each output, (outputs,); ascending, with its taps within 0..n-1.
+        First input sample of each output, (outputs,), ascending; all taps are within 0..n-1.
     weight
-        Weights of the consecutive samples from there, float64, (outputs, taps).
+        Weights of the consecutive samples from `start` on, float64, (outputs, taps).
     """
 
     start: npt.NDArray[np.int64]
@@ -48,7 +48,7 @@ class AxisOperator:
 
     @property
     def taps(self) -> int:
-        """Number of input samples that an output takes."""
+        """Number of input samples per output."""
         return self.weight.shape[1]
 
     def part(self, outputs: slice) -> tuple["AxisOperator", slice]:
@@ -68,16 +68,16 @@ class AxisOperator:
 
 
 def reach(operators: Sequence[AxisOperator], plane_shape: tuple[int, int]) -> tuple[int, int, int]:
-    """Planes, rows and columns that operators of z, y and x take.
+    """Planes, rows and columns that operators of z, y and x need.
 
     Raises
     ------
     ValueError
-        When planes of that shape have fewer rows or columns.
+        If planes of this shape have fewer rows or columns.
     """
     nz, ny, nx = (int(operator.start[-1]) + operator.taps for operator in operators)
     if ny > plane_shape[0] or nx > plane_shape[1]:
-        raise ValueError(f"the operators take {ny} x {nx} voxels of planes of {plane_shape}")
+        raise ValueError(f"the operators need {ny} x {nx} voxels of planes of {plane_shape}")
     return nz, ny, nx
 
 
@@ -93,7 +93,7 @@ def interpolator(positions: npt.NDArray[np.floating], n: int, sigma: float = 0.0
     Parameters
     ----------
     positions
-        Where to sample, in units of the source's samples (0 is the centre of the first), (m,).
+        Positions to sample, in source samples (0 is the centre of the first), (m,).
     n
         Number of source samples.
     sigma
@@ -102,7 +102,7 @@ def interpolator(positions: npt.NDArray[np.floating], n: int, sigma: float = 0.0
     Returns
     -------
     AxisOperator
-        With int(4 sigma + 0.5) * 2 + 2 taps at most; one less where all positions are whole.
+        With at most int(4 sigma + 0.5) * 2 + 2 taps; one less if all positions are integers.
     """
     base = np.floor(positions)
     fraction = positions - base
@@ -117,7 +117,7 @@ def interpolator(positions: npt.NDArray[np.floating], n: int, sigma: float = 0.0
     if not fraction.any():
         offsets, weight = offsets[:-1], weight[:, :-1]
     index = _reflect(base.astype(np.int64)[:, None] + offsets, n)
-    # A window that a border folds back covers no more samples than it had.
+    # A window that is folded back at a border covers at most as many samples as before.
     taps = min(index.shape[1], n)
     start = np.minimum(index.min(axis=1), n - taps)
     band = np.zeros((len(positions), taps))
@@ -126,15 +126,15 @@ def interpolator(positions: npt.NDArray[np.floating], n: int, sigma: float = 0.0
 
 
 def unchanged(n: int) -> AxisOperator:
-    """The operator that leaves ``n`` samples as they are."""
+    """The operator that leaves ``n`` samples unchanged."""
     return AxisOperator(np.arange(n), np.ones((n, 1)))
 
 
 def resampler(n: int, spacing: float, target: float, count: int | None = None) -> AxisOperator:
     """Operator from ``n`` samples of ``spacing`` to ``target`` (same unit), centred on them.
 
-    The output has round(n * spacing / target) samples, at least one. With ``count`` it has so many,
-    and its first begins where the first of the input does.
+    The output has round(n * spacing / target) samples, at least one. With ``count`` it has that
+    many, and begins at the edge of the input instead of being centred on it.
     """
     factor = target / spacing
     if abs(factor - 1) < SAME:
@@ -143,13 +143,13 @@ def resampler(n: int, spacing: float, target: float, count: int | None = None) -
     positions = (n - 1) / 2 + (np.arange(m) - (m - 1) / 2) * factor
     if count is not None:
         positions += (m * factor - n) / 2
-    # Positions that are whole up to rounding would otherwise cost a second tap and its error.
+    # Otherwise, positions that are integers up to rounding would need a second tap.
     whole = np.round(positions)
     positions = np.where(np.abs(positions - whole) < 1e-9 * n, whole, positions)
     return interpolator(positions, n, max(0.0, (factor - 1) / 2))
 
 
 def resampled(grid: Grid, target: Vector) -> tuple[Grid, list[AxisOperator]]:
-    """The grid of voxel size ``target`` (micrometres) centred on ``grid``, and how to get there."""
+    """The grid of voxel size ``target`` (micrometres) centred on ``grid``, and its operators."""
     axes = zip(grid.shape, grid.spacing, target, strict=True)
     return grid.resampled(target), [resampler(*axis) for axis in axes]

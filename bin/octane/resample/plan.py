@@ -1,4 +1,4 @@
-"""Plan of a RESAMPLE run, of tiles or of a volume, and of the levels of PYRAMID."""
+"""Plans of RESAMPLE, for tiles or a volume, and of the levels of PYRAMID."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _size(shape: Sequence[int], dtype: np.dtype) -> str:
 
 
 def lines(plan: MosaicPlan | StreamPlan, lanes: LanePlan) -> list[str]:
-    """A plan in words, a line each."""
+    """The plan as lines for the log."""
     source, grid = plan.source, plan.level.grid
     if isinstance(plan, MosaicPlan):
         tiling = plan.tiling
@@ -37,9 +37,9 @@ def lines(plan: MosaicPlan | StreamPlan, lanes: LanePlan) -> list[str]:
     else:
         what, made = "a volume", f"{len(plan.regions)} blocks"
     if isinstance(source, TiffVolume):
-        access = "read in parts, after it was decoded once if it is compressed"
+        access = "read in parts, after decoding it once if it is compressed"
     elif not isinstance(source, Image):
-        access = "read whole, as its format is"
+        access = "read whole, as its format requires"
     elif source.reader is None:
         access = f"read through zarr, because {source.array.why_zarr}"
     else:
@@ -64,14 +64,14 @@ def plan_resampling(
     Raises
     ------
     OctaneError
-        When it is not a mosaic and is to be one.
+        If ``layout`` is mosaic and the image is not one.
     """
     dtype = output_type(parameters.dtype, image.dtype)
     if parameters.layout == "volume":
         grid, operators = resampled(image.grid, target)
         return StreamPlan(image, Level.volume(grid), dtype, operators)
     if not isinstance(image, Image):
-        raise InputError(f"{image.path} is a volume and not a mosaic; give --layout volume.")
+        raise InputError(f"{image.path} is a volume, not a mosaic; give --layout volume.")
     tiling = MosaicGrid.of(image)
     lengths = [
         {r.stop - r.start for r in regions}
@@ -88,7 +88,7 @@ def plan_resampling(
 def plan_levels(
     grid: Grid, resolutions: tuple[float, ...] | None
 ) -> list[tuple[Grid, list[AxisOperator]]]:
-    """Grid of each level, and the operators that make it from the level before.
+    """Grid of each level, and the operators that compute it from the previous level.
 
     Arguments and errors are those of :func:`octane.layout.levels.level_grids`.
     """

@@ -1,10 +1,9 @@
 """Resampling of arrays: one banded operator per axis, along y, then z, then x.
 
-On a CPU it is compiled loops (:mod:`octane.resample.cpu`), on a GPU a kernel
-(:mod:`octane.resample.gpu`); sums of taps of whole arrays are what the tests compare with. All sum
-the taps one after the other in their order. A voxel's value is therefore the same whatever block it
-was computed in, which makes block-wise results equal to whole ones bit for bit (a GEMM's order
-depends on its shape).
+On a CPU it uses compiled loops (:mod:`octane.resample.cpu`), on a GPU a kernel
+(:mod:`octane.resample.gpu`); the tests compare both with sums over whole arrays. All sum the taps
+in order. A voxel's value is therefore the same in any block, so that block-wise results equal the
+whole bit for bit (a GEMM's order depends on its shape).
 """
 
 from collections.abc import Sequence
@@ -41,13 +40,13 @@ def footprint(
     working, out = working_type(np.dtype(dtype)), np.dtype(out_dtype)
     batch = planes * plane_shape[0] * plane_shape[1] * np.dtype(dtype).itemsize
     ring = (z.taps + 2) * y.size * plane_shape[1] * working.itemsize
-    # Types that the loops do not write are made from the type that is computed in.
+    # Types that the loops do not write are converted from the computing type.
     result = z.size * y.size * x.size * (out.itemsize + working.itemsize * (out.kind == "b"))
     return Footprint(0, batch + ring + result)
 
 
 def load(xp: ModuleType, dtype: npt.DTypeLike, out_dtype: npt.DTypeLike) -> None:
-    """Have a GPU's kernels for these types ready, which lanes would each compile."""
+    """Compile a GPU's kernels for these types once, before each lane would."""
     if xp is not np:
         kernels(xp, dtype, out_dtype)
 
@@ -56,12 +55,12 @@ def resample(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArr
     """Apply one operator per axis to an array (z, y, x) of any real or complex type.
 
     The result has floating or complex values: float32 for integers up to 16 bits, float64 above. It
-    may be the array itself, where the operators leave it as it is.
+    may be the array itself, if the operators leave it unchanged.
     """
     _, ny, nx = array.shape
     if all(own.identity(n) for own, n in zip(operators, array.shape, strict=True)):
         return array.astype(working_type(array.dtype), copy=False)
-    # A resampler of its own, whose result nothing else will overwrite.
+    # A new resampler, so that its result is not overwritten.
     resampler = CompiledResampler()
     resampler.begin(operators, (ny, nx), array.dtype, working_type(array.dtype))
     resampler.push(array)

@@ -1,8 +1,8 @@
 """Resampling a continuous volume block by block, with halos, equal to the whole bit for bit.
 
-A block is a stored object of the result. The planes of the source that it takes are read a slab at
-a time and pushed through the operators, which keep what the next planes need, so that along z
-nothing is computed twice. Slabs end where the source's chunks do: a chunk is decoded once a block.
+A block is a stored object of the result. The source planes that it needs are read slab by slab and
+pushed through the operators, which keep what the next planes need, so that along z nothing is
+computed twice. Slabs end at chunk borders of the source: a chunk is decoded once per block.
 """
 
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ from octane.store.volumes import Volume, Writer, is_plain
 from octane.store.writer import Level
 
 DECODER_BYTES = 12_000_000
-"""A streaming zstd decoder with its window, and a piece of compressed input."""
+"""Memory of a streaming zstd decoder with its window, and of a piece of compressed input."""
 SLAB_BYTES = 64_000_000
-"""Most that is read at once of chunks that need no decoding."""
+"""Most bytes read at once from uncompressed chunks."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class LanePlan:
     workers
         Blocks or tiles in flight.
     planes
-        Planes of the source that are read at once.
+        Source planes read at once.
     lane_bytes, fixed_bytes
-        Host memory of one worker, and what any number of them needs in addition.
+        Host memory per worker, and that of the process besides.
     device_bytes
-        A GPU's memory for one worker; 0 for the CPU.
+        GPU memory per worker; 0 for the CPU.
     """
 
     workers: int
@@ -70,7 +70,7 @@ class StreamPlan:
     level, dtype
         The result, and its type.
     operators
-        One per axis (z, y, x), from the whole source to the whole result.
+        One per axis (z, y, x), from the entire source to the entire result.
     """
 
     source: Volume
@@ -85,16 +85,16 @@ class StreamPlan:
 
     @property
     def copies(self) -> bool:
-        """True where the result is the source as it is."""
+        """True if the result equals the source."""
         shape = self.source.grid.shape
         return self.dtype == self.source.dtype and all(
             operator.identity(n) for operator, n in zip(self.operators, shape, strict=True)
         )
 
     def lanes(self, execution: ExecutionParameters, *, gpu: bool = False) -> LanePlan:
-        """Workers and memory; an OctaneError when not one block fits."""
+        """Workers and memory; raises an OctaneError if a single block does not fit."""
         source = self.source
-        # The first block is as large as any, and takes as much of the source, except at borders.
+        # The first block is the largest, and needs the most of the source, except at borders.
         parts, needed = parts_of(self.operators, self.regions[0])
         nz, ny, nx = shape_of(needed)
         memory = bytes_of(execution.memory)
@@ -102,16 +102,15 @@ class StreamPlan:
         def taken(slab: int) -> Footprint:
             return footprint(parts, (ny, nx), source.dtype, min(slab, nz), self.dtype, gpu=gpu)
 
-        # The result is there once more while it is encoded.
+        # Encoding holds the result a second time.
         own = prod(shape_of(self.regions[0])) * self.dtype.itemsize + decoding_bytes(source)
         fixed = PROCESS_BYTES
         if not isinstance(source, Image | TiffVolume):
             fixed += prod(source.grid.shape) * source.dtype.itemsize
         wanted = min(execution.workers or cores(), len(self.regions))
-        # A part of a chunk's planes costs its decoding once more: better than a worker less, or
-        # none. Parts of equal size, so that slabs end where chunks do. Of a chunk that is stored as
-        # it is and has no checksum a part costs nothing more, and as many planes are read as stay
-        # in the cache.
+        # Reading only part of a chunk's planes decodes it again, which is better than losing
+        # workers. The parts are equal, so that slabs end at chunk borders. For uncompressed chunks
+        # without a checksum, parts are free, and as many planes are read as stay in the cache.
         depth = most = source.chunks[0]
         if isinstance(source, Image) and is_plain(source) and not source.array.checked:
             most = max(1, SLAB_BYTES // (ny * nx * source.dtype.itemsize))
@@ -127,18 +126,18 @@ class StreamPlan:
 def parts_of(
     operators: Sequence[AxisOperator], region: Region
 ) -> tuple[list[AxisOperator], Region]:
-    """The operators of a block, and the source's voxels that it takes."""
+    """The operators of a block, and the source voxels that it needs."""
     parts = [o.part(r) for o, r in zip(operators, region, strict=True)]
     return [operator for operator, _ in parts], tuple(needed for _, needed in parts)
 
 
 def decoding_bytes(source: Volume) -> int:
-    """Memory of one worker for decoding, beside the voxels that it asked for."""
+    """Memory of one worker for decoding, besides the voxels that it requested."""
     if not isinstance(source, Image):
         return 0
     if source.reader is not None and source.reader.streams:
         return DECODER_BYTES
-    # The chunk as it is stored and as it is decoded.
+    # The chunk as stored and as decoded.
     return 2 * prod(source.array.chunks) * source.dtype.itemsize
 
 
@@ -151,7 +150,7 @@ def stream_resample(
     metrics: Metrics,
     share: Share | None = None,
 ) -> None:
-    """Resample a volume into ``write``, which takes each block once, from one worker.
+    """Resample a volume into ``write``, which receives each block once, from one worker.
 
     Other parameters are as for :func:`octane.pipeline.lanes.run_pipeline`.
     """

@@ -1,4 +1,4 @@
-"""Resampling of a mosaic tile by tile: a tile is decoded, computed and written by one worker."""
+"""Resampling of a mosaic tile by tile: one worker decodes, resamples and writes each tile."""
 
 import math
 from dataclasses import dataclass
@@ -22,21 +22,21 @@ from octane.store.image import Image
 from octane.store.writer import DirectWriter, Level
 
 BATCH_BYTES = 1 << 20
-"""Planes that are decoded at once: enough to amortise a call, few enough to stay in the cache."""
+"""Bytes of planes decoded at once: enough to amortise a call, few enough to stay in the cache."""
 
 
 @dataclass(frozen=True)
 class MosaicPlan:
-    """Plan of a mosaic's resampling, each tile alone.
+    """Plan of a mosaic's resampling, each tile separately.
 
     Attributes
     ----------
     tiling
         Tiles of the source.
     level, dtype
-        The result, in which a tile is a chunk as well, and its type.
+        The result, in which each tile is a chunk too, and its type.
     operators
-        Per axis, by the number of samples: a grid has at most two lengths of tile on each.
+        Per axis, by tile length in samples, of which a grid has at most two.
     """
 
     source: Image
@@ -51,7 +51,7 @@ class MosaicPlan:
         return [own[r.stop - r.start] for own, r in zip(self.operators, region, strict=True)]
 
     def lanes(self, execution: ExecutionParameters, *, gpu: bool = False) -> LanePlan:
-        """Workers and memory; an OctaneError when not one tile fits."""
+        """Workers and memory; raises an OctaneError if a single tile does not fit."""
         source = self.source
         _, cy, cx = source.chunks
         batch_bytes = DEVICE_BATCH_BYTES if gpu else BATCH_BYTES
@@ -82,7 +82,7 @@ def resample_tiles(
     coming = iter(plan.tiling.tiles)
 
     def fetch(count: int) -> None:
-        """Ask the system to load the next tiles while those before them are worked on."""
+        """Ask the system to load the next tiles while the previous ones are processed."""
         for tile in islice(coming, count):
             if reader is not None:
                 reader.fetch((0, *tile))
@@ -115,7 +115,7 @@ def _bytes(plan: MosaicPlan, tile: Tile) -> int:
 
 
 def _resampled(plan: MosaicPlan, tile: Tile, batch: int, lane: Lane) -> npt.NDArray:
-    """A tile decoded ``batch`` planes at a time, which are pushed through while in the cache."""
+    """Resample a tile by ``batch`` planes, which are processed while still in the cache."""
     image = plan.source
     resampler = lane.keep("resampler", lambda: make_resampler(lane))
     region = plan.tiling.region(tile)
@@ -130,14 +130,14 @@ def _resampled(plan: MosaicPlan, tile: Tile, batch: int, lane: Lane) -> npt.NDAr
             for start in range(0, depth, batch):
                 resampler.push(voxels[start : start + batch])
             return resampler.finish()
-    # A chunk at the edge is stored with its padding, which the operators do not take.
+    # A chunk at the edge is stored with padding, which the operators do not use.
     _, cy, cx = image.chunks
     resampler.begin(operators, (cy, cx), image.dtype, plan.dtype)
     with image.naming_chunks(), image.reader.stream((0, *tile)) as stream:
         for start in range(0, depth, batch):
             with lane.timed("compute"):
                 planes = resampler.buffer(min(batch, depth - start))
-            # It says by itself what was reading, and what decoding.
+            # The stream measures its reading and decoding times itself.
             stream.read_into(planes)
             with lane.timed("compute"):
                 resampler.push(planes)

@@ -1,4 +1,4 @@
-"""The compiled resampler against sums of whole arrays, bit for bit, however planes are pushed."""
+"""The compiled resampler equals sums over whole arrays bit for bit, however planes are pushed."""
 
 import numpy as np
 import pytest
@@ -13,12 +13,12 @@ from octane.resample.operator import AxisOperator, interpolator
 REAL = ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8"]
 OTHERS = ["?", "f2", ">u2", ">f4", ">c8", "c8", "c16"]
 
-# One for all tests, so that what an earlier tile left in its buffers would be seen.
+# Shared by all tests, so that leftovers of an earlier tile in its buffers would show.
 KEPT = CompiledResampler()
 
 
 def stream(planes, operators, out_dtype, batches=(1000,), resampler=KEPT):
-    """Push planes in batches of the given sizes, turn by turn, half of them through the buffer."""
+    """Push planes in batches of alternating sizes, half of them through the buffer."""
     resampler.begin(operators, planes.shape[1:], planes.dtype, out_dtype)
     start, turn = 0, 0
     while start < len(planes):

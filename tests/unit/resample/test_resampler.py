@@ -10,7 +10,7 @@ from octane.core.geometry import Grid
 from octane.resample.operator import resampled
 from octane.resample.resampler import resample
 
-# Of the largest magnitude.
+# Relative to the largest magnitude.
 TOLERANCE = 5e-7
 
 
@@ -40,6 +40,6 @@ def test_it_agrees_with_scipy(rng, dtype, target, spacing):
     assert result.shape == grid.shape == expected.shape
     assert (grid.spacing, result.dtype) == (target, dtype)
     np.testing.assert_array_equal(result, resample_arrays(array, operators))
-    # Relative to the signal's size, as a complex value may be near 0 where two others cancel.
+    # Relative to the largest value: a complex value may be near 0 if others cancel.
     error = (TOLERANCE if result.real.itemsize == 4 else 1e-13) * np.abs(array).max()
     np.testing.assert_allclose(result, expected, rtol=0, atol=error)

@@ -24,7 +24,7 @@ from octane.store.writer import Level
 
 
 class Source:
-    """A volume that counts what is read of it."""
+    """A volume that records what is read from it."""
 
     path = Path("source.zarr")
     attributes: ClassVar = {}
@@ -36,7 +36,7 @@ class Source:
 
     def read(self, region, out=None):
         block = self.voxels[region]
-        # Slabs end where chunks do.
+        # Slabs end at chunk borders.
         assert region[0].start // self.chunks[0] == (region[0].stop - 1) // self.chunks[0]
         self.largest = max(self.largest, block.size)
         self.read_bytes += block.nbytes
@@ -104,7 +104,7 @@ def test_any_cut_of_any_volume_gives_the_same_bits(dtype, shape, target, owned, 
 def test_slabs_are_cut_where_memory_is_short():
     voxels = noise((64, 400, 400), "float32")
     operators = halved(voxels, 8.0)
-    # The source is in memory as a whole, and there is room for half as much again.
+    # Memory for the whole source and half as much again.
     memory = f"{(PROCESS_BYTES + voxels.nbytes * 3 // 2) // 1000} kB"
     result, source = stream(voxels, operators, (8, 50, 50), "float32", memory, slab=64)
     assert source.largest < voxels.size / 1.9
@@ -122,7 +122,7 @@ def test_slabs_of_chunks_that_are_read_in_parts_stay_in_the_cache(write_image, m
         plan = StreamPlan(open_image(path), level, np.dtype("float32"), operators)
         return plan.lanes(execution).planes
 
-    # The checksum of a chunk takes all of it.
+    # A checksum needs the entire chunk.
     assert slab() == 32
     metadata = json.loads((path / "0" / "zarr.json").read_text())
     metadata["codecs"].pop()
