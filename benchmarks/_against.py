@@ -1,7 +1,7 @@
-"""Two checkouts of octane measured in turns: seconds, their ratio, and whether the bits are equal.
+"""Two checkouts of octane measured alternately: seconds, their ratio, and whether bits are equal.
 
 As a script, ``python _against.py REQUEST`` measures calls in memory with the octane of PYTHONPATH;
-the request is JSON of: ``call`` (n4, resample), ``array`` (.npy), ``workers``, ``runs``.
+the request is JSON with ``call`` (n4, resample), ``array`` (.npy), ``workers`` and ``runs``.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ Measure = Callable[[Path], tuple[float, str]]
 
 
 def compared(other: Path, cases: Mapping[str, Measure], rounds: int) -> dict[str, object]:
-    """Measure every case with both checkouts in turns, after a round that is not counted.
+    """Measure every case with both checkouts alternately, after a round that is not counted.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def compared(other: Path, cases: Mapping[str, Measure], rounds: int) -> dict[str
         seconds: dict[str, list[float]] = {"old": [], "new": []}
         checksums = set()
         for number in range(1 + rounds):
-            # Neither has the same place in every round.
+            # Alternate which one comes first.
             for label in sorted(checkouts, reverse=number % 2 == 0):
                 spent, checksum = measure(checkouts[label])
                 checksums.add(checksum)
@@ -72,7 +72,7 @@ def call(name: str, array: Path, *, workers: int, runs: int) -> Measure:
 
 
 def command(name: str, source: Path, folder: Path, words: "Sequence[str]") -> Measure:
-    """Return a measurement of a command of ``bin/`` from store to store, Python's start included.
+    """Return a measurement of a command of ``bin/`` from store to store, including Python's start.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def command(name: str, source: Path, folder: Path, words: "Sequence[str]") -> Me
     source
         The OME-Zarr store.
     folder
-        The result goes there and is removed.
+        Folder for the result, which is removed.
     words
         Flags.
     """

@@ -1,4 +1,4 @@
-"""Parts of a benchmark: their choice on the command line, their records, their folders."""
+"""Parts of a benchmark: their selection on the command line, records and folders."""
 
 import argparse
 import json
@@ -44,7 +44,7 @@ def command_line(description: str | None, parts: tuple[str, ...]) -> argparse.Ar
 
 
 def add_python(parser: argparse.ArgumentParser, flag: str, packages: str) -> None:
-    """Add the flag of a Python that has what octane does not depend on, such as --peers_python."""
+    """Add a flag for a Python with packages that octane does not depend on (--peers_python)."""
     variable = f"OCTANE{flag[1:].replace('-', '_').upper()}"
     parser.add_argument(
         flag,
@@ -55,10 +55,10 @@ def add_python(parser: argparse.ArgumentParser, flag: str, packages: str) -> Non
 
 
 def run_parts(subject: str, parts: Mapping[str, Part], chosen: argparse.Namespace) -> dict:
-    """Measure the chosen parts, each into its place in ``benchmarks/results/{subject}.json``.
+    """Measure the chosen parts and update each in ``benchmarks/results/{subject}.json``.
 
-    Figures of a quick run go to the scratch folder, so that they never replace those that the
-    documentation quotes. Returns what is in the file then.
+    Figures of a quick run are written to the scratch folder, so that they never replace those that
+    the documentation quotes. Returns the content of the file.
     """
     path = RESULTS / f"{subject}.json"
     if chosen.quick:

@@ -1,4 +1,4 @@
-"""Agreement of octane's N4 with SimpleITK's in many cases, beside that of SimpleITK with itself."""
+"""Agreement of octane's N4 with SimpleITK's in many cases, and of SimpleITK's with itself."""
 
 import itertools
 import logging
@@ -30,7 +30,7 @@ def tissue_volume(
 ) -> Volume:
     """Two tissues in a dark background under a smooth bias, with noise, along (z, y, x).
 
-    The tissue is an ellipsoid whose half axes are these parts of the volume's half edges.
+    The tissue is an ellipsoid whose half axes are ``extent`` times the volume's half edges.
     """
     rng = np.random.default_rng(0)
     z, y, x = (
@@ -57,7 +57,7 @@ def _otsu(volume: Volume) -> Mask:
 
 
 def _thin(volume: Volume) -> Mask:
-    """A slanted sheet: few voxels in each row, a bounding box that is nearly the volume."""
+    """A slanted sheet: few voxels in each row, but a bounding box almost as large as the volume."""
     z, y, x = np.ogrid[tuple(slice(n) for n in volume.shape)]
     nz, ny, nx = volume.shape
     height = z / nz + 0.4 * y / ny + 0.3 * x / nx
@@ -80,7 +80,7 @@ MASKS: dict[str, Callable[[Volume], Mask | None]] = {
 
 
 def confidence(volume: Volume) -> Volume:
-    """Weights from 0.1 to 1 that fall off towards the last plane, with a corner left out."""
+    """Weights from 1 to 0.1 that decrease towards the last plane, without one corner."""
     weights = np.broadcast_to(
         np.linspace(1, 0.1, volume.shape[0], dtype=np.float32)[:, None, None], volume.shape
     ).copy()
@@ -91,7 +91,7 @@ def confidence(volume: Volume) -> Volume:
 def control_points_of(
     shape: tuple[int, ...], spacing: tuple[float, ...], distance: tuple[float, ...]
 ) -> tuple[int, ...]:
-    """Control points for a distance of splines, per axis, as users of ITK set them."""
+    """Control points per axis for a spline distance, as users of ITK derive them."""
     return tuple(
         int(np.ceil((n - 1) * s / d)) + 3 for n, s, d in zip(shape, spacing, distance, strict=True)
     )
@@ -180,14 +180,14 @@ CASES: dict[str, Case] = {
 
 
 def agreement(quick: bool, itk_python: Path | None) -> dict[str, object]:
-    """Run all cases, or the quick ones; those with weights need a Python that has ITK."""
+    """Run all cases, or the quick ones; those with weights need a Python with ITK."""
     chosen = {name: case for name, case in CASES.items() if case.quick or not quick}
     # The spread of ITK with 8 threads does not depend on the number of cores.
     threads = (1, 2) if quick else (1, 2, 8)
     cases = []
     for number, (name, case) in enumerate(chosen.items(), 1):
         if case.weights and itk_python is None:
-            logger.warning("%s: not run, because SimpleITK has no weights; give --itk_python", name)
+            logger.warning("%s: skipped, because SimpleITK lacks weights; give --itk_python", name)
             continue
         figures = run_case(case, threads, itk_python)
         cases.append({"name": name, **figures})
@@ -206,7 +206,7 @@ def agreement(quick: bool, itk_python: Path | None) -> dict[str, object]:
 
 
 def compare(log_field: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> dict[str, float]:
-    """Return 1 - r, and median and maximum of the relative difference of two bias fields."""
+    """Return 1 - r, and the median and maximum relative difference of two bias fields."""
     a, b = log_field.astype(np.float64), other.astype(np.float64)
     error = np.abs(np.expm1(a - b))
     return {
@@ -217,7 +217,7 @@ def compare(log_field: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) 
 
 
 def run_case(case: Case, threads: tuple[int, ...], itk_python: Path | None) -> dict[str, object]:
-    """Fit one case with octane, and with ITK at each number of threads."""
+    """Fit one case with octane, and with ITK for each number of threads."""
     start = time.perf_counter()
     volume = case.volume()
     mask = MASKS[case.mask](volume)
@@ -269,7 +269,7 @@ def run_case(case: Case, threads: tuple[int, ...], itk_python: Path | None) -> d
             )
             fields[n], counts[n] = run.log_field, run.iterations
     against = {n: compare(log_field, field) for n, field in fields.items()}
-    # ITK's own iterations may differ between its thread counts, and then its field does.
+    # ITK's number of iterations may depend on its number of threads, and then its field does too.
     nearest = min(threads, key=lambda n: (counts[n] != done, against[n]["median"]))
     spread = [compare(fields[a], fields[b]) for a, b in itertools.combinations(threads, 2)]
     holds = counts[nearest] == done and all(

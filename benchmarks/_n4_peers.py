@@ -14,9 +14,9 @@ import SimpleITK as sitk
 
 @dataclass
 class ItkRun:
-    """Result of SimpleITK's N4 on a volume; seconds by stage, with the fit alone under ``fit``.
+    """Result of SimpleITK's N4 on a volume; seconds by stage, where ``fit`` is only the fit.
 
-    ``fitted_field`` is the log field on the shrunk grid; making it is in no stage.
+    ``fitted_field`` is the log field on the shrunk grid; its computation is not timed.
     """
 
     log_field: npt.NDArray[np.float32]
@@ -62,7 +62,7 @@ def simpleitk(
         convergence: list[list[float]] = [[] for _ in iterations]
 
         def note() -> None:
-            # GetElapsedIterations alone does not tell: after the run it counts one too many.
+            # GetElapsedIterations is not enough: after the run it is one too large.
             level = convergence[correction.GetCurrentLevel()]
             level.append(correction.GetCurrentConvergenceMeasurement())
 
@@ -121,11 +121,11 @@ def n4ax(
     iterations: Sequence[int],
     runs: int = 4,
 ) -> tuple[npt.NDArray[np.float32], dict[str, object]]:
-    """Fit with n4ax: the log field on the grid of the fit, and its seconds.
+    """Fit with n4ax; return the log field on the grid of the fit, and the seconds.
 
-    n4ax is given what is fitted, already shrunk: it has no field at another resolution. Its
-    over-relaxation is off, which takes larger steps than ITK's and so cannot be compared at equal
-    iterations. The first call, which compiles, is given as ``cold``.
+    n4ax receives the shrunk volume, as it cannot evaluate the field at another resolution. Its
+    over-relaxation is off: its steps are larger than ITK's, so equal iterations would not be
+    comparable. The seconds of the first call, which compiles, are ``cold``.
     """
     np.save(folder / "volume.npy", shrunk)
     if mask is not None:
@@ -187,9 +187,9 @@ def itk_weighted(
     control_points: Sequence[int],
     threads: int,
 ) -> tuple[npt.NDArray[np.float32], list[int]]:
-    """Fit a shrunk volume under a confidence image: the lattice, the iterations of every level.
+    """Fit a shrunk volume with a confidence image: the lattice, the iterations of every level.
 
-    SimpleITK has no confidence image; ITK's own Python package has.
+    SimpleITK does not support confidence images; ITK's own Python package does.
     """
     np.save(folder / "volume.npy", shrunk)
     np.save(folder / "mask.npy", np.ones(shrunk.shape, np.uint8) if mask is None else mask)

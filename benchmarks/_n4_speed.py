@@ -1,4 +1,4 @@
-"""Speed of N4 against SimpleITK and n4ax on the same cores; memory of its command under a limit."""
+"""Speed of N4 against SimpleITK and n4ax on the same cores; memory of the command with a limit."""
 
 import json
 import logging
@@ -26,14 +26,14 @@ SHAPES = ((256, 512, 1024), (256, 1024, 1024), (512, 1024, 1536), (1024, 1536, 2
 CHUNK, SHARD = 128, 256
 
 RUNS = 7
-"""Runs of octane after the first; SimpleITK, whose runs take tens of seconds, has one."""
+"""Runs of octane after the first; SimpleITK, whose runs take tens of seconds, runs once."""
 
 
 @dataclass(frozen=True)
 class Case:
     """A volume at full resolution and its options; sequences in z, y, x.
 
-    With a threshold of 0 every iteration is done, so that all do the same number.
+    The threshold is 0, so that all programs do every iteration.
     """
 
     shape: tuple[int, int, int]
@@ -148,7 +148,7 @@ def run_case(case: Case, n4ax_python: Path | None) -> dict:
     if n4ax_python is not None:
         with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
             log_field, peer = n4ax(n4ax_python, Path(folder), shrunk, small_mask, done)
-        # Its authors compare without the global scale, which N4 leaves open.
+        # Like its authors, ignore the global scale, which N4 does not determine.
         shift = np.mean(log_field - itk.fitted_field, dtype=np.float64)
         against = compare(log_field - np.float32(shift), itk.fitted_field)
         figures["n4ax"] = {**peer, "fit_against_simpleitk_but_for_scale": against}
@@ -156,7 +156,7 @@ def run_case(case: Case, n4ax_python: Path | None) -> dict:
 
 
 def memory(quick: bool) -> dict[str, object]:
-    """Correct volumes of growing size with the command, under one limit of the system."""
+    """Correct volumes of growing size with the command, with the same memory limit."""
     cases = []
     for shape in SHAPES[:2] if quick else SHAPES:
         with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:

@@ -1,6 +1,6 @@
 """N4 on a phantom's volume: its modes and levels against the truth.
 
-Everything runs by the commands in ``bin/``.
+All steps run as commands in ``bin/``.
 """
 
 import json
@@ -40,7 +40,7 @@ def command(name: str, *words: str | Path) -> None:
 
 
 def volume_of(folder: Path, *words: str) -> Path:
-    """Make a phantom and bring it to a stacked volume."""
+    """Make a phantom and process it up to a stacked volume."""
     command("phantom", folder, *words)
     sections = []
     for mosaic in sorted((folder / "mosaics").glob("*.ome.zarr")):
@@ -91,7 +91,7 @@ def modes(quick: bool) -> dict[str, object]:
 
 
 def fifty(levels: int) -> tuple[str, ...]:
-    """Return the flags of a fit with so many levels of 50 iterations."""
+    """Return the flags of a fit with ``levels`` levels of 50 iterations."""
     return ("--n4_shrink_factor", "2", "2", "2", "--n4_iterations", *["50"] * levels)
 
 

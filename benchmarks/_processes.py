@@ -23,11 +23,11 @@ class Run:
     Attributes
     ----------
     output
-        What it wrote.
+        Its standard output.
     seconds, cpu_seconds
-        By the clock, and of all cores together, its own programs included.
+        Wall time, and CPU time on all cores, including that of its child processes.
     peak_bytes
-        Of resident memory.
+        Peak of resident memory.
     """
 
     output: str
@@ -46,27 +46,27 @@ def run(
 ) -> Run:
     """Run a program to its end.
 
-    The peak is the kernel's high-water mark of this process; getrusage would include that of the
-    process that started it.
+    The peak is the kernel's high-water mark of the program; getrusage would include that of the
+    process that starts it.
 
     Parameters
     ----------
     command
         The program and its arguments.
     limit
-        Bytes of memory that it may map for writing, touched or not (RLIMIT_DATA). Mapped files do
-        not count, although they do in the peak.
+        Bytes of memory that it may map for writing, touched or not (RLIMIT_DATA). Mapped files
+        count in the peak, but not here.
     environment
-        Variables besides those of this process.
+        Variables in addition to those of this process.
     cores
-        Number of cores that it may use; all of this process's by default.
+        Number of cores that it may use; by default all of this process's.
     folder
-        Folder that it runs in.
+        Working folder.
 
     Raises
     ------
     RuntimeError
-        If it fails; the text is the end of its error output.
+        If it fails; the message is the end of its error output.
     """
     allowed = sorted(os.sched_getaffinity(0))[:cores]
 
@@ -94,7 +94,7 @@ def run(
         if process.returncode:
             errors.seek(0)
             output.seek(0)
-            # Nextflow writes its errors to the output.
+            # Nextflow writes its errors to standard output.
             raise RuntimeError(
                 f"{_name(command)} failed: {(errors.read() or output.read())[-2000:]}"
             )
@@ -110,18 +110,18 @@ def run_script(
     checkout: Path = PROJECT,
     cores: int,
 ) -> tuple[dict, Run]:
-    """Run one of the scripts beside this file; its last line of output is JSON.
+    """Run a script in this folder, whose last line of output is JSON.
 
     Parameters
     ----------
     script
         The file's name.
     request
-        Given to the script as JSON; paths as text.
+        Passed to the script as JSON; paths become text.
     python
-        The Python that runs it, where it is not the project's own.
+        The Python that runs it, if not the project's own.
     checkout
-        The project whose octane the script imports.
+        The checkout whose octane the script imports.
     cores
         Number of cores that it may use.
     """

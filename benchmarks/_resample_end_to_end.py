@@ -1,4 +1,4 @@
-"""Whole mosaics from store to store by octane and others: seconds, floors and memory."""
+"""Entire mosaics from store to store by octane and others: seconds, floors and memory."""
 
 import hashlib
 import json
@@ -51,7 +51,7 @@ CASES = (
 
 
 def end_to_end(quick: bool, peers: Path | None) -> dict[str, object]:
-    """Resample every case by every program; time octane warm, and reading and decoding alone."""
+    """Resample every case with every program; time octane warm, and only reading and decoding."""
     cases = []
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
         folder = Path(scratch)
@@ -67,7 +67,7 @@ def end_to_end(quick: bool, peers: Path | None) -> dict[str, object]:
 
 @contextmanager
 def warm_up(folder: Path) -> Generator[Mosaic]:
-    """Resample a few small tiles and yield them; compiled loops are then in the cache."""
+    """Resample a few small tiles, so that compiled loops are in the cache, and yield them."""
     with mosaic(folder, "zstd", (32, 32, 32), (2, 2), "small") as small:
         run(command(small.path, folder / "small_10um.ome.zarr", folder / "small.json", cores()))
         rmtree(folder / "small_10um.ome.zarr")
@@ -75,7 +75,7 @@ def warm_up(folder: Path) -> Generator[Mosaic]:
 
 
 def command(source: Path, destination: Path, record: Path, workers: int) -> list[str | Path]:
-    """Return the command of a user, with the compression of the other programs."""
+    """Return the command that a user runs, with the compression of the other programs."""
     return [
         sys.executable,
         PROJECT / "bin" / "resample.py",
@@ -90,7 +90,7 @@ def command(source: Path, destination: Path, record: Path, workers: int) -> list
 def run_case(
     folder: Path, case: Case, source: Mosaic, small: Mosaic, rounds: int, peers: Path | None
 ) -> dict[str, object]:
-    """All programs on one mosaic, taking turns."""
+    """Run all programs on one mosaic, alternately."""
     source.warm()
     names = ["octane", *(n for n in case.programs if n in OWN or peers is not None)]
     runs: dict[str, list[tuple[float, Run]]] = {name: [] for name in names}
@@ -109,7 +109,7 @@ def run_case(
             versions |= figures["versions"]
             rmtree(destination)
             if name == "octane":
-                # Users run the command; the other programs have none but the script.
+                # Users of octane run its command; the other programs need a script.
                 found = run(command(source.path, destination, folder / "made.json", cores()))
                 digest = checksum(destination)
                 rmtree(destination)
@@ -150,7 +150,7 @@ def request_of(name: str, source: Mosaic, small: Mosaic, destination: Path) -> d
 
 
 def summary(found: list[tuple[float, Run]]) -> dict[str, object]:
-    """Return medians of the seconds of the work and of the whole command, and the highest peak."""
+    """Return median seconds of the work and of the entire command, and the highest peak."""
     return {
         "seconds": statistics.median(own for own, _ in found),
         "command_seconds": statistics.median(run.seconds for _, run in found),
@@ -160,7 +160,7 @@ def summary(found: list[tuple[float, Run]]) -> dict[str, object]:
 
 
 def floor(source: Mosaic, small: Mosaic, destination: Path, runs: int) -> dict[str, object]:
-    """Time octane from store to store, and reading and decoding alone, in turns."""
+    """Time octane from store to store, and only reading and decoding, alternately."""
     rounds: dict[str, list[float]] = {"read": [], "total": []}
     reading = {
         "reader": "octane, streamed",
@@ -213,7 +213,7 @@ MEMORY_CASES = (
 
 
 def memory(quick: bool) -> dict[str, object]:
-    """Resample mosaics of more and more tiles, and tiles of every size with one worker and two."""
+    """Resample mosaics of growing size, and tiles of every size with one and two workers."""
     cases = []
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
         folder = Path(scratch)

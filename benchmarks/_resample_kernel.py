@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 TILES = ((256, 256, 256), (400, 512, 512))
 
 RUNS, FEW = 15, 2
-"""Timed calls of octane's loops in every round, and of other methods, which take longer."""
+"""Timed calls per round of octane's loops, and of other methods, which take longer."""
 
 
 def kernel(quick: bool, peers: Path | None) -> dict[str, object]:
@@ -28,7 +28,7 @@ def kernel(quick: bool, peers: Path | None) -> dict[str, object]:
 
 
 def run_case(tile: tuple[int, int, int], rounds: int, peers: Path | None) -> dict[str, object]:
-    """All methods on one tile, taking turns."""
+    """Time all methods on one tile, alternately."""
     voxels = speckle(tile)
     shape = [round(n * SPACING / RESOLUTION) for n in tile]
     expected = reference(voxels, SPACING, RESOLUTION, shape)
@@ -81,7 +81,7 @@ def reference(
     for axis, (n, m) in enumerate(zip(voxels.shape, shape, strict=True)):
         sigma = (target / spacing - 1) / 2
         values = ndimage.gaussian_filter1d(values, sigma, axis=axis, mode="reflect")
-        # Both grids have their centre at n * spacing / 2; sample k lies at (k + 0.5) * spacing.
+        # Both grids have their centre at n * spacing / 2; sample k is at (k + 0.5) * spacing.
         physical = n * spacing / 2 + (np.arange(m) - (m - 1) / 2) * target
         where.append(physical / spacing - 0.5)
     return ndimage.map_coordinates(
@@ -90,5 +90,5 @@ def reference(
 
 
 def largest_error(result: npt.NDArray, expected: npt.NDArray[np.float64]) -> float:
-    """Return the largest relative difference of any voxel; the speckle has no zeros."""
+    """Return the largest relative difference of any voxel; the speckle is never 0."""
     return float(np.abs(result / expected - 1).max())

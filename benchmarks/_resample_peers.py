@@ -1,22 +1,22 @@
 """Resampling and reading by octane and by others, each run in a separate process.
 
-``python _resample_peers.py REQUEST``: the request is JSON with one of three keys. Any Python
-will do that has the packages of what it names. The last line of output is JSON with the seconds.
+``python _resample_peers.py REQUEST``: the request is JSON with one of three keys. It needs a Python
+with the packages of the requested method. The last line of output is JSON with the seconds.
 
 ``method``
     Resampling of one tile in memory; with ``tile`` and ``result`` (.npy), ``spacing``, ``target``,
     ``shape`` (of the result), ``runs``.
 ``reader``
-    Reading and decoding of all tiles of a mosaic, one tile a thread at a time; with ``source`` (the
-    OME-Zarr image), ``tile`` (its voxels), ``threads``, ``runs``.
+    Reading and decoding of all tiles of a mosaic, one tile at a time per thread; with ``source``
+    (the OME-Zarr image), ``tile`` (its voxels), ``threads``, ``runs``.
 ``program``
     Resampling of a mosaic from store to store; with ``source`` (the array), ``destination``,
     ``small`` (the array of a small mosaic, which is resampled first so that all code is loaded),
     ``factor`` (target over source spacing), ``cores``.
 
-All programs write one chunk a tile with zarr's default compression. Their results differ:
+All programs write one chunk per tile with zarr's default compression. Their results differ:
 linumpy's ``zoom`` is aligned with the corners, ngff-zarr smooths across the tiles,
-ngff-zarr and tensorstore shrink by a whole number, and a mean is less work than a Gaussian.
+ngff-zarr and tensorstore shrink by an integer, and a mean is less work than a Gaussian.
 """
 
 import itertools
@@ -105,7 +105,7 @@ METHODS: dict[str, Callable[[Tile, dict], Callable[[], Tile]]] = {
 
 
 def time_method(request: dict) -> dict:
-    """Time the calls of a method, and store what it made."""
+    """Time the calls of a method, and store its result."""
     tile = np.load(request["tile"])
     result, seconds = timed(METHODS[request["method"]](tile, request), request["runs"])
     np.save(request["result"], result)
@@ -113,14 +113,14 @@ def time_method(request: dict) -> dict:
 
 
 BATCH_BYTES = 1 << 20
-"""Size of the planes that are decoded at once, as by octane's workers."""
+"""Bytes of planes that are decoded at once, as by octane's workers."""
 
 Reader = tuple[tuple[int, ...], tuple[int, ...], Callable[[Region], Tile | None]]
-"""The shape of the array, that of what is read at once, and a function that reads a region."""
+"""The shape of the array, the shape of each read, and a function that reads a region."""
 
 
 def octane_whole(request: dict) -> Reader:
-    """Read by octane, tile by tile."""
+    """Read with octane, tile by tile."""
     from octane.store.image import open_image
 
     image = open_image(Path(request["source"]))
@@ -128,7 +128,7 @@ def octane_whole(request: dict) -> Reader:
 
 
 def octane_streamed(request: dict) -> Reader:
-    """Read by octane a few planes at a time, as its workers do, each over the ones before."""
+    """Read with octane a few planes at a time into one buffer, as its workers do."""
     from octane.store.image import open_image
 
     image = open_image(Path(request["source"]))
@@ -152,7 +152,7 @@ def octane_streamed(request: dict) -> Reader:
 
 
 def zarr_reader(request: dict) -> Reader:
-    """Read by zarr, tile by tile."""
+    """Read with zarr, tile by tile."""
     import zarr
 
     zarr.config.set({"threading.max_workers": request["threads"]})
@@ -161,7 +161,7 @@ def zarr_reader(request: dict) -> Reader:
 
 
 def zarrs_reader(request: dict) -> Reader:
-    """Read by zarr with the codecs of zarrs, tile by tile."""
+    """Read with zarr and the codecs of zarrs, tile by tile."""
     import zarr
 
     zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"})
@@ -169,7 +169,7 @@ def zarrs_reader(request: dict) -> Reader:
 
 
 def tensorstore_reader(request: dict) -> Reader:
-    """Read by tensorstore, tile by tile."""
+    """Read with tensorstore, tile by tile."""
     import tensorstore as ts
 
     limits = {"limit": request["threads"]}
@@ -186,11 +186,11 @@ READERS: dict[str, tuple[Callable[[dict], Reader], tuple[str, ...]]] = {
     "zarrs": (zarrs_reader, ("zarrs",)),
     "tensorstore": (tensorstore_reader, ("tensorstore",)),
 }
-"""Readers, and the packages whose versions are noted."""
+"""Readers, and the packages whose versions are recorded."""
 
 
 def time_reader(request: dict) -> dict:
-    """Time a reader over all tiles, with a checksum of the first one where it gives voxels."""
+    """Time a reader over all tiles, with a checksum of the first if it returns voxels."""
     make, packages = READERS[request["reader"]]
     shape, tile, read = make(request)
     regions, spent = tile_regions(shape, tile), []
@@ -253,7 +253,7 @@ def linumpy(request: dict) -> None:
 
 
 def octane(request: dict) -> None:
-    """Run the step as its command does."""
+    """Run octane's step as its command does."""
     from octane.config.params import ExecutionParameters, InputParameters, ResampleParameters
     from octane.steps.resample import resample_image
     from octane.store.image import open_image
@@ -270,7 +270,7 @@ def octane(request: dict) -> None:
 
 
 def ngff_zarr(request: dict) -> None:
-    """The first smaller scale of ngff-zarr, by the nearest whole factor and ITK's Gaussian."""
+    """The first smaller scale of ngff-zarr, with the nearest integer factor and ITK's Gaussian."""
     import dask
     import dask.array as da
     from ngff_zarr import Methods, to_multiscales, to_ngff_image
@@ -288,7 +288,7 @@ def ngff_zarr(request: dict) -> None:
 
 
 def tensorstore(request: dict) -> None:
-    """The mean of cubes of voxels, by the nearest whole factor, tile by tile."""
+    """The mean of cubes of voxels, with the nearest integer factor, tile by tile."""
     import tensorstore as ts
 
     factor = round(request["factor"])
@@ -336,7 +336,7 @@ PROGRAMS: dict[str, tuple[Callable[[dict], None], tuple[str, ...]]] = {
     "ngff-zarr": (ngff_zarr, ("ngff-zarr", "dask", "zarr")),
     "tensorstore": (tensorstore, ("tensorstore",)),
 }
-"""Programs, and the packages whose versions are noted."""
+"""Programs, and the packages whose versions are recorded."""
 
 
 def time_program(request: dict) -> dict:
@@ -352,7 +352,7 @@ def time_program(request: dict) -> dict:
 
 
 def main() -> None:
-    """Time what the request names."""
+    """Run the requested measurement."""
     request = json.loads(sys.argv[1])
     kinds = {"method": time_method, "reader": time_reader, "program": time_program}
     (work,) = (kind for key, kind in kinds.items() if key in request)

@@ -1,4 +1,4 @@
-"""Reading and decoding of mosaics alone, by octane and by other readers of zarr."""
+"""Reading and decoding of mosaics, by octane and by other readers of zarr."""
 
 import logging
 import statistics
@@ -28,7 +28,7 @@ STORES: dict[str, tuple[npt.DTypeLike, tuple[int, int, int]]] = {
 
 
 def reading(quick: bool, peers: Path | None) -> dict[str, object]:
-    """Read every store by every reader, tile by tile with two threads, each in a process."""
+    """Read every store with every reader, tile by tile with two threads, each in a process."""
     cases = []
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
         for name, (dtype, chunks) in STORES.items():
@@ -39,7 +39,7 @@ def reading(quick: bool, peers: Path | None) -> dict[str, object]:
 
 
 def read_case(name: str, source: Mosaic, rounds: int, peers: Path | None) -> dict[str, object]:
-    """All readers on one store, taking turns; those that give voxels must give the same."""
+    """Time all readers on one store, alternately; those that return voxels must agree."""
     source.warm()
     pythons = dict.fromkeys(OWN) | (dict.fromkeys(PEERS, peers) if peers is not None else {})
     cpu: dict[str, list[float]] = {reader: [] for reader in pythons}

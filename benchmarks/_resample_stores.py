@@ -28,7 +28,7 @@ KINDS = {
     "uncompressed": 1,
     "blosc-lz4 (zarr v2)": 1,
 }
-"""Kinds of store, and how many tiles a shard has along y and x."""
+"""Kinds of store, and the number of tiles per shard along y and x."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Mosaic:
     tile
         Voxels of a tile.
     tiles
-        How many there are.
+        Number of tiles.
     bytes, stored_bytes
         Size in memory and on disk.
     """
@@ -59,7 +59,7 @@ class Mosaic:
         return self.bytes / self.stored_bytes
 
     def warm(self) -> None:
-        """Read every file once, so that the page cache has it."""
+        """Read every file once, into the page cache."""
         for file in _files(self.path):
             with file.open("rb") as stream:
                 while stream.read(1 << 24):
@@ -86,9 +86,8 @@ def mosaic(
 ) -> Generator[Mosaic]:
     """Write a mosaic grid of ``counts`` tiles along y and x, and remove it at the end.
 
-    A tile is one chunk, or a shard of ``chunks`` that are smaller.
-    Tiles are one tile's speckle, rolled by another distance each: to a codec that is as good as
-    separate speckle.
+    A tile is one chunk, or a shard of smaller ``chunks``. All tiles have the same speckle, rolled
+    by different distances: for a codec that is as hard as independent speckle.
     """
     path = folder / f"{name}.ome.zarr"
     version = 2 if "v2" in kind else 3

@@ -23,9 +23,9 @@ from octane.stitch.alignment import register, resolutions
 from octane.store.image import open_image
 
 SIZES = (128, 256, 512)
-"""Edges of sections, voxels of 10 micrometres; they are half as wide again."""
+"""Heights of sections in voxels of 10 micrometres; widths are 1.5 times as large."""
 LOOKS = (1, 4, 16, 0)
-"""Independent looks in the speckle of a voxel; 0: none."""
+"""Independent looks in the speckle of a voxel; 0 for no speckle."""
 SEEDS = (1, 2, 3, 4, 5)
 SECTIONS, FACING = 4, 2
 """Sections of a phantom, and the planes of each that its neighbour imaged as well."""
@@ -34,19 +34,19 @@ TILES = (3, 6)
 RUNS = 3
 
 TORN, FOLDED = 1, 2
-"""Indices of the sections that are harmed."""
+"""Indices of the damaged sections."""
 FOLD = 0.72
-"""Place of the fold, fraction of the width."""
+"""Position of the fold, as a fraction of the width."""
 FOLD_UM = 60.0
-"""Width of tissue that the fold hides under a strip as wide, which is twice as bright."""
+"""Width of tissue hidden under the fold, an equally wide strip of twice the brightness."""
 TEAR = (0.3, 0.35, 0.17)
-"""Centre (y, x) and radius of the tissue that is torn away, fractions of the extent."""
+"""Centre (y, x) and radius of the torn tissue, as fractions of the extent."""
 
 Sections = list[npt.NDArray[np.float32]]
 Faces = list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]
 """Facing planes of neighbours."""
 Found = list[tuple[float, float, float]]
-"""Displacements of the second against the first: pixels (y, x) and degrees."""
+"""Displacement of the second relative to the first: pixels (y, x) and degrees."""
 
 SKIMAGE = """
 import json, sys, time
@@ -60,7 +60,7 @@ print(json.dumps([found, time.perf_counter() - start]))
 
 
 def phantom(size: int, looks: float, seed: int, **given: object) -> PhantomParameters:
-    """Return a subject of whole sections that are displaced by up to 40 um and 1 degree."""
+    """Return a subject of undamaged sections, displaced by up to 40 um and 1 degree."""
     made = {
         "tiles": (1, 1),
         "edge_fraction": 0,
@@ -77,7 +77,7 @@ def phantom(size: int, looks: float, seed: int, **given: object) -> PhantomParam
 
 
 def sections_of(p: PhantomParameters) -> Sections:
-    """Render the sections as they are imaged."""
+    """Render the sections as imaged."""
     return [render_tile(p, k, (0, 0), p.tile_shape, (0, 0)) for k in range(p.sections)]
 
 
@@ -106,7 +106,7 @@ def harmed_sections_of(p: PhantomParameters) -> Sections:
 def facing(
     p: PhantomParameters, imaged: Callable[[PhantomParameters], Sections]
 ) -> tuple[Faces, Found]:
-    """Return the planes that show the same tissue of each two neighbours, and the truth."""
+    """Return the planes in which neighbours show the same tissue, and the true displacements."""
     faces = [
         (one[-FACING:].mean(axis=0), other[:FACING].mean(axis=0))
         for one, other in pairwise(imaged(p))
@@ -120,13 +120,13 @@ def facing(
 
 
 def octane(faces: Faces) -> Found:
-    """Register by octane."""
+    """Register with octane."""
     levels = [(resolutions(one), resolutions(other)) for one, other in faces]
     return [tuple(register(a, b, 2.0 ** (len(a) - 1), rotate=True)[0]) for a, b in levels]
 
 
 def itk(faces: Faces) -> Found:
-    """Register by SimpleITK: correlation of all pixels at three resolutions."""
+    """Register with SimpleITK: correlation of all pixels at three resolutions."""
     sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(1)
     found: Found = []
     for one, other in faces:
@@ -147,7 +147,7 @@ def itk(faces: Faces) -> Found:
 
 
 def peer(python: Path, faces: Faces) -> tuple[Found, float]:
-    """Register by scikit-image, which finds shifts alone."""
+    """Register with scikit-image, which only finds shifts."""
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
         path = Path(folder) / "faces.npy"
         np.save(path, np.array(faces))
@@ -158,7 +158,7 @@ def peer(python: Path, faces: Faces) -> tuple[Found, float]:
 
 
 def timed(function: Callable[[Faces], Found], faces: Faces) -> tuple[Found, float]:
-    """Return what a function finds, and its seconds of a core."""
+    """Return a function's result, and its CPU seconds."""
     start = time.process_time()
     return function(faces), time.process_time() - start
 
@@ -169,7 +169,7 @@ def row(
     peers: Path | None,
     imaged: Callable[[PhantomParameters], Sections] = sections_of,
 ) -> dict[str, object]:
-    """Compare the programs on the same faces of the sections as they are imaged."""
+    """Compare the programs on the same faces of the sections as imaged."""
     errors: dict[str, list[tuple[float, float]]] = {}
     seconds: dict[str, float] = {}
     for faces, true in (facing(case, imaged) for case in cases):
@@ -194,7 +194,7 @@ def row(
 
 
 def cost(tiles: int, runs: int) -> dict[str, object]:
-    """Measure STITCH of a subject's sections, and STACK by what is aligned, in turns."""
+    """Measure STITCH of a subject's sections, and STACK by kind of alignment, alternately."""
     found: dict[str, list[tuple[float, int]]] = {}
     words = ["--sections", str(SECTIONS), "--tiles", str(tiles), "--tile_shape", "64", "256", "256"]
     words += ["--shift", "40", "--rotation", "1"]

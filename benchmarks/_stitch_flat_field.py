@@ -1,4 +1,4 @@
-"""Part ``flat_field``: the shading that is left where 30 % was put in, and what the fit costs."""
+"""Part ``flat_field``: the residual of a simulated shading of 30 %, and the cost of the fit."""
 
 import sys
 import tempfile
@@ -28,7 +28,7 @@ SIZES: dict[str, Mapping[str, object]] = {
     "brain, 4 x 3 tiles of 64 px": {},
 }
 LOOKS = (1, 4, 16, 0)
-"""Independent looks in the speckle; 0: none."""
+"""Independent looks in the speckle; 0 for no speckle."""
 SEEDS = (1, 2, 3, 4, 5)
 RUNS = 9
 
@@ -77,20 +77,20 @@ def brain(settings: Mapping[str, object], looks: int, seed: int) -> Seen:
 def grid_of(
     tile: tuple[int, int, int], count: tuple[int, int], voxel: Vector, pitch: tuple[float, float]
 ) -> MosaicGrid:
-    """Mosaic of whole tiles."""
+    """Mosaic of complete tiles."""
     shape = (tile[0], count[0] * tile[1], count[1] * tile[2])
     own, whole = (vector(*np.multiply(n, voxel)) for n in (tile, shape))
     return MosaicGrid(shape, tile, voxel, vector(0, 0, 0), own, whole, pitch)
 
 
 def light(tile: tuple[int, ...], voxel: Sequence[float]) -> Image:
-    """Flat field that is put in."""
+    """The simulated flat field."""
     _, y, x = ((np.arange(n) + 0.5) * size for n, size in zip(tile, voxel, strict=True))
     return shading(SHADING, (tile[1] * voxel[1], tile[2] * voxel[2]), y, x)
 
 
 def left(found: npt.NDArray, true: npt.NDArray) -> tuple[float, float]:
-    """Root mean square of the shading that is left, over its mean, and the 99th percentile."""
+    """Root mean square of the residual shading, relative to its mean, and its 99th percentile."""
     error = true / found / (true / found).mean() - 1
     return float(error.std()), float(np.percentile(np.abs(error), 99))
 
@@ -106,7 +106,7 @@ def fitted(tiles: dict[Tile, Image], placement: TilePlacement) -> FlatField:
 def case(
     settings: Mapping[str, object], looks: int, seeds: tuple[int, ...], basic: Path | None
 ) -> dict[str, object]:
-    """Figures of the worst seed; BaSiCPy, which takes long, is given the first one alone."""
+    """Figures of the worst seed; BaSiCPy, which is slow, runs only on the first."""
     errors: dict[str, list[tuple[float, float]]] = {}
     even: list[FlatField] = []
     for seed in seeds:
@@ -115,7 +115,7 @@ def case(
         stack = np.stack([*tiles.values()])
         fields = {"octane": fitted(tiles, placement).profile}
         if settings:
-            # Around the brain there is nothing, by which other methods would divide.
+            # Values around the brain are 0, by which other methods would divide.
             fields["mean"] = stack.mean(axis=0)
         if settings and basic is not None and seed == seeds[0]:
             with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
@@ -139,7 +139,7 @@ def case(
 
 
 def cost(quick: bool) -> dict[str, object]:
-    """CPU seconds and peak memory of STITCH without and with a flat field, in turns."""
+    """CPU seconds and peak memory of STITCH without and with a flat field, alternately."""
     words = ["--sections", "1", "--tiles", "2" if quick else "6", "--edge_fraction", "0"]
     words += ["--tile_shape", "64", "256", "256", "--shading", str(SHADING)]
     found: dict[str, list[tuple[float, int]]] = {"none": [], "estimate": []}

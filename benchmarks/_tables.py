@@ -1,4 +1,4 @@
-"""The tables of the documentation, made from the records of benchmarks.
+"""The tables of the documentation, generated from the records of benchmarks.
 
 A page marks a table with ``<!-- figures: NAME -->``; ``make generate`` replaces what follows up to
 the next empty line.
@@ -18,7 +18,7 @@ PAGE = PROJECT / "docs" / "benchmarks.md"
 MARKED = re.compile(r"(<!-- figures: (\S+) -->\n)(?:.+\n)*")
 MISSING = "not installed"
 SHOWN_CASES = 4
-"""Cases of the agreement in the table, those of the largest differences."""
+"""Number of cases in the table of agreement: those with the largest differences."""
 
 Case = TypeVar("Case")
 Key = TypeVar("Key")
@@ -43,7 +43,7 @@ READERS = ("octane, streamed", "octane", "zarrs", "tensorstore", "zarr")
 
 
 def filled(text: str, results: Path = RESULTS) -> str:
-    """Return the page with every marked table replaced; an unknown name is an error."""
+    """Return the page with every marked table replaced; raise for unknown names."""
     return MARKED.sub(lambda found: found[1] + TABLES[found[2]](results), text)
 
 
@@ -54,7 +54,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def listed(cases: Iterable[Case], columns: Mapping[str, Callable[[Case], str]]) -> str:
-    """Return a table with a line per case, from each column's head and the text of a case in it."""
+    """Return a table with a line per case, from each column's heading and function of a case."""
     return table([*columns], [[text(case) for text in columns.values()] for case in cases])
 
 
@@ -66,12 +66,12 @@ def of_cases(
 
 
 def of_part(subject: str, part: str, make: Callable[[dict], str]) -> Table:
-    """Return the table of one part of a benchmark, which is empty where there is no record."""
+    """Return the table of one part of a benchmark; empty without a record."""
     return of_parts((subject, part), make=make)
 
 
 def of_parts(*parts: tuple[str, str], make: Callable[..., str]) -> Table:
-    """Return the table of several parts, each the name of a benchmark and that of its part."""
+    """Return the table of several parts, each given as names of a benchmark and its part."""
 
     def made(results: Path) -> str:
         records = [_parts(results, subject).get(part) for subject, part in parts]
@@ -81,7 +81,7 @@ def of_parts(*parts: tuple[str, str], make: Callable[..., str]) -> Table:
 
 
 def _parts(results: Path, subject: str) -> dict[str, dict]:
-    """Return the records of a benchmark's parts; none where it was not run."""
+    """Return the records of a benchmark's parts; empty if it was not run."""
     path = results / f"{subject}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
@@ -267,7 +267,7 @@ def _reading(record: dict) -> str:
 
 
 def _commands(record: dict) -> str:
-    """Return CPU seconds of commands, and what compiled loops add to the first call."""
+    """Return CPU seconds of commands, and the overhead of compiled loops in the first call."""
     found = record["commands"]
     base = next(iter(found.values()))["new"]
     helps = [c for name, c in found.items() if name.endswith(" --help")]
@@ -377,7 +377,7 @@ def _alignment(record: dict) -> str:
 
 
 def _stitch_cost(flat_field: dict, alignment: dict) -> str:
-    """Return what a flat field costs STITCH, and alignment STACK and both steps together."""
+    """Return the cost of a flat field for STITCH, and of alignment for STACK and both steps."""
     flat = flat_field["cost"]
     ways = {way: flat[way] for way in ("none", "estimate")}
     costs = [("--stitch_flat_field", f"{flat['bytes'] / 1e6:.0f} MB of tiles", ways, None)]
@@ -421,7 +421,7 @@ def _percent(part: float) -> str:
 
 
 def _memory(n4: dict, resample: dict) -> str:
-    """Return the predicted and the true peaks, those of alike tiles in one line."""
+    """Return the predicted and the true peaks; cases with similar tiles share a line."""
 
     def name(case: dict) -> str:
         if "tile" in case:

@@ -1,4 +1,4 @@
-"""Seconds of repeated calls. Needs nothing but Python, so that the Pythons of peers can load it."""
+"""Seconds of repeated calls. Needs only the standard library, as peers' Pythons load it."""
 
 import statistics
 import time
@@ -20,5 +20,5 @@ def timed(work: Callable[[], T], runs: int) -> tuple[T, dict[str, float]]:
 
 
 def median_ratio(seconds: Iterable[float], others: Iterable[float]) -> float:
-    """Return the median of the ratios within each round, in which the machine was most alike."""
+    """Return the median of the ratios within each round, when conditions were most similar."""
     return statistics.median(a / b for a, b in zip(seconds, others, strict=True))

@@ -1,4 +1,4 @@
-"""The demo of the README: seconds of its run and of ``-resume``, and who waits for what in it."""
+"""The demo of the README: seconds of its run and of ``-resume``, and when its steps run."""
 
 import os
 import re
@@ -17,7 +17,7 @@ FLAGS = "-profile test -ansi-log false --outdir out"
 
 
 def demo(quick: bool, checkouts: Mapping[str, Path]) -> dict[str, object]:
-    """Run the demo of every checkout in turns, as stubs where it is to be quick."""
+    """Run the demo of every checkout alternately, as stubs if ``quick``."""
     runs: dict[str, list[dict]] = {label: [] for label in checkouts}
     for _ in range(1 if quick else 5):
         for label, checkout in checkouts.items():
@@ -40,7 +40,7 @@ def demo(quick: bool, checkouts: Mapping[str, Path]) -> dict[str, object]:
 def once(checkout: Path, flags: str) -> dict[str, dict]:
     """Run the demo of a checkout and its ``-resume`` in a new folder."""
     seconds = {}
-    # Each checkout's own Nextflow, which its environment adds where there is no other.
+    # Each checkout's own Nextflow, which its environment adds if PATH lacks one.
     places = os.environ["PATH"].split(":")
     path = ":".join(place for place in places if not place.endswith("tools/nextflow"))
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
@@ -60,9 +60,9 @@ def once(checkout: Path, flags: str) -> dict[str, dict]:
 
 
 def steps(trace: Path, begun: datetime, whole: float) -> dict[str, dict[str, float]]:
-    """Return of each step its tasks, when the first began and the last ended, and their work.
+    """Return the tasks of each step, when the first began and the last ended, and their work.
 
-    Seconds since the start of the run, from Nextflow's trace, ``whole`` of them in all. The first
+    In seconds since the start of the run, which took ``whole``, from Nextflow's trace. The first
     entry is Nextflow's start, the last its end.
     """
     found: dict[str, dict[str, float]] = {"(start)": {"tasks": 0, "begin": 0, "end": 0, "work": 0}}
@@ -80,5 +80,5 @@ def steps(trace: Path, begun: datetime, whole: float) -> dict[str, dict[str, flo
 
 
 def spent(text: str) -> float:
-    """Return the seconds of a time as Nextflow writes it, such as ``1m 2s`` or ``524ms``."""
+    """Parse a duration of Nextflow, such as ``1m 2s`` or ``524ms``, to seconds."""
     return sum(float(n) * UNITS[unit] for n, unit in re.findall(r"([\d.]+)(ms|s|m)", text))

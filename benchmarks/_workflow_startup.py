@@ -1,8 +1,8 @@
 """Start-up: CPU seconds of commands that do nothing or little, and of loading compiled loops.
 
-CPU seconds are those of all cores together: other work on the machine changes them less than those
-of the clock. Every figure is from separate processes. What the kernels add is the first call of a
-part of octane on a small volume less the second, with an empty cache and with a full one.
+CPU seconds are summed over all cores: other load on the machine affects them less than wall time.
+Every figure comes from separate processes. The overhead of the kernels is the time of the first
+call of a part of octane on a small volume minus the second, with an empty and with a full cache.
 """
 
 import json
@@ -26,7 +26,7 @@ WORK = (
     ("n4", "stitch.ome.zarr", ("--n4_shrink_factor", "2")),
     ("pyramid", "n4.ome.zarr", ()),
 )
-"""Commands, their inputs and flags; each reads what an earlier one made."""
+"""Commands, their inputs and flags; each reads the output of an earlier one."""
 
 OURS = """
 import json, time
@@ -71,7 +71,7 @@ def measure(script: str, cache: Path) -> dict[str, float]:
 
 
 def summary(runs: list[dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Return median and smallest of every figure; the latter is nearest to an idle machine's."""
+    """Return the median and minimum of every figure; the latter is closest to an idle machine's."""
     return {
         name: {
             "median": round(statistics.median(run[name] for run in runs), 4),
@@ -82,7 +82,7 @@ def summary(runs: list[dict[str, float]]) -> dict[str, dict[str, float]]:
 
 
 def startup(quick: bool, checkouts: Mapping[str, Path]) -> dict[str, object]:
-    """Time commands of all checkouts in turns, and the first calls of this one's parts."""
+    """Time commands of all checkouts alternately, and the first calls of this one's parts."""
     repeats = 3 if quick else 7
     cold: dict[str, list[dict[str, float]]] = {name: [] for name in PARTS}
     warm: dict[str, list[dict[str, float]]] = {name: [] for name in PARTS}
@@ -118,7 +118,7 @@ def startup(quick: bool, checkouts: Mapping[str, Path]) -> dict[str, object]:
 
 
 def small(folder: Path) -> dict[str, list[str | Path]]:
-    """Return the commands by the names that the table gives them."""
+    """Return the commands by their names in the table."""
     found: dict[str, list[str | Path]] = {
         f"bin/{name}.py --help": [f"{name}.py", "--help"] for name in COMMANDS
     }
@@ -130,6 +130,6 @@ def small(folder: Path) -> dict[str, list[str | Path]]:
 
 
 def python_of(checkout: Path) -> str | Path:
-    """Return a checkout's own Python where it is set up, else this one."""
+    """Return a checkout's own Python if it is set up, else this one."""
     own = checkout / ".venv" / "bin" / "python"
     return own if own.exists() else sys.executable

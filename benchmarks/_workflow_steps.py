@@ -16,11 +16,11 @@ from _n4_speed import write_noise
 from _processes import run
 
 SUBJECT_BYTES = 80e9
-"""The largest subject that the requests are made for."""
+"""The largest subject that the requests allow for."""
 SECTIONS = 20
-"""Fewest sections of a subject, hence the largest."""
+"""Fewest sections of a subject, which are then the largest."""
 FILE_SYSTEM = 100e6
-"""Bytes per second to and from a shared file system in bad hours, reading and writing together."""
+"""Bytes per second of a busy shared file system, reading and writing together."""
 MARGIN = 4
 """Factor of the requested time: nodes and file systems are shared."""
 
@@ -28,7 +28,7 @@ RUNS = 5
 """Runs of a command, of which the median counts."""
 
 MEMORY = {"resample": "8GB", "stitch": "8GB", "stack": "8GB", "n4": "16GB", "pyramid": "8GB"}
-"""Memory that conf/base.config gives each step."""
+"""Memory that conf/base.config requests for each step."""
 
 
 def step(name: str, bytes_in: int, *words: str | Path) -> dict[str, float]:
@@ -98,14 +98,14 @@ def needed(found: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
 
 
 def nifti() -> dict[str, float]:
-    """Time N4's command on a small NIfTI file, and SimpleITK that only reads and writes it."""
+    """Time N4's command on a small NIfTI file, and SimpleITK only reading and writing it."""
     copy = "import sys, SimpleITK as s; s.WriteImage(s.ReadImage(sys.argv[1]), sys.argv[2])"
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
         files = [Path(folder) / "small.nii", Path(folder) / "made.nii"]
         sitk.WriteImage(sitk.GetImageFromArray(tissue_volume((128, 256, 256))), str(files[0]))
         n4 = [PROJECT / "bin" / "n4.py", *files, "--overwrite", "--workers", str(cores())]
         commands = {"n4": [*n4, "--n4_mask", "none"], "read_and_write": ["-c", copy, *files]}
-        # In turns; the first run fills the caches.
+        # Alternately; the first run fills the caches.
         runs = [
             {name: run([sys.executable, *words]).seconds for name, words in commands.items()}
             for _ in range(RUNS + 1)

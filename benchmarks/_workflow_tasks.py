@@ -51,7 +51,7 @@ def made(folder: Path, case: Case) -> Path:
 
 
 def children(pid: int) -> list[int]:
-    """Return a process and all that it started."""
+    """Return a process and all its descendants."""
     found = [pid]
     for process in found:
         tasks = Path(f"/proc/{process}/task/{process}/children")
@@ -61,7 +61,7 @@ def children(pid: int) -> list[int]:
 
 
 def resident(pid: int) -> int:
-    """Return the peak memory in bytes of the Java process below ``pid``, 0 where there is none."""
+    """Return the peak memory in bytes of the Java process below ``pid``, or 0 without one."""
     for process in children(pid)[:5]:
         try:
             status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
@@ -69,7 +69,7 @@ def resident(pid: int) -> int:
             continue
         facts = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
         if facts["Name"].strip() == "java":
-            # A process that has just ended has no memory.
+            # The process may have just ended.
             return int(facts.get("VmHWM", "0").split()[0]) * 1024
     return 0
 

@@ -1,4 +1,4 @@
-"""Part ``verdict``: faults made in phantoms, and how many of them the checks find."""
+"""Part ``verdict``: simulated faults in phantoms, and how many of them the checks find."""
 
 import tempfile
 from pathlib import Path
@@ -13,11 +13,11 @@ TILES = (64, 128, 256)
 LOOKS = (1, 16)
 """Independent looks in the speckle."""
 SEEDS = (11, 12, 13, 14, 15)
-"""Other subjects than those that the limits were chosen with."""
+"""Subjects other than those used to choose the limits."""
 
 
 def verdict(quick: bool) -> dict[str, object]:
-    """Judge phantoms of each size with each fault, and without one."""
+    """Check phantoms of each size with each fault, and without one."""
     execution = ExecutionParameters(backend="cpu", workers=cores())
     rows = []
     for tile in TILES[:1] if quick else TILES:

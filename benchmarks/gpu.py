@@ -1,13 +1,13 @@
-"""A GPU: copies to and from it, N4 and RESAMPLE on it against the CPU and their floors.
+"""A GPU: copies to and from it; N4 and RESAMPLE on it, compared with the CPU and lower bounds.
 
-Each part has its place in benchmarks/results/gpu.json, from which `make generate` writes the tables
-of docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` takes tiny data, which show only that
-all runs, and writes into the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead. Without a
-GPU it says so, writes nothing and exits with 3; without ``--quick`` also on an emulated one. The
-full run needs 10 GB of scratch space and as much page cache.
+Each part is stored in benchmarks/results/gpu.json, from which `make generate` writes the tables of
+docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` uses tiny data, which only show that all
+parts run, and writes to the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead. Without a
+GPU (or, for a full run, with an emulated one) it logs an error, writes nothing and exits with 3.
+The full run needs 10 GB of scratch space and as much page cache.
 
-The floors are measured in the same run: a copy from page-locked memory for the bytes that go over
-PCIe, and reading and decoding alone for a store.
+The lower bounds are measured in the same run: a copy from page-locked memory for the bytes that
+cross PCIe, and only reading and decoding for a store.
 """
 
 import itertools
@@ -60,7 +60,7 @@ Shape = tuple[int, int, int]
 
 
 class Sizes(NamedTuple):
-    """What is measured: a full run, or a quick one."""
+    """Sizes of a full or a quick run."""
 
     copies: tuple[int, ...]  # bytes
     volumes: tuple[Shape, ...]
@@ -98,10 +98,10 @@ def copier(
 
 
 def copy_rate(xp: ModuleType, size: int, directions: tuple[str, ...], *, pinned: bool) -> float:
-    """Return bytes per second of all directions together, the median of several rounds.
+    """Return the bytes per second of all directions together, the median of several rounds.
 
-    Every direction has a thread and a stream, because a copy of pageable memory blocks the thread
-    that starts it.
+    Every direction has its own thread and stream, because a copy of pageable memory blocks the
+    thread that starts it.
     """
     times = min(max(2, (1 << 28) // size), 256)
     copies = [copier(xp, size, direction, times, pinned=pinned) for direction in directions]
@@ -158,7 +158,7 @@ def by_backend(name: str, source: Path, sizes: Sizes) -> dict[str, dict]:
 
 
 def cold_start(sizes: Sizes) -> dict[str, object]:
-    """Measure commands that compile their kernels for CuPy's cache, and that find them there."""
+    """Measure commands with an empty and with a full kernel cache of CuPy."""
     found: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as name:
         folder = Path(name)
@@ -198,7 +198,7 @@ def n4_case(xp: ModuleType, shape: Shape, sizes: Sizes) -> dict[str, object]:
 
 
 def resample_part(xp: ModuleType, sizes: Sizes) -> dict[str, object]:
-    """Measure whole mosaics by the command, beside the copy of a tile to the device."""
+    """Measure the command on entire mosaics, and the copy of a tile to the device."""
     size = 4 * int(np.prod(sizes.tile))
     rate = copy_rate(xp, size, DIRECTIONS["to_device"], pinned=True)
     return {
@@ -210,7 +210,7 @@ def resample_part(xp: ModuleType, sizes: Sizes) -> dict[str, object]:
 def mosaics(kind: str, sizes: Sizes, pcie_floor: float) -> dict[str, object]:
     """Measure a small and a large mosaic; their difference is the time of one more tile.
 
-    In a small mosaic alone, the start of the process and of CUDA hides all else.
+    In a small mosaic, the start of the process and of CUDA dominates.
     """
     small, large = (one_mosaic(kind, count, sizes) for count in sizes.counts)
     more = large["tiles"] - small["tiles"]
@@ -228,7 +228,7 @@ def mosaics(kind: str, sizes: Sizes, pcie_floor: float) -> dict[str, object]:
 
 
 def one_mosaic(kind: str, counts: tuple[int, int], sizes: Sizes) -> dict:
-    """Measure one mosaic on GPU and CPU, and reading and decoding it alone."""
+    """Measure one mosaic on GPU and CPU, and only reading and decoding it."""
     with (
         tempfile.TemporaryDirectory(dir=scratch_folder()) as name,
         mosaic(Path(name), kind, sizes.tile, counts) as source,
@@ -251,14 +251,14 @@ def one_mosaic(kind: str, counts: tuple[int, int], sizes: Sizes) -> dict:
 
 
 def main() -> None:
-    """Run the chosen parts on a GPU, or say that there is none."""
+    """Run the chosen parts on a GPU; exit with :data:`NO_DEVICE` without one."""
     chosen = command_line(__doc__, PARTS).parse_args()
     sizes = QUICK if chosen.quick else FULL
     try:
         xp = cupy_with_device()
         device = {"device": describe(xp)}
         if not chosen.quick and "Emulated" in str(device["device"]["device"]):
-            raise NoDeviceError("CUDA is emulated, which only --quick takes")
+            raise NoDeviceError("CUDA is emulated, which only --quick supports")
     except NoDeviceError as error:
         logger.error("gpu was not measured: %s", error)
         sys.exit(NO_DEVICE)

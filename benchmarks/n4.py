@@ -1,10 +1,9 @@
 """N4 against SimpleITK, ITK and n4ax: agreement, speed, memory; and against a phantom's truth.
 
-Each part has its place in benchmarks/results/n4.json, from which `make generate` writes the tables
-of docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` runs a part of each, in under 10
-minutes on two cores, and writes into the scratch folder (OCTANE_BENCH_DIR, else work/bench)
-instead. ``--against FOLDER`` does nothing but compare the speed and the result of another checkout
-with this one.
+Each part is stored in benchmarks/results/n4.json, from which `make generate` writes the tables of
+docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` runs some cases of each, in under 10
+minutes on two cores, and writes to the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead.
+``--against FOLDER`` only compares speed and results of another checkout with this one.
 """
 
 import argparse
@@ -38,7 +37,7 @@ def against(other: Path, *, quick: bool) -> dict[str, object]:
 
 
 def options() -> argparse.Namespace:
-    """Return the choices of the command line."""
+    """Parse the command line."""
     parser = command_line(__doc__, PARTS)
     parser.add_argument("--against", type=Path, metavar="FOLDER", help="another checkout of octane")
     add_python(parser, "--itk_python", "itk-filtering, for the cases with weights")

@@ -1,15 +1,15 @@
 """Resampling against other methods, readers and programs: speed and memory.
 
-Each part has its place in benchmarks/results/resample.json, from which `make generate` writes the
-tables of docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` runs a part of each, in under 10
-minutes on two cores, and writes into the scratch folder (OCTANE_BENCH_DIR, else work/bench)
-instead. Data, up to 3 GB at a time, goes to the scratch folder too, and is removed. ``--against
-FOLDER`` does nothing but compare the speed and the result of another checkout with this one.
+Each part is stored in benchmarks/results/resample.json, from which `make generate` writes the
+tables of docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` runs some cases of each, in
+under 10 minutes on two cores, and writes to the scratch folder (OCTANE_BENCH_DIR, else work/bench)
+instead. Data, up to 3 GB at a time, are written to the scratch folder too, and removed.
+``--against FOLDER`` only compares speed and results of another checkout with this one.
 
-The peers that octane does not depend on need a separate Python, made by
+Peers that octane does not depend on need a separate Python, created by
 ``python -m venv PEERS && PEERS/bin/pip install 'ngff-zarr[dask-image]' itk-filtering
-tensorstore scikit-image zarrs`` and named by ``--peers_python PEERS/bin/python``. Without it they
-are left out, and the tables say so.
+tensorstore scikit-image zarrs`` and given as ``--peers_python PEERS/bin/python``. Without it they
+are skipped, and the tables say so.
 """
 
 import tempfile

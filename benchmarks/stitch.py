@@ -1,13 +1,12 @@
-"""Stitching and stacking against phantoms' truth, other programs, and what they cost.
+"""Stitching and stacking against phantoms' truth and other programs, and their cost.
 
-Each part has its place in benchmarks/results/stitch.json, from which `make generate` writes the
-tables of docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` runs a few cases of each and
-writes into the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead.
+Each part is stored in benchmarks/results/stitch.json, from which `make generate` writes the tables
+of docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` runs a few cases of each and writes to
+the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead.
 
-scikit-image needs a separate Python, as for resample.py, named by ``--peers_python``. Without it
-the table says so.
-BaSiC needs a separate Python, made by ``python -m venv BASIC && BASIC/bin/pip install basicpy`` and
-named by ``--basic_python BASIC/bin/python``. Without it the table says so.
+scikit-image needs a separate Python, as for resample.py, given as ``--peers_python``. BaSiC needs
+one created by ``python -m venv BASIC && BASIC/bin/pip install basicpy`` and given as
+``--basic_python BASIC/bin/python``. Without them they are skipped, and the tables say so.
 """
 
 from _common import add_python, command_line, run_parts

@@ -1,23 +1,23 @@
 """The workflow: the demo, start-up of commands, many tasks, the speed of each step.
 
-Each part has its place in benchmarks/results/workflow.json, from which `make generate` writes the
-tables of docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` runs a small part of each and
-writes into the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead. No part needs a GPU.
-``--against FOLDER`` measures ``demo`` and ``startup`` of another checkout in turns with this one;
-both must be set up (``make setup``).
+Each part is stored in benchmarks/results/workflow.json, from which `make generate` writes the
+tables of docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` runs a few cases of each and
+writes to the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead. A GPU is not needed.
+``--against FOLDER`` measures ``demo`` and ``startup`` of another checkout alternately with this
+one; both must be set up (``make setup``).
 
 ``demo``
-    ``make demo``'s run and its ``-resume``, and when each step of it began and ended.
+    ``make demo``'s run and its ``-resume``, and when each of its steps began and ended.
 ``startup``
     CPU seconds of commands, and of loading compiled loops with an empty and a full cache.
 ``tasks``
-    A lab's day of many subjects with stubs: what Nextflow itself costs.
+    A lab's day of many subjects with stubs: the overhead of Nextflow.
 ``steps``
     Seconds and peak memory of each step, and the time that a subject of 80 GB needs.
 ``nifti``
-    N4's command on a small NIfTI file, and SimpleITK that only reads and writes it.
+    N4's command on a small NIfTI file, and SimpleITK only reading and writing it.
 ``verdict``
-    Faults made in phantoms, and how many of them the checks of the report find.
+    Simulated faults in phantoms, and how many of them the report's checks find.
 """
 
 from pathlib import Path

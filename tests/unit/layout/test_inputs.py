@@ -1,11 +1,11 @@
-"""The stores and files that a path stands for."""
+"""The stores and files at a path."""
 
 from octane.layout.inputs import find_inputs
 
 
 def test_stores_in_a_folder_are_found_in_order(tmp_path):
     stores = ["section_01.ome.zarr", "section_02.ome.zarr"]
-    # The last is the left-over of a killed run.
+    # The last is a leftover of a killed run.
     for name in (*stores, "other", ".partial-99-section_02.ome.zarr"):
         (tmp_path / name).mkdir()
     (tmp_path / "notes.txt").write_text("")

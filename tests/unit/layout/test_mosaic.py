@@ -1,4 +1,4 @@
-"""How a mosaic grid is cut into tiles, and what of that travels through resampling."""
+"""How a mosaic grid is cut into tiles, and which of their properties resampling keeps."""
 
 from dataclasses import replace
 
@@ -63,7 +63,7 @@ def write_table(tmp_path):
     return write
 
 
-# Excel begins a file with a mark, and ends it with empty rows; pandas writes 1.0 for 1.
+# Excel begins a file with a byte order mark and ends it with empty rows; pandas writes 1.0 for 1.
 @pytest.mark.parametrize(
     ("mark", "newline", "separator"),
     [("", "\n", ","), ("", "\r", ", "), ("\ufeff", "\r\n", ";"), ("", "\r\n", "\t")],
@@ -76,7 +76,7 @@ def test_more_sections_and_columns_in_any_order_are_read(
     table.write_bytes(table.read_bytes().replace(b",", separator.encode()))
     found = read_positions(table, 1, row)
     assert found == {(0, 0): (3.0, 7.0), (0, 1): (-1.5, 150.0)}
-    # It is taken apart once for all sections, and again where it has changed.
+    # It is parsed once for all sections, and again after it has changed.
     with monkeypatch.context() as patch:
         patch.delattr(sheets, "_read_csv")
         assert read_positions(table, 1, row) == found

@@ -1,4 +1,4 @@
-"""Layout of a subject: what steps write of it, against what they wrote."""
+"""Layout of a subject: predicted bytes of each step against those written."""
 
 import numpy as np
 import pytest
@@ -24,14 +24,14 @@ from octane.store.volumes import open_volume
 
 
 def held(*paths):
-    """Bytes of voxels, what is linked left out."""
+    """Bytes of voxels, without linked files."""
     found = [p.stat() for path in paths for p in path.rglob("c/**/*") if p.is_file()]
     return sum(file.st_size for file in found if file.st_nlink == 1)
 
 
 @pytest.fixture
 def steps():
-    """Lay out a run's inputs; gives what the steps write by name."""
+    """Lay out a run's inputs, and return the bytes that steps write, by name."""
 
     def run(sources, kind, positions=None, **parameters):
         settings = settings_of(WorkflowModel.model_validate({"outdir": "out", **parameters}))
@@ -105,13 +105,13 @@ def test_what_is_switched_off_is_not_counted(mosaics, steps, write_image, rng):
     made = steps(mosaics, "mosaic", **off)
     assert list(made) == ["STACK"]
     assert made["STACK"].published > 0
-    # A volume that is not octane's is written once more.
+    # A volume that octane did not write is written again.
     volume = write_image("a.ome.zarr", rng.random((20, 30, 40), np.float32))
     made = steps([volume], "volume", skip_n4=True)
     assert list(made) == ["PYRAMID"]
     assert made["PYRAMID"].linked == 0
     assert made["PYRAMID"].voxels >= 20 * 30 * 40 * 4
-    # Nor are other codecs or grids linked.
+    # Other codecs or grids are not linked either.
     for other in ({"pyramid_codec": "none"}, {"pyramid_resolutions": "20 40"}):
         assert steps(mosaics, "mosaic", resolution=10, **other)["PYRAMID"].linked == 0
 
