@@ -125,5 +125,5 @@ def test_voxels_in_a_file_next_to_their_header(succeeding, nextflow, tmp_path):
     run = nextflow(tmp_path, *given)
     assert run.code == 1
     assert (
-        f"{tmp_path}/mask.raw is missing, where mask.nhdr has its voxels; restore it." in run.output
+        f"{tmp_path}/mask.raw, with the voxels of mask.nhdr, is missing; restore it." in run.output
     )

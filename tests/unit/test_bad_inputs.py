@@ -104,8 +104,8 @@ FLAT = ("--save_flat_field", "out.zarr/.zattrs")
 TABLES = ("--positions", "table.csv", "--preview", "hard.csv")
 
 CASES = [
-    ("n4", plain(unit=None), "in.zarr states no unit", "--input_unit micrometer"),
-    ("pyramid", plain("--timepoint", "1"), "in.zarr has no single timepoint '1'", "--timepoint"),
+    ("n4", plain(unit=None), "in.zarr does not state a unit", "--input_unit micrometer"),
+    ("pyramid", plain("--timepoint", "1"), "in.zarr has 1 timepoint, but not '1'", "--timepoint"),
     ("resample", plain(*TARGET, **CUT_IN_Z), "in.zarr has chunks of 4 of 8 planes", "rechunk it"),
     ("resample", broken(b"?", *TARGET), "in.zarr: chunk 0/0.1.2 cannot be decoded", "restore it"),
     (
@@ -130,11 +130,11 @@ CASES = [
         "a mask of",
     ),
     ("n4", plain(voxels=np.zeros(SHAPE, "c8")), "in.zarr holds complex64 voxels", "needs real"),
-    ("n4", masked(TWO, **CHANNELS), "mask.zarr has 2 channels: 0, 1", "write one of them alone"),
+    ("n4", masked(TWO, **CHANNELS), "mask.zarr has 2 channels: 0, 1", "write only one of them"),
     ("n4", masked(EMPTY[None], **CHANNELS), "mask mask.zarr is empty on", "give another"),
     ("n4", masked(EMPTY + 255), "mask.zarr contains the value 255", "threshold it (mask > 0)"),
     ("n4", masked(EMPTY + 1 - 6e-8), "contains the value 0.99999994", "threshold it (mask > 0)"),
-    ("n4", masked(EMPTY[:, :16]), "mask.zarr lies on another grid", "SimpleITK.Resample"),
+    ("n4", masked(EMPTY[:, :16]), "mask.zarr is on a different grid", "SimpleITK.Resample"),
     ("resample", plain("--resolution", "2"), "in.zarr has voxels of 5 x 5 x 5", "--resolution"),
     ("pyramid", plain(LEVELS, "2"), f"{LEVELS} asks for 2", "remove"),
     ("n4", plain(SPLINE, "50"), f"in.zarr: {SPLINE} is", "at most"),
@@ -159,9 +159,14 @@ CASES = [
     ("stack", linked("in.zarr"), "would replace in.zarr, the sources", "another name"),
     ("resample", plain(*TARGET, "--metrics", "no/m.json"), "the folder is not there", "make it"),
     ("n4", plain("--n4_mask", "none.nii"), "none.nii does not exist", "check the path"),
-    ("n4", linked("n4.png"), "n4.png has no format", "use .ome.zarr, .nii"),
+    ("n4", linked("n4.png"), "n4.png has an unsupported format", "use .ome.zarr, .nii"),
     ("stitch", linked("a.nii"), "a.nii is not an OME-Zarr name", "end it in .ome.zarr"),
-    ("n4", plain("--save_bias_field", "b.doc"), "b.doc has no format", "use .ome.zarr, .nii"),
+    (
+        "n4",
+        plain("--save_bias_field", "b.doc"),
+        "b.doc has an unsupported format",
+        "use .ome.zarr, .nii",
+    ),
     ("n4", unwritable, "file cannot be written", "choose another place"),
     ("n4", existing("out.zarr"), "out.zarr exists already", "--overwrite"),
     ("n4", existing("a.nii", "--save_bias_field", "out.zarr"), "exists already", "--overwrite"),

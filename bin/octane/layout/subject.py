@@ -26,7 +26,7 @@ from octane.layout.stack import (
     thickness_taken,
 )
 from octane.store.image import Image
-from octane.store.volumes import Volume, overruled_units, turned
+from octane.store.volumes import Volume, lost_directions, overruled_units
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class SubjectLayout:
         texts += sections_without_overlap(self.slabs)
         if self.slabs and stack.section_thickness is None:
             texts += blank_below(images, stack) + other_distance(self.slabs)
-        texts += [text for volume in self.inputs for text in turned(volume)]
+        texts += [text for volume in self.inputs for text in lost_directions(volume)]
         texts += doubted_sizes(self.inputs) + overruled_units(self.inputs)
         if self.mosaics:
             texts += self._doubted_tiles()

@@ -1,1 +1,1 @@
-"""Files in and out: OME-Zarr, TIFF and those that ITK reads."""
+"""Reading and writing files: OME-Zarr, TIFF and the formats of ITK."""

@@ -1,4 +1,4 @@
-"""Arrays of a store, whose metadata zarr reads and writes, and how octane itself decodes them."""
+"""Zarr arrays: zarr reads and writes their metadata, octane decodes their chunks itself."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from octane.store.encoding import NotDirectError, ShardLayout, decoding_of
 
 @dataclass(frozen=True)
 class Array:
-    """An array of the store ``folder``, which zarr has ``opened``.
+    """An array in the store ``folder``, as zarr ``opened`` it.
 
-    ``chunks`` are voxels that are decoded at once, ``shards`` those of a file of several chunks.
-    ``checked`` tells whether a crc32c follows a chunk's bytes. ``why_zarr`` is the reason, as the
-    end of a sentence, for which only zarr can decode them; it is empty otherwise.
+    ``chunks`` and ``shards`` are shapes in voxels; ``shards`` is None without sharding.
+    ``checked`` tells whether a crc32c follows each chunk. ``why_zarr`` says, as the end of a
+    sentence, why only zarr can decode the chunks; it is empty if octane can.
     """
 
     folder: Path
@@ -44,7 +44,7 @@ class Array:
 
     @property
     def owned(self) -> tuple[int, ...]:
-        """Voxels of one stored object, which one writer must own."""
+        """Shape of a stored object, which must have a single writer."""
         return self.shards or self.chunks
 
     def key(self, position: tuple[int, ...]) -> str:
@@ -54,12 +54,12 @@ class Array:
 
     @property
     def chunk_bytes(self) -> int:
-        """Size of a decoded chunk, which is stored in full at the array's edge as well."""
+        """Bytes of a decoded chunk; chunks at the array's edge are padded to full size."""
         return prod(self.chunks) * self.dtype.itemsize
 
 
 def open_array(folder: Path, path: str, version: Literal[2, 3]) -> Array:
-    """Open an array; whatever zarr has against its metadata is raised."""
+    """Open an array; zarr's errors about its metadata pass through."""
     return _described(folder, zarr.open_array(folder, path=path, mode="r", zarr_format=version))
 
 
@@ -72,8 +72,8 @@ def create_array(
     shards: tuple[int, ...] | None,
     compressors: Sequence[BytesBytesCodec],
 ) -> Array:
-    """Write the metadata of an array of the axes z, y, x with zeros as fill value, and give it."""
-    # In memory first: zarr writes in threads of its own, which an interrupt does not stop.
+    """Create an array with axes z, y, x and fill value 0; only its metadata is written."""
+    # First in memory: zarr writes in its own threads, which an interrupt does not stop.
     made: dict[str, Buffer] = {}
     zarr.create_array(
         made, name=path, shape=shape, dtype=dtype, chunks=chunks, shards=shards,

@@ -1,6 +1,6 @@
 """Stored objects (shards or chunks) of a region of a zarr array, and the search for missing ones.
 
-zarr gives the fill value for a chunk that is not there: a lost tile that nobody sees.
+zarr returns the fill value for a missing chunk, so a lost tile would go unnoticed.
 """
 
 import os
@@ -19,7 +19,7 @@ from octane.store.array import Array
 from octane.store.encoding import ABSENT, ShardIndexError, ShardLayout
 
 METADATA = ("zarr.json", ".zattrs", ".zgroup", ".zarray")
-"""Files of a store's metadata, of zarr v3 and v2."""
+"""Names of a store's metadata files in zarr v3 and v2."""
 
 
 def is_store(folder: Path) -> bool:
@@ -28,8 +28,8 @@ def is_store(folder: Path) -> bool:
 
 
 @contextmanager
-def reading(key: str) -> Generator[None]:
-    """Make what the system says against reading a chunk a :class:`ChunkError`."""
+def chunk_errors(key: str) -> Generator[None]:
+    """Turn the system's errors on reading a chunk into a :class:`ChunkError`."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -41,7 +41,7 @@ def reading(key: str) -> Generator[None]:
 
 
 class StoredObject(NamedTuple):
-    """A shard, or a chunk where there are no shards: its file, and the array's voxels in it."""
+    """A shard, or a chunk of an array without shards: its file, and its region of the array."""
 
     key: str
     file: Path
@@ -49,7 +49,7 @@ class StoredObject(NamedTuple):
 
 
 def stored_objects(array: Array, region: Region) -> Iterator[StoredObject]:
-    """Every stored object that holds a part of ``region``, in raster order."""
+    """Yield every stored object that overlaps ``region``, in raster order."""
     size = array.owned
     spans = (
         range(r.start // n, -(-r.stop // n)) if r.stop > r.start else range(0)
@@ -63,13 +63,13 @@ def stored_objects(array: Array, region: Region) -> Iterator[StoredObject]:
 
 
 def missing_keys(array: Array, region: Region) -> Iterator[str]:
-    """Keys of the objects and inner chunks of ``region`` that are not in the store.
+    """Yield the keys of the objects and inner chunks of ``region`` that the store lacks.
 
-    One that is there and cannot be read is a :class:`ChunkError`.
+    An object that exists but cannot be read raises a :class:`ChunkError`.
     """
     for stored in stored_objects(array, region):
         try:
-            with reading(stored.key):
+            with chunk_errors(stored.key):
                 state = stored.file.stat()
                 require_regular(stored.file, state)
         except MissingChunkError:
@@ -85,16 +85,16 @@ def missing_keys(array: Array, region: Region) -> Iterator[str]:
 def _missing_inner(
     array: Array, layout: ShardLayout, stored: StoredObject, region: Region
 ) -> Iterator[str]:
-    """Inner chunks that a shard's index marks absent."""
+    """Yield the inner chunks of ``region`` that a shard's index marks as absent."""
     try:
-        with reading(stored.key), os.fdopen(open_regular(stored.file), "rb") as stream:
+        with chunk_errors(stored.key), os.fdopen(open_regular(stored.file), "rb") as stream:
             index = layout.read_index(stream.fileno())
     except ShardIndexError:
         yield "index"
         return
     for inner in np.argwhere(index[..., 0] == ABSENT).tolist():
         bounds = zip(stored.region, inner, array.chunks, region, strict=True)
-        # Chunks of a shard that lie beyond the array's edge are never written.
+        # Inner chunks beyond the array's edge are never written.
         if all(
             h.start + i * c < min(r.stop, h.stop) and h.start + (i + 1) * c > r.start
             for h, i, c, r in bounds

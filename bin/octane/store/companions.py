@@ -1,4 +1,4 @@
-"""Companions of a volume, which lie on its grid: a mask, weights, the truth of a phantom."""
+"""Companions of a volume, on its grid: a mask, weights, a phantom's ground truth."""
 
 from pathlib import Path
 
@@ -11,53 +11,54 @@ from octane.store.tiff_files import TiffVolume
 from octane.store.volumes import Volume, open_volume
 
 TOLERANCE = 1e-4
-"""Part of a voxel that two grids may differ by: what is lost in float32 and TIFF's fractions."""
+"""Tolerance in voxels for equal grids: the rounding of float32 and of TIFF's rationals."""
 
 RESAMPLE_IT = (
-    "resample it onto the volume with SimpleITK.Resample, or correct its header where that is "
-    "wrong, as docs/n4.md shows"
+    "resample it onto the volume with SimpleITK.Resample, or correct its header if that is wrong "
+    "(see docs/n4.md)"
 )
 
 
 def open_companions(
     volume: Volume, mask: Path | None = None, weights: Path | None = None, truth: Path | None = None
 ) -> dict[str, Volume]:
-    """Open what is given of ``mask``, ``weights``, and ``tissue`` and ``bias`` of a truth folder.
+    """Open ``mask``, ``weights``, and ``tissue`` and ``bias`` in the folder ``truth``, if given.
 
-    One that does not lie on the volume's grid, as far as both files state one, is an error.
+    An InputError says that one is on a different grid than the volume; origins and directions are
+    compared only if both formats store them.
     """
     paths = {"mask": mask, "weights": weights}
     found = {name: _on_grid(path, volume, RESAMPLE_IT) for name, path in paths.items() if path}
     if truth is not None:
-        remedy = "make the phantom with --truth_resolution as the run's --resolution"
+        remedy = "make the phantom with --truth_resolution equal to the run's --resolution"
         for name in ("tissue", "bias"):
             found[name] = _on_grid(truth / f"{name}.ome.zarr", volume, remedy)
     return found
 
 
 def _on_grid(path: Path, volume: Volume, remedy: str) -> Volume:
-    """One companion; an error where it does not lie on the volume's grid."""
+    """Open one companion; an InputError if it is on a different grid than the volume."""
     companion = open_volume(path, None, volume.grid)
     ours, theirs = companion.grid, volume.grid
-    # A TIFF states no origin, and axes in space are stated by ITK's formats alone.
+    # TIFF does not store an origin, and only ITK's formats store directions.
     is_placed = not isinstance(companion, TiffVolume) and not isinstance(volume, TiffVolume)
-    turned = ""
+    rotated = ""
     if isinstance(companion, FileVolume) and isinstance(volume, FileVolume):
         directions = companion.frame.GetDirection(), volume.frame.GetDirection()
         if not np.allclose(*directions, rtol=0, atol=TOLERANCE):
-            turned = f" with the directions {spelled(directions[0])} and {spelled(directions[1])}"
+            rotated = f" with directions {spelled(directions[0])} and {spelled(directions[1])}"
     off = TOLERANCE * np.array(theirs.spacing)
-    # NIfTI keeps an origin in float32.
+    # NIfTI stores the origin in float32.
     near = off + np.finfo(np.float32).eps * np.abs(theirs.origin)
     if (
         ours.shape != theirs.shape
         or (np.abs(np.subtract(ours.spacing, theirs.spacing)) > off).any()
         or (is_placed and (np.abs(np.subtract(ours.origin, theirs.origin)) > near).any())
-        or turned
+        or rotated
     ):
         raise InputError(
-            f"{path} lies on another grid than {volume.path}: {_described(ours)} and "
-            f"{_described(theirs)}{turned} (z y x); {remedy}."
+            f"{path} is on a different grid than {volume.path}: {_described(ours)} and "
+            f"{_described(theirs)}{rotated} (z y x); {remedy}."
         )
     return companion
 

@@ -1,7 +1,7 @@
-"""The decoded bytes of one chunk, in order, as many at a time as the caller has room for.
+"""Streams of the decoded bytes of one chunk, in pieces of any size.
 
-Each stream reads the stored bytes as it needs them. At its end the chunk is known to be whole: of
-the right length, with nothing behind it, and equal to its checksums.
+A stream reads stored bytes as it needs them. At its end it has verified that the chunk is complete:
+that its length is right and its checksums match.
 """
 
 import os
@@ -20,34 +20,34 @@ from numcodecs import Blosc, Zstd
 from octane.core.errors import CorruptChunkError
 from octane.core.timing import moved, span
 from octane.store.array import Array
-from octane.store.chunks import reading
+from octane.store.chunks import chunk_errors
 from octane.store.encoding import CHECKSUM_BYTES, crc32c
 
 Bytes = npt.NDArray[np.uint8]
 
 PIECE_BYTES = 256_000
-"""Stored bytes read at once; see :mod:`octane.store.reader` for the measurement."""
+"""Stored bytes read at once."""
 
 BLOSC_HEADER = 16
 
 SENTINEL = b"octane: the end."
 SENTINEL_FRAME = zstandard.ZstdCompressor(write_checksum=True).compress(SENTINEL)
-"""Put behind a chunk's frames: it comes out only if all before it were complete.
+"""Appended to a chunk's frames: it is decoded only if all frames before it were complete.
 
-The decoder does not distinguish a frame that was cut short from one that has ended.
+The decoder does not distinguish a truncated frame from a finished one.
 """
 
 
 class Workspace:
-    """Memory and a decoder that one chunk after another is decoded with."""
+    """Memory and a decoder, reused from chunk to chunk."""
 
     def __init__(self) -> None:
-        # Any window: the memory that a frame needs is its writer's choice, as it is for zarr.
+        # The largest window: like zarr, accept whatever memory the writer's frames need.
         self.zstd = zstandard.ZstdDecompressor(max_window_size=2**31)
         self._memory: dict[str, Bytes] = {}
 
     def memory(self, use: str, size: int) -> Bytes:
-        """``size`` bytes, the same ones for the same use, whatever is in them."""
+        """Return ``size`` uninitialised bytes, from a buffer reused for the same ``use``."""
         memory = self._memory.get(use)
         if memory is None or len(memory) < size:
             memory = self._memory[use] = np.empty(size, np.uint8)
@@ -59,22 +59,22 @@ _idle: deque[Workspace] = deque()
 
 @contextmanager
 def workspace() -> Generator[Workspace]:
-    """Lend a workspace for one block; the pool has as many as were ever needed at once."""
+    """Lend a workspace; the pool grows to the number ever in use at once."""
     try:
         space = _idle.pop()
     except IndexError:
         space = Workspace()
     yield space
-    # After an error it is dropped, whatever state its decoder is in.
+    # Not after an error, which may leave the decoder in any state.
     _idle.append(space)
 
 
 class StoredBytes:
     """The stored bytes of one chunk of an open file, in order.
 
-    They lie at ``offset``, up to the file's end for size None. Where they are ``checked``, the last
-    four are a crc32c of the others and not given. Errors are those of a chunk, also while they are
-    read.
+    They begin at ``offset`` and end with the file for size None. If ``checked``, the last four are
+    a crc32c of the others, which is verified and not returned. Errors, also while reading, are
+    :class:`ChunkError`.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class StoredBytes:
         self.key = key
         self._descriptor = descriptor
         self._offset = offset
-        with reading(key):
+        with chunk_errors(key):
             available = os.fstat(descriptor).st_size - offset
         self.left = (available if size is None else size) - CHECKSUM_BYTES * checked
         if self.left < 0 or (size is not None and size > available):
-            raise CorruptChunkError(key, "its bytes are not all in the file")
+            raise CorruptChunkError(key, "it extends beyond the end of the file")
         self._checksum = 0 if checked else None
 
     def read_into(self, memory: Bytes) -> int:
-        """Fill ``memory``, or as much of it as there are bytes left; returns their number."""
+        """Fill ``memory`` as far as bytes are left, and return how many were read."""
         memory = memory[: self.left]
         if not len(memory):
             return 0
@@ -104,7 +104,7 @@ class StoredBytes:
         return len(memory)
 
     def skip(self, count: int) -> bool:
-        """Leave out ``count`` bytes, unless they are needed for the checksum."""
+        """Skip ``count`` bytes and return True, or False if the checksum needs them."""
         if self._checksum is not None:
             return False
         self._offset += count
@@ -120,18 +120,18 @@ class StoredBytes:
     def _read(self, memory: Bytes) -> None:
         start = time.perf_counter()
         done = 0
-        with reading(self.key):
+        with chunk_errors(self.key):
             while done < len(memory):
                 count = os.preadv(self._descriptor, [memory[done:].data], self._offset)
                 if not count:
-                    raise CorruptChunkError(self.key, "its file was cut short while it was read")
+                    raise CorruptChunkError(self.key, "its file was truncated while it was read")
                 done += count
                 self._offset += count
         moved("read", time.perf_counter() - start)
 
 
 class ChunkStream(ABC):
-    """The decoded bytes of the chunk ``key``, of which ``left`` are still to come."""
+    """The decoded bytes of the chunk ``key``; ``left`` counts those not yet read."""
 
     def __init__(self, key: str, size: int, space: Workspace) -> None:
         self.key = key
@@ -139,27 +139,27 @@ class ChunkStream(ABC):
         self._space = space
 
     def read_into(self, buffer: npt.NDArray) -> None:
-        """Fill a contiguous buffer with the next bytes; with the last, the chunk is verified."""
+        """Fill a contiguous buffer with the next bytes; the last ones verify the chunk."""
         memory = buffer.reshape(-1).view(np.uint8)
         with span("decode"):
             self._fill(memory)
             self._passed(len(memory))
 
     def take(self, count: int) -> Bytes:
-        """The next ``count`` bytes, in memory that the next call may fill again."""
+        """Return the next ``count`` bytes, in memory that the next call may overwrite."""
         with span("decode"):
             memory = self._take(count)
             self._passed(count)
         return memory
 
     def skip(self, count: int) -> None:
-        """Pass over the next ``count`` bytes, as :meth:`read_into` would."""
+        """Skip the next ``count`` bytes; the last ones verify the chunk."""
         with span("decode"):
             self._skip(count)
             self._passed(count)
 
     def drain(self) -> None:
-        """Pass over all that is left, so that the chunk is verified."""
+        """Skip the remaining bytes, which verifies the chunk."""
         self.skip(self.left)
 
     def _passed(self, count: int) -> None:
@@ -180,7 +180,7 @@ class ChunkStream(ABC):
 
     @abstractmethod
     def _fill(self, memory: Bytes) -> None:
-        """Decode the next bytes, as many as ``memory`` takes."""
+        """Decode the next bytes until ``memory`` is full."""
 
     def _finish(self) -> None:
         """Raise unless the chunk ends here."""
@@ -188,7 +188,7 @@ class ChunkStream(ABC):
 
 
 class FillStream(ChunkStream):
-    """A chunk that is not in the store: the fill value, over and over."""
+    """A missing chunk, filled with the fill value."""
 
     def __init__(self, key: str, size: int, space: Workspace, fill: np.generic) -> None:
         super().__init__(key, size, space)
@@ -202,12 +202,12 @@ class FillStream(ChunkStream):
 
 
 class RawStream(ChunkStream):
-    """A chunk that is stored as it is."""
+    """An uncompressed chunk."""
 
     def __init__(self, stored: StoredBytes, size: int, space: Workspace) -> None:
         super().__init__(stored.key, size, space)
         if stored.left != size:
-            raise CorruptChunkError(stored.key, f"it holds {stored.left} bytes and not {size}")
+            raise CorruptChunkError(stored.key, f"it holds {stored.left} bytes instead of {size}")
         self._stored = stored
 
     def _fill(self, memory: Bytes) -> None:
@@ -219,7 +219,7 @@ class RawStream(ChunkStream):
 
 
 class _Pieces:
-    """Source of the zstd decoder: pieces of the stored bytes, and then the sentinel."""
+    """Input of the zstd decoder: pieces of the stored bytes, then the sentinel."""
 
     def __init__(self, stored: StoredBytes, memory: Bytes) -> None:
         self._stored = stored
@@ -250,14 +250,14 @@ class ZstdStream(ChunkStream):
             while done < len(memory):
                 count = self._reader.readinto(memory[done:])
                 if not count:
-                    raise CorruptChunkError(self.key, "it is cut short")
+                    raise CorruptChunkError(self.key, "it is truncated")
                 done += count
 
     def _finish(self) -> None:
         with self._named():
             behind = self._reader.read(len(SENTINEL) + 1)
         if behind != SENTINEL:
-            raise CorruptChunkError(self.key, "it is cut short, or of another length")
+            raise CorruptChunkError(self.key, "it is truncated or of the wrong length")
 
     @contextmanager
     def _named(self) -> Generator[None]:
@@ -268,7 +268,7 @@ class ZstdStream(ChunkStream):
 
 
 class BloscStream(ChunkStream):
-    """A chunk in blosc, which can only be decoded whole."""
+    """A blosc chunk, which can only be decoded in one piece."""
 
     def __init__(self, stored: StoredBytes, size: int, space: Workspace, codec: Blosc) -> None:
         super().__init__(stored.key, size, space)
@@ -277,13 +277,13 @@ class BloscStream(ChunkStream):
         self._encoded = space.memory("encoded", stored.left)
         stored.read_into(self._encoded)
         if len(self._encoded) < BLOSC_HEADER:
-            raise CorruptChunkError(stored.key, "it is cut short")
+            raise CorruptChunkError(stored.key, "it is truncated")
         # Version, flags and type size, then three lengths: decoded, of a block, and encoded.
         decoded, _, encoded = self._encoded[4:BLOSC_HEADER].view("<u4").tolist()
         if decoded != size:
-            raise CorruptChunkError(stored.key, f"it holds {decoded} bytes and not {size}")
+            raise CorruptChunkError(stored.key, f"it holds {decoded} bytes instead of {size}")
         if encoded > len(self._encoded):
-            raise CorruptChunkError(stored.key, "it is cut short")
+            raise CorruptChunkError(stored.key, "it is truncated")
         self._decoded: Bytes | None = None
 
     def _fill(self, memory: Bytes) -> None:
@@ -314,7 +314,7 @@ class BloscStream(ChunkStream):
 
 
 def decoded_stream(stored: StoredBytes, array: Array, space: Workspace) -> ChunkStream:
-    """The stream that decodes ``stored``."""
+    """Choose the stream that decodes ``stored``."""
     match array.compressor:
         case None:
             return RawStream(stored, array.chunk_bytes, space)

@@ -1,7 +1,7 @@
-"""Encodings of chunks and shards that octane reads and writes without zarr, which reads all others.
+"""Encodings of chunks and shards that octane reads and writes itself; zarr reads all others.
 
-A shard is a file of several (inner) chunks and an index: 16 bytes for each chunk (offset and
-length, all ones when absent) and mostly a crc32c, at the end or the start of the file.
+A shard is a file of several (inner) chunks with an index at its end or start: 16 bytes per chunk
+(offset and length, all ones if absent) and usually a crc32c.
 """
 
 import os
@@ -32,7 +32,7 @@ CHECKSUM_BYTES = 4
 """Bytes of a crc32c."""
 
 TYPES = [np.dtype(f"<{code}") for code in ("?", *"bBhHiI", "i8", "u8", *"efdFD")]
-"""Types of voxels that are decoded."""
+"""Voxel types that octane decodes."""
 SHUFFLES = {
     BloscShuffle.noshuffle: Blosc.NOSHUFFLE,
     BloscShuffle.shuffle: Blosc.SHUFFLE,
@@ -40,16 +40,16 @@ SHUFFLES = {
 }
 """Blosc's number for each kind of shuffle."""
 INDEX_CODECS = ([BytesCodec()], [BytesCodec(), Crc32cCodec()])
-"""Codecs of a shard's index that are decoded."""
+"""Codecs of a shard's index that octane decodes."""
 
 
 class ShardIndexError(ValueError):
-    """A damaged index of a shard."""
+    """The index of a shard is damaged."""
 
 
 def crc32c(content: npt.NDArray[np.uint8], before: int = 0) -> int:
-    """Checksum of ``content``, continuing the one of what stands ``before`` it."""
-    # The library takes what the buffer protocol calls read-only, and of arrays any.
+    """Checksum of ``content``, continued from ``before``, the checksum of the bytes before it."""
+    # Typed as bytes, but the library accepts any contiguous buffer.
     return google_crc32c.extend(before, cast("bytes", content))
 
 
@@ -57,7 +57,8 @@ def crc32c(content: npt.NDArray[np.uint8], before: int = 0) -> int:
 class ShardLayout:
     """Layout of an array's shards.
 
-    Inner chunks along each axis, whether the index stands behind them, and whether it has a crc32c.
+    ``per_shard`` counts inner chunks along each axis; ``at_end`` tells whether the index follows
+    them, and ``checked`` whether a crc32c follows the index.
     """
 
     per_shard: tuple[int, ...]
@@ -66,19 +67,19 @@ class ShardLayout:
 
     @classmethod
     def of(cls, array: zarr.Array) -> "ShardLayout | None":
-        """Layout of an array's shards, None without them; a NotDirectError for other indices."""
+        """Layout of an array's shards, or None; NotDirectError for unsupported index codecs."""
         if array.shards is None or array.metadata.zarr_format == 2:
             return None
         codec = next(c for c in array.metadata.codecs if isinstance(c, ShardingCodec))
         index = [*codec.index_codecs]
         if index not in INDEX_CODECS:
-            raise NotDirectError("the indices of its shards have other codecs")
+            raise NotDirectError("its shard indices have unsupported codecs")
         counts = (n // c for n, c in zip(array.shards, array.chunks, strict=True))
         return cls(tuple(counts), codec.index_location.value == "end", len(index) > 1)
 
     @property
     def index_bytes(self) -> int:
-        """Size of the index with its checksum."""
+        """Bytes of the index with its checksum."""
         return 16 * prod(self.per_shard) + CHECKSUM_BYTES * self.checked
 
     def read_index(self, descriptor: int) -> npt.NDArray[np.uint64]:
@@ -104,11 +105,11 @@ class ShardLayout:
 
 
 class NotDirectError(Exception):
-    """Why an array has to be read through zarr, as the end of a sentence."""
+    """Only zarr can read the array; the message says why, as the end of a sentence."""
 
 
 def decoding_of(array: zarr.Array) -> tuple[np.generic, Zstd | Blosc | None, bool]:
-    """Fill value and compressor, and whether a checksum follows; or a NotDirectError."""
+    """Fill value, compressor (or None) and whether a crc32c follows; or a NotDirectError."""
     if array.filters:
         raise NotDirectError(f"it has the filters {_names(array.filters)}")
     if array.metadata.zarr_format == 2:
@@ -141,5 +142,5 @@ def decoding_of(array: zarr.Array) -> tuple[np.generic, Zstd | Blosc | None, boo
 
 
 def _names(codecs: Iterable[object]) -> str:
-    """Names of codecs, zarr's or those of numcodecs, which version 2 has."""
+    """Names of codecs, either zarr's or, in version 2, those of numcodecs."""
     return ", ".join(type(codec).__name__.removesuffix("Codec").lower() for codec in codecs)

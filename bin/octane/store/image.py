@@ -1,8 +1,8 @@
-"""OME-Zarr images read: NGFF 0.4 (zarr v2) and 0.5 (zarr v3).
+"""Reading OME-Zarr images: NGFF 0.4 (zarr v2) and 0.5 (zarr v3).
 
-Axes are z, y, x, of one channel and time point. Units are read from the axes and never guessed.
-Facts that NGFF has no place for (tile pitch, section boundaries) stand in the group's attributes
-under ``octane``.
+An image is one channel and time point, with axes z, y, x. Units are read from the axes and never
+guessed. Facts that NGFF does not cover (tile pitch, section boundaries) are in the group's
+attributes under ``octane``.
 """
 
 import lzma
@@ -54,20 +54,20 @@ DECODING_ERRORS = (
     zlib.error,
     lzma.LZMAError,
 )
-"""Exceptions of zarr, numcodecs and Python's codecs for metadata or chunks that are wrong."""
+"""Exceptions of zarr, numcodecs and Python's codecs for invalid metadata or chunks."""
 
 
 MOST_VOXELS = 10**14
-"""Voxels of an array, all channels and time points counted: beyond them a number is wrong."""
+"""Most voxels of a plausible array, all channels and time points included."""
 
 
 @dataclass(frozen=True)
 class Image:
     """A 3-D image in an OME-Zarr store: the array of one level, and its grid in micrometres.
 
-    ``missing`` is the meaning of a chunk that is not in the store; ``attributes`` are octane's own;
-    ``place`` is the image's place along those axes of the array that are before z, y and x;
-    ``overruled`` is a sentence on the unit that the store states, where another one is taken.
+    ``missing`` says how to treat a missing chunk; ``attributes`` are octane's own; ``place`` is the
+    image's index along the array's axes before z, y and x; ``overruled`` is a sentence about the
+    stated unit if ``--input_unit`` replaces it.
     """
 
     path: Path
@@ -85,30 +85,30 @@ class Image:
 
     @property
     def chunks(self) -> tuple[int, int, int]:
-        """Voxels that are decoded at once."""
+        """Shape of a chunk, (z, y, x)."""
         return cast("tuple[int, int, int]", self.array.chunks[-3:])
 
     def within(self, region: Region) -> Region:
-        """A region of the image as one of the array."""
+        """Convert a region of the image to a region of the array."""
         return (*(slice(p, p + 1) for p in self.place), *region)
 
     @cached_property
     def reader(self) -> DirectReader | None:
-        """Reader that works without zarr; None where only zarr can read, for ``array.why_zarr``."""
+        """Reader without zarr; None if only zarr can read the array (see ``array.why_zarr``)."""
         if self.array.why_zarr:
             return None
         return DirectReader(self.array, self.place, fill_missing=self.missing == "fill")
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
-        """Voxels of ``region``, (z, y, x), in ``out`` if it is given.
+        """Read the voxels of ``region``, (z, y, x), into ``out`` if given.
 
-        A ChunkError names the key of a chunk that is missing or cannot be read or decoded.
+        A ChunkError names a chunk that is missing or cannot be read or decoded.
         """
         if self.reader is not None:
             with self.naming_chunks():
                 return self.reader.read(region, out)
         self.require_chunks(region)
-        # One object after the other, so that an error has its key.
+        # Object by object, so that an error can name the key.
         if out is None:
             out = np.empty(shape_of(region), self.dtype)
         for stored in stored_objects(self.array, self.within(region)):
@@ -118,11 +118,11 @@ class Image:
         return out
 
     def _decoded(self, key: str, region: Region) -> npt.NDArray:
-        """Voxels of a region in one object, as zarr gives them."""
+        """Read a region of one stored object through zarr."""
         try:
             return np.asarray(self.array.opened[(*self.place, *region)])
         except DECODING_ERRORS as error:
-            # Codecs raise OSErrors as well, which have no number of the system's.
+            # Codecs raise OSErrors too, but without an errno.
             if isinstance(error, OSError) and error.errno is not None:
                 reason = error.strerror or str(error)
                 raise self._named(UnreadableChunkError(key, reason)) from error
@@ -130,21 +130,21 @@ class Image:
 
     @contextmanager
     def naming_chunks(self) -> Generator[None]:
-        """Name the store and the remedy in what :attr:`reader` finds wrong with a chunk."""
+        """Add the store and the remedy to a ChunkError of :attr:`reader`."""
         try:
             yield
         except ChunkError as error:
             raise self._named(error) from error
 
     def require_chunks(self, region: Region) -> None:
-        """Raise a MissingChunkError for the first chunk of ``region`` that is lost."""
+        """Raise for the first chunk of ``region`` that is missing (unless filled) or unreadable."""
         with self.naming_chunks():
             for key in missing_keys(self.array, self.within(region)):
                 if self.missing == "error":
                     raise MissingChunkError(key, "is missing")
 
     def missing_chunks(self) -> list[str]:
-        """Keys of chunks that are not in the store, the first thousand."""
+        """Keys of the first thousand missing chunks."""
         whole = self.within(tuple(slice(0, n) for n in self.grid.shape))
         with self.naming_chunks():
             return list(islice(missing_keys(self.array, whole), 1000))
@@ -154,10 +154,7 @@ class Image:
         problem = "is missing" if missing else f"cannot be decoded ({error.reason})"
         if isinstance(error, UnreadableChunkError):
             problem = f"cannot be read ({error.reason})"
-            remedy = (
-                "check your rights, the disk and the network, and run again (a workflow with "
-                "-resume)."
-            )
+            remedy = "check permissions, disk and network, and run again (a workflow with -resume)."
         elif missing and task_folder(self.path) is None:
             remedy = (
                 "restore it, or give --missing_chunks fill if empty chunks were left out on "
@@ -180,9 +177,9 @@ def _restore(path: Path) -> str:
 def open_image(path: Path, reading: InputParameters | None = AS_STATED) -> Image:
     """Open the finest level of an OME-Zarr image, as ``reading`` says.
 
-    Its unit overrules a stated one. Without it, as for a mask, lengths without a unit are
-    micrometres, absent chunks are filled, and there may be one channel and one time point. An
-    OctaneError says why the store is not an image of axes z, y, x with scale and unit.
+    Its unit overrules a stated one. With None, as for a mask, lengths without a unit are in
+    micrometres, missing chunks are filled, and only one channel and time point is allowed. An
+    OctaneError says why the store is not an image with axes z, y, x, a scale and a unit.
     """
     metadata = read_metadata(path, reading)
     missing = "fill" if reading is None else reading.missing_chunks
@@ -196,8 +193,8 @@ def open_image(path: Path, reading: InputParameters | None = AS_STATED) -> Image
     for section in cast("list[Mapping[str, int]]", own.get("sections", [])):
         if not section["start"] <= section["stop"] <= grid.shape[0]:
             raise InputError(
-                f"{path} has {grid.shape[0]} planes and notes section {section['number']} in planes"
-                f" {section['start']} to {section['stop']}; correct octane.sections in metadata."
+                f"{path} has {grid.shape[0]} planes, but section {section['number']} is in planes "
+                f"{section['start']} to {section['stop']}; correct octane.sections in its metadata."
             )
     return Image(path, array, grid, missing, own, place, metadata.overruled)
 
@@ -209,7 +206,7 @@ def _shape(array: Array) -> tuple[int, int, int]:
 def open_levels(path: Path) -> list[Image]:
     """Open every level of an OME-Zarr image, finest first, all with the voxel size of the finest.
 
-    Chunks that are absent are errors in images of octane's own, which store every chunk.
+    Missing chunks are errors in octane's own images, which store every chunk.
     """
     metadata = read_metadata(path, None)
     missing = "fill" if metadata.octane is None else "error"
@@ -223,33 +220,29 @@ def open_levels(path: Path) -> list[Image]:
 def _array(
     path: Path, name: str, metadata: Metadata, reading: InputParameters | None
 ) -> tuple[Array, tuple[int, ...]]:
-    """The array of one dataset, and the image's place in it."""
-    # Before zarr does: it would wait for a FIFO.
+    """Open the array of a dataset, and find the image's place in it."""
+    # Read before zarr reads them: it would hang on a FIFO.
     found = {file: read_json(path / name / file) for file in METADATA}
     if not (found["zarr.json"] or found[".zarray"]):
-        raise InputError(
-            f"{path} names the dataset {name} and has no such array; the store is incomplete: "
-            f"{_restore(path)}"
-        )
+        raise InputError(f"{path} lists the dataset {name} but lacks its array; {_restore(path)}")
     try:
         array = open_array(path, name, 3 if found["zarr.json"] else 2)
     except DECODING_ERRORS as error:
         reason = str(error).partition("\n")[0][:200] or type(error).__name__
         raise InputError(
-            f"{path} has metadata of the dataset {name} that cannot be read ({reason}); "
-            f"{_restore(path)}"
+            f"{path}: the metadata of dataset {name} cannot be read ({reason}); {_restore(path)}"
         ) from error
     count = len(metadata.axes) + 3
     if len(array.shape) != count or min(array.shape) < 1 or array.dtype.kind not in "biufc":
         raise InputError(
-            f"{path} holds an array of shape {array.shape} and dtype {array.dtype}; octane takes "
-            f"images of numbers, here of {count} axes."
+            f"{path} holds an array of shape {array.shape} and dtype {array.dtype}; give a numeric "
+            f"image, whose arrays have the {count} axes of its metadata."
         )
     most = max(prod(array.shape), prod(array.chunks))
     if min(*array.chunks, *array.owned) < 1 or most > MOST_VOXELS:
         shards = f" in shards of {spelled(array.shards)}" if array.shards else ""
         raise InputError(
             f"{path} states the shape {spelled(array.shape)} and chunks of {spelled(array.chunks)}"
-            f"{shards} for the dataset {name}, which no image has; correct its metadata."
+            f"{shards} for the dataset {name}, which is not plausible; correct its metadata."
         )
     return array, place_of(path, metadata.axes, array.shape[:-3], metadata.labels, reading)

@@ -1,7 +1,7 @@
-"""Volumes in files that ITK reads: NIfTI, MetaImage and NRRD, read whole when voxels are asked for.
+"""Volumes in files that ITK reads (NIfTI, MetaImage, NRRD), loaded completely on first access.
 
-The steps take all voxels of such a file, and ITK reads a part of most formats no faster. SimpleITK
-is loaded by what works with a file: steps on OME-Zarr start sooner without it.
+The steps need all voxels of such a file, and ITK reads a part of most formats no faster. SimpleITK
+is imported by the functions that use it, so that steps on OME-Zarr start sooner.
 """
 
 from __future__ import annotations
@@ -29,39 +29,40 @@ if TYPE_CHECKING:
 
 TIFF = (".tif", ".tiff")
 FORMATS = (".nii", ".nii.gz", ".mha", ".nrrd", *TIFF)
-"""Suffixes of files; SimpleITK reads and writes all but TIFF."""
+"""File suffixes; SimpleITK reads and writes all but TIFF."""
 READ = (*FORMATS, ".mhd", ".nhdr")
-"""Suffixes of files that are read: the last two are headers of voxels in another file."""
+"""File suffixes that are read; .mhd and .nhdr are headers whose voxels are in another file."""
 
 HEADER_BYTES = 1_000_000
-"""Bytes of a file that its header lies in."""
+"""Maximum size of a header."""
 VOXELS = re.compile(rb"^\s*ElementDataFile\s*[=:](.*)|^(?i:data ?file):(.*)", re.MULTILINE)
-"""Field of a header that tells where the voxels are, in MetaImage its last."""
-# As voxelsOf in lib/functions.nf takes it; Nextflow stages no file with the other signs.
+"""Header field that says where the voxels are; the last field of a MetaImage."""
+# The same as in voxelsOf in lib/functions.nf; Nextflow cannot stage the other characters.
 PLAIN = re.compile(r"(?!LIST|\.\.)[^/\\%*?\[\]{}$\x00-\x1f]+")
-"""Name of a file next to a header: no list, no pattern and no path."""
+"""Name of a file next to its header: neither a list, a pattern nor a path."""
 PACKED = re.compile(rb"^(CompressedData *= *T|BinaryData *= *F|encoding:(?! *raw))", re.M | re.I)
+"""Header fields of compressed or text voxels, whose size in bytes is not fixed."""
 CONTROLS = re.compile(rb"\r(?!\n)|\0")
-"""Characters that no header has, between which ITK reads fields."""
+"""Characters that ITK treats as field separators, though valid headers do not contain them."""
 SKIPPED = re.compile(rb"^(HeaderSize|(byte|line) ?skip)\b", re.M | re.I)
-"""Fields of voxels that are no plain numbers, and of what lies before them."""
+"""Header fields for bytes to skip before the voxels."""
 
 MILLIMETER = MICROMETERS["millimeter"]
 
 TAKEN = (16, 256, 256)
-"""Voxels taken at once of a volume that is in memory: few enough planes to stay in the cache."""
+"""Block of a volume in memory that is processed at once: few enough planes for the cache."""
 
 NIFTI_HEADER = 352
 """Bytes before the voxels of a NIfTI-1 file."""
 
 PIECE_BYTES = 8_000_000
-"""Most that is read at once of a NIfTI file, which ITK holds twice."""
+"""Most bytes of a NIfTI file read at once; ITK holds them twice."""
 
 
 class FileVolume:
-    """A file of :data:`FORMATS`, read whole by the first thread that asks for voxels.
+    """A file that ITK reads, loaded completely by the first thread that reads voxels.
 
-    ``frame`` is one voxel with the file's type, spacing, origin and directions as ITK has them;
+    ``frame`` is an image of one voxel with the file's pixel type, spacing, origin and direction;
     ``place`` is the path that ITK reads.
     """
 
@@ -78,11 +79,11 @@ class FileVolume:
 
     @property
     def is_turned(self) -> bool:
-        """True where its axes do not run along those of its space."""
+        """True if its direction matrix is not the identity."""
         return not np.allclose(self.frame.GetDirection(), np.eye(3).ravel(), rtol=0, atol=1e-4)
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
-        """Voxels of ``region``, a copy."""
+        """Copy the voxels of ``region``, into ``out`` if given."""
         voxels = self.load()
         if out is None:
             return voxels[region].copy()
@@ -90,7 +91,7 @@ class FileVolume:
         return out
 
     def load(self) -> npt.NDArray:
-        """Bring all voxels into memory, if they are not there; an error for a damaged file."""
+        """Return all voxels, loaded by the first call; an InputError if the file is damaged."""
         with self._lock:
             if self._voxels is None:
                 self._voxels = self._read_all()
@@ -103,10 +104,10 @@ class FileVolume:
         if not name.endswith((".nii", ".nii.gz")):
             with _readable(self.path):
                 self._image = sitk.ReadImage(str(self._place))
-            # A view, which is good for as long as the image is kept.
+            # The view is valid only while the image is kept.
             return sitk.GetArrayViewFromImage(self._image)
-        # ITK takes a NIfTI file that is cut short for whole unless it is asked for a part, and
-        # holds that twice. Half of a compressed one costs half its decompression more.
+        # ITK notices that a NIfTI file is truncated only if it reads a part, which it holds twice.
+        # Reading a compressed file in halves costs half a decompression more.
         voxels = np.empty(shape, self.dtype)
         count = 2 if name.endswith(".gz") else -(-voxels.nbytes // PIECE_BYTES)
         axis = next((a for a, n in enumerate(shape) if n > 1), 0)
@@ -118,7 +119,7 @@ class FileVolume:
         return voxels
 
     def _read_part(self, region: Region, out: npt.NDArray) -> None:
-        """Read a part of the file, which ITK does fast for NIfTI alone."""
+        """Read a part of the file; ITK does this fast only for NIfTI."""
         import SimpleITK as sitk
 
         reader = sitk.ImageFileReader()
@@ -131,7 +132,7 @@ class FileVolume:
 
 
 def open_file(path: Path) -> FileVolume:
-    """Open a file of ITK's; no voxel is read."""
+    """Open a file that ITK reads, without reading voxels."""
     import SimpleITK as sitk
 
     require_format(path, READ)
@@ -147,13 +148,13 @@ def open_file(path: Path) -> FileVolume:
     if name.endswith((".nrrd", ".nhdr")):
         _require_millimeters(path, header)
     pixel, dimension = reader.GetPixelIDValue(), reader.GetDimension()
-    # Of a complex number ITK counts the parts in some formats.
+    # In some formats ITK counts the two parts of a complex number.
     complex_pixels = (sitk.sitkComplexFloat32, sitk.sitkComplexFloat64)
     components = 1 if pixel in complex_pixels else reader.GetNumberOfComponents()
     if dimension != 3 or components != 1:
         raise InputError(
-            f"{path} has {dimension} dimensions and {components} components a voxel; "
-            "octane takes one 3-D volume: extract it, or give a plane a third axis."
+            f"{path} has {dimension} dimensions and {components} components per voxel; octane "
+            "reads 3-D volumes with one component: extract one, or add a third axis to a plane."
         )
     with _readable(path):
         frame = _frame(reader, pixel)
@@ -164,7 +165,7 @@ def open_file(path: Path) -> FileVolume:
     if name.endswith(".nii"):
         with _readable(path):
             start, bits = (float(reader.GetMetaData(key)) for key in ("vox_offset", "bitpix"))
-        # ITK would take a file that is cut short for whole.
+        # ITK does not notice a truncated file.
         _require_size(path, path, start + prod(shape) * bits / 8, at_least=True)
     elif detached is not None and not PACKED.search(header):
         needed, at_least = prod(shape) * volume.dtype.itemsize, bool(SKIPPED.search(header))
@@ -173,33 +174,34 @@ def open_file(path: Path) -> FileVolume:
 
 
 def _detached(path: Path, head: bytes) -> tuple[Path, Path | None]:
-    """Path by which ITK finds a file's voxels, and the file of these if it is not the header's own.
+    """Path for ITK to read, and the file of the voxels if that is not the header itself.
 
-    An OctaneError says that they lie in anything but one file next to the header.
+    An OctaneError says that the voxels are not in one file next to the header.
     """
     found, is_nrrd = VOXELS.search(head), path.name.lower().endswith((".nrrd", ".nhdr"))
-    # ITK may find there what is not found here.
-    known = head if is_nrrd else head[: found.start()] if found else b"\0"
-    if CONTROLS.search(known):
+    # ITK may find a field that VOXELS does not.
+    fields = head if is_nrrd else head[: found.start()] if found else b"\0"
+    if CONTROLS.search(fields):
         raise InputError(
-            f"{path} has a header that does not say plainly where its voxels are; write it again, "
-            "as by SimpleITK.WriteImage(image, 'a.mha')."
+            f"{path} has a malformed header, which does not clearly say where its voxels are; "
+            "write it again, for example with SimpleITK.WriteImage(image, 'a.mha')."
         )
     if found is None or (found[1] or b"").strip().upper() == b"LOCAL":
         return path, None
-    # unu writes it so.
+    # unu writes ./ before the name.
     name = b"".join(found.groups(b"")).strip().decode(errors="replace").removeprefix("./")
     if not PLAIN.fullmatch(name):
         raise InputError(
-            f"{path} has its voxels in '{name[:100]}', and octane takes one file next to it, of "
-            "plain name; write all into one file, as by SimpleITK.WriteImage(image, 'a.mha')."
+            f"{path} has its voxels in '{name[:100]}', but octane reads only one file next to it, "
+            "with a plain name; write both into one file, for example with "
+            "SimpleITK.WriteImage(image, 'a.mha')."
         )
-    # Nextflow hands a header on by a link to it.
+    # Nextflow stages a header as a link.
     places = (path, Path(os.path.realpath(path)))
     place = next((header for header in places if header.with_name(name).exists()), path)
     detached = place.with_name(name)
     if not detached.exists():
-        raise InputError(f"{detached} is missing, where {path.name} has its voxels; restore it.")
+        raise InputError(f"{detached}, with the voxels of {path.name}, is missing; restore it.")
     try:
         os.close(open_regular(detached))
     except OSError as error:
@@ -208,7 +210,7 @@ def _detached(path: Path, head: bytes) -> tuple[Path, Path | None]:
 
 
 def _head(path: Path) -> bytes:
-    """The header of a MetaImage or NRRD, for MetaImage with what follows."""
+    """Read the header of a MetaImage or NRRD; for MetaImage, with the bytes after it."""
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
     is_nrrd = path.name.lower().endswith((".nrrd", ".nhdr"))
@@ -219,55 +221,53 @@ def _head(path: Path) -> bytes:
 
 
 def _require_size(path: Path, file: Path, needed: float, *, at_least: bool) -> None:
-    """Raise unless ``file`` has as many bytes as its header, in ``path``, describes."""
+    """Raise unless ``file`` has the size that its header, in ``path``, describes."""
     size, named = file.stat().st_size, "" if file == path else f" {path.name}"
     if size < needed or (size > needed and not at_least):
         raise InputError(
-            f"{file} has {size} bytes, and its header{named} describes {needed:.0f}; restore it, "
+            f"{file} has {size} bytes, but its header{named} describes {needed:.0f}; restore it, "
             "or correct the header."
         )
 
 
 def _require_millimeters(path: Path, header: bytes) -> None:
-    """Raise where a NRRD states another unit, as Fiji writes microns: ITK does not read it."""
+    """Raise if a NRRD states another unit, which ITK ignores; Fiji writes microns."""
     text = header.decode(errors="replace").lower()
     for units in re.findall(r"^(?:space )?units:(.*)", text, re.MULTILINE):
         for unit in re.findall(r'"([^"]*)"', units):
             if unit and LENGTHS.get(unit) != MILLIMETER:
                 raise InputError(
-                    f"{path} has voxel sizes in {unit}, and ITK takes NRRD in millimetres; write "
+                    f"{path} has voxel sizes in {unit}, but ITK reads NRRD as millimetres; write "
                     "sizes and origin in mm."
                 )
 
 
 def require_format(path: Path, known: tuple[str, ...] = FORMATS) -> None:
-    """Raise unless the name is that of a known format."""
+    """Raise unless the name ends in one of the ``known`` suffixes."""
     if not path.name.lower().endswith(known):
-        raise InputError(
-            f"{path} has no format that octane knows; use .ome.zarr, {', '.join(known)}."
-        )
+        raise InputError(f"{path} has an unsupported format; use .ome.zarr, {', '.join(known)}.")
 
 
 def _frame(reader: sitk.ImageFileReader, pixel: int) -> sitk.Image:
-    """One voxel that lies as the image would: ITK turns an axis whose spacing is negative."""
+    """Image of one voxel with the file's geometry; ITK flips an axis of negative spacing."""
     import SimpleITK as sitk
 
     spacing, direction = reader.GetSpacing(), reader.GetDirection()
     frame = sitk.Image([1, 1, 1], pixel)
     frame.SetSpacing([abs(s) for s in spacing])
     frame.SetOrigin(reader.GetOrigin())
-    # An axis of the volume is a column. What is added makes 0 of -0, which would be written.
+    # Each column is an axis of the volume. Adding 0.0 avoids -0.0, which would be written.
     frame.SetDirection([(-d if spacing[k % 3] < 0 else d) + 0.0 for k, d in enumerate(direction)])
     return frame
 
 
 @contextmanager
 def _readable(path: Path) -> Generator[None]:
-    """Name the file where ITK raises."""
+    """Turn an error of ITK into an InputError that names the file."""
     try:
         yield
     except RuntimeError as error:
-        # ITK says where in its own code, and then why.
+        # ITK gives the place in its own code before the reason.
         reason = str(error).rpartition("ERROR: ")[2].partition("\n")[0][:200]
         raise InputError(
             f"{path} cannot be read as an image ({reason}); convert or restore it."
@@ -275,7 +275,7 @@ def _readable(path: Path) -> Generator[None]:
 
 
 def image_of(voxels: npt.NDArray, destination: Path) -> sitk.Image:
-    """ITK's image of voxels; an OctaneError where it has none of their type."""
+    """Convert voxels to an ITK image; an OctaneError if ITK does not support their type."""
     import SimpleITK as sitk
 
     try:
@@ -296,18 +296,19 @@ def write_file(image: sitk.Image, partial: Path, destination: Path) -> None:
     except RuntimeError as error:
         raise InputError(
             f"{destination} cannot be written as {image.GetPixelIDTypeAsString()}: the disk is "
-            "full or the format does not hold it; free space, or give another format or --n4_dtype."
+            "full or the format does not support this type; free space, or change the format or "
+            "--n4_dtype."
         ) from error
 
 
 def require_whole(partial: Path, destination: Path, voxel_bytes: int) -> None:
-    """Raise unless all voxels are in the file: ITK only prints when a disk is full under NIfTI."""
+    """Raise unless the file is complete: for NIfTI, ITK only prints that the disk is full."""
     name = destination.name.lower()
     needed = voxel_bytes + NIFTI_HEADER * name.endswith((".nii", ".nii.gz"))
     complete = partial.stat().st_size >= needed
     if name.endswith(".nii.gz"):
         with partial.open("rb") as stream:
-            # gzip ends with the number of bytes that it holds, of which it keeps 32 bits.
+            # gzip ends with the uncompressed size modulo 2^32.
             stream.seek(-min(4, partial.stat().st_size), os.SEEK_END)
             complete = int.from_bytes(stream.read(), "little") == needed % 2**32
     if not complete:

@@ -1,6 +1,6 @@
 """NGFF metadata (0.4 and 0.5) of an image, and octane's own: axes, datasets, voxel size, offset.
 
-Whatever is wrong with it is one sentence that names the store and the field.
+Every error is one sentence that names the store and the field.
 """
 
 import json
@@ -18,21 +18,23 @@ from octane.core.files import read_regular
 from octane.core.geometry import LENGTHS, MICROMETERS, Vector, spelled, vector
 
 CHANNEL, TIMEPOINT = "channel", "timepoint"
-"""Axes along which one place may be chosen."""
+"""Axes along which one index may be chosen."""
 MEANINGS = {"channel": CHANNEL, "c": CHANNEL, "time": TIMEPOINT, "t": TIMEPOINT}
 """Meaning of an axis by its type, or else by its name."""
 
 SPACINGS = (1e-6, 1e9)
-"""Voxel sizes that are taken, micrometres: beyond them a unit or an exponent is wrong."""
+"""Plausible voxel sizes in micrometres; outside them, a unit or an exponent is wrong."""
 
-LISTED, SHOWN = 16, 24
-"""Places that an error lists, and characters of a name in it."""
+LISTED = 16
+"""Most entries that an error lists."""
+SHOWN = 24
+"""Most characters of a channel's name in an error."""
 
 Attributes = dict[str, object]
 """Octane's own attributes of an image."""
 
 AS_STATED = InputParameters()
-"""Parameters that leave all to what a file states."""
+"""Parameters that override nothing that a file states."""
 
 Positive = Annotated[FiniteFloat, Field(gt=0)]
 Extent = Annotated[list[Positive], Field(min_length=3, max_length=3)]
@@ -43,13 +45,13 @@ class Axis(BaseModel):
     """One axis."""
 
     name: Annotated[str, AfterValidator(str.lower)]
-    """In capitals too, as iohub writes them."""
+    """In lower case; iohub writes capitals."""
     type: str | None = None
     unit: str | None = None
 
 
 class Transformation(BaseModel):
-    """A scale, a translation, an identity, or one of others, which are refused."""
+    """A scale, a translation or an identity; other types are refused."""
 
     type: str
     scale: list[FiniteFloat] | None = None
@@ -76,7 +78,7 @@ def _first(entries: object) -> object:
 
 
 def _labels(omero: object) -> list[str]:
-    """Names of channels, empty where there is none to show: nothing in ``omero`` is an error."""
+    """Channel names, empty if missing or unprintable; invalid content of ``omero`` is ignored."""
     channels = omero.get("channels") if isinstance(omero, dict) else None
     listed = channels if isinstance(channels, list) else []
     names = [channel.get("label") if isinstance(channel, dict) else None for channel in listed]
@@ -84,14 +86,14 @@ def _labels(omero: object) -> list[str]:
 
 
 class Multiscales(BaseModel):
-    """NGFF's part of the attributes; the first image is read, and the names of its channels."""
+    """NGFF's part of the attributes: the first image and its channel names."""
 
     multiscales: Annotated[list[Multiscale], BeforeValidator(_first)] = []
     omero: Annotated[list[str], BeforeValidator(_labels)] = []
 
 
 class Facts(BaseModel, strict=True):
-    """Facts on a mosaic or a section, lengths in micrometres."""
+    """Facts about a mosaic or a section, lengths in micrometres."""
 
     number: Number | None = None
     thickness: Positive = 1.0
@@ -112,7 +114,7 @@ class StackedSection(BaseModel, strict=True):
 
 
 class Noted(BaseModel, strict=True):
-    """Part of octane's own attributes that is read; converters write it as well."""
+    """The part of octane's own attributes that is read; converters may write it too."""
 
     kind: Literal["mosaic", "section", "volume"] = "volume"
     mosaic: Facts = Facts()
@@ -136,11 +138,12 @@ class GroupMetadata(BaseModel):
 
 
 class Metadata(NamedTuple):
-    """Arrays of an image, finest first, and voxel size and first centre of the finest.
+    """Metadata of an image, lengths in micrometres.
 
-    Lengths are in micrometres; ``axes`` are those before z, y and x by their meaning, ``labels``
-    names of channels; ``overruled`` is a sentence on stated units where another one is taken;
-    ``octane`` is None in stores of others.
+    ``datasets`` are paths of arrays, finest first; ``axes`` are the meanings of those before z, y
+    and x; ``labels`` are channel names; ``overruled`` is a sentence about stated units that are
+    replaced; ``spacing`` and ``origin`` (centre of the first voxel) are those of the finest array;
+    ``octane`` is None in a store without octane's attributes.
     """
 
     datasets: list[str]
@@ -153,18 +156,18 @@ class Metadata(NamedTuple):
 
 
 def read_metadata(path: Path, reading: InputParameters | None) -> Metadata:
-    """Read the metadata of an image; the unit of ``reading`` is that of all axes.
+    """Read the metadata of an image; a unit in ``reading`` replaces the stated ones.
 
-    Without ``reading``, axes that state no unit are in micrometres. An OctaneError says why the
-    last axes are not z, y, x with scale and unit, and what to do.
+    With None, axes without a unit are in micrometres. An OctaneError says why the image does not
+    end in the axes z, y, x with a scale and a unit, and how to correct it.
     """
     if not path.exists():
         raise InputError(f"{path} does not exist; check the path.")
     content = read_json(path / "zarr.json") or read_json(path / ".zgroup")
     if content is None or content.get("node_type") == "array":
         raise InputError(
-            f"{path} is not an OME-Zarr image (no zarr group in it); give the image's own folder, "
-            "copy it again where it came in part, or convert another format to OME-Zarr."
+            f"{path} is not an OME-Zarr image (not a zarr group); give the image's own folder, "
+            "copy it again if the copy is incomplete, or convert another format to OME-Zarr."
         )
     content = {"attributes": read_json(path / ".zattrs") or {}, **content}
     try:
@@ -179,21 +182,21 @@ def read_metadata(path: Path, reading: InputParameters | None) -> Metadata:
     described = attributes.ome or attributes
     if not described.multiscales:
         raise InputError(
-            f"{path} has no OME-Zarr metadata (multiscales); write it as OME-Zarr, or where images "
-            "lie in it, as in what bioformats2raw writes or in a plate, give one, like "
+            f"{path} lacks OME-Zarr metadata (multiscales); write it as OME-Zarr, or if it "
+            "contains images (as plates and bioformats2raw's output do), give one, such as "
             f"{path / '0'} or {path / 'A/1/0'}, or links to them."
         )
     multiscale = described.multiscales[0]
     if not multiscale.axes:
         raise InputError(
-            f"{path} lists no axes, as OME-Zarr 0.4 and 0.5 do; write it as one of these."
+            f"{path} does not list its axes, as OME-Zarr 0.4 and 0.5 do; write it as one of these."
         )
     names = [axis.name for axis in multiscale.axes]
     axes = [MEANINGS.get(a.type or "", MEANINGS.get(a.name, a.name)) for a in multiscale.axes[:-3]]
     if names[-3:] != ["z", "y", "x"] or len(set(axes)) < len(axes) or len(axes) > 2:
         raise InputError(
-            f"{path} has the axes {' '.join(names)[:100]}; octane takes 3-D images of "
-            "the axes z y x, with t and c before them at most: extract one."
+            f"{path} has the axes {' '.join(names)[:100]}; octane reads 3-D images with the axes "
+            "z y x, and at most t and c before them: extract one."
         )
     if not multiscale.datasets:
         raise InputError(f"{path} lists no datasets in its multiscales; write it as OME-Zarr.")
@@ -206,8 +209,8 @@ def read_metadata(path: Path, reading: InputParameters | None) -> Metadata:
     bare = [axis.name for axis in multiscale.axes[-3:] if not axis.unit]
     if 0 < len(bare) < 3:
         raise InputError(
-            f"{path} states a unit for some axes and none for {' and '.join(bare)}, whose scale "
-            "may be no size (bioformats2raw writes 1): correct scale and unit in its metadata."
+            f"{path} states a unit for some axes but not for {' and '.join(bare)}, whose scale may "
+            "be a placeholder (bioformats2raw writes 1); correct scale and unit in its metadata."
         )
     stated = [axis.unit for axis in multiscale.axes[-3:]]
     unit = None if reading is None else reading.input_unit
@@ -218,8 +221,8 @@ def read_metadata(path: Path, reading: InputParameters | None) -> Metadata:
     least, most = SPACINGS
     if not least <= min(spacing) <= max(spacing) <= most:
         raise InputError(
-            f"{path} has voxels of {spacing} micrometres, which no image has; correct the scale of "
-            f"dataset {first.path}, or the unit."
+            f"{path} has voxels of {spacing} micrometres, which is not plausible; correct the "
+            f"scale of dataset {first.path}, or the unit."
         )
     own = cast("dict[str, dict[str, object]]", content["attributes"]).get("octane")
     datasets = [dataset.path for dataset in multiscale.datasets]
@@ -227,13 +230,13 @@ def read_metadata(path: Path, reading: InputParameters | None) -> Metadata:
     if other:
         overruled = (
             f"The store states lengths in {' and '.join(dict.fromkeys(other))}; they are read in "
-            f"{unit}, as input_unit says."
+            f"{unit}, as --input_unit says."
         )
     return Metadata(datasets, axes, described.omero, overruled, spacing, origin, own)
 
 
 def read_json(file: Path) -> dict[str, object] | None:
-    """Object of a metadata file; None where there is no file."""
+    """Read the JSON object in a metadata file; None if the file is missing."""
     try:
         content = json.loads(read_regular(file))
     except (FileNotFoundError, NotADirectoryError):
@@ -243,19 +246,19 @@ def read_json(file: Path) -> dict[str, object] | None:
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise InputError(f"{file} is no JSON object; restore it, or write the image again.")
+        raise InputError(f"{file} is not a JSON object; restore it, or write the image again.")
     return content
 
 
 def _composed(
     path: Path, dataset: str, axes: list[str], transformations: list[Transformation]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Scale and translation along z, y and x of one transformation after the other."""
+    """Scale and translation along z, y and x of the transformations, applied in order."""
     scale, shift = np.ones(3), np.zeros(3)
     if "scale" not in [t.type for t in transformations]:
         raise InputError(
-            f"{path} states no valid scale (voxel size) for dataset {dataset}; add a scale "
-            "transformation of one positive number for each axis."
+            f"{path} does not state a scale (voxel size) for dataset {dataset}; add a scale "
+            "transformation with one positive number per axis."
         )
     for t in transformations:
         if t.type == "identity":
@@ -263,8 +266,8 @@ def _composed(
         values = {"scale": t.scale, "translation": t.translation}.get(t.type)
         if values is None or len(values) != len(axes):
             raise InputError(
-                f"{path} has no valid {t.type} for dataset {dataset}; octane takes scale and "
-                f"translation of {len(axes)} numbers ({' '.join(axes)}): correct it."
+                f"{path} has an invalid {t.type} for dataset {dataset}; use a scale and a "
+                f"translation, each with {len(axes)} numbers ({' '.join(axes)})."
             )
         if t.type == "scale":
             scale, shift = scale * values[-3:], shift * values[-3:]
@@ -274,26 +277,26 @@ def _composed(
 
 
 def _micrometers(path: Path, unit: str | None) -> float:
-    """Micrometres in the unit of an axis."""
+    """Length of an axis's unit in micrometres."""
     if unit is None:
         raise InputError(
-            f"{path} states no unit for its axes; give --input_unit, for example "
+            f"{path} does not state a unit for its axes; give --input_unit, for example "
             "--input_unit micrometer."
         )
     if unit not in LENGTHS:
         raise InputError(
-            f"{path} has the unit '{unit}'; octane takes {', '.join(MICROMETERS)}: correct it."
+            f"{path} has the unit '{unit}'; change it to one of {', '.join(MICROMETERS)}."
         )
     return LENGTHS[unit]
 
 
 def require_stated(path: Path, spacing: Sequence[float], reading: InputParameters | None) -> None:
-    """Raise where another voxel size is given than a file states, in micrometres."""
+    """Raise if --voxel_size is given and differs from the stated ``spacing`` (micrometres)."""
     given = None if reading is None else reading.voxel_size
     if given is not None and not np.allclose(spacing, given, rtol=1e-3):
         raise InputError(
-            f"{path} states voxels of {spelled(spacing)} um (z y x) and --voxel_size says "
-            f"{spelled(given)}; give what it states, or correct its metadata."
+            f"{path} states voxels of {spelled(spacing)} um (z y x), but --voxel_size is "
+            f"{spelled(given)}; give the stated size, or correct the metadata."
         )
 
 
@@ -304,24 +307,26 @@ def place_of(
     labels: Sequence[str],
     reading: InputParameters | None,
 ) -> tuple[int, ...]:
-    """Place of a 3-D image along the other axes of its array, which have these sizes.
+    """Indices of the chosen 3-D image along the other ``axes`` of its array, of these ``sizes``.
 
-    ``labels`` are names of the first channels, empty where one has none; ``reading`` is None where
-    there is no way to choose, as for a mask. An OctaneError lists what there is, where that is
-    several and none is chosen, or not the one that is chosen.
+    ``labels`` are the names of the first channels, empty for those without one; ``reading`` is None
+    if the user cannot choose, as for a mask. An OctaneError lists the choices if there are several
+    and none is made, or if the one made does not exist.
     """
-    wishes = {CHANNEL: reading.channel, TIMEPOINT: reading.timepoint} if reading else {}
+    choices = {CHANNEL: reading.channel, TIMEPOINT: reading.timepoint} if reading else {}
     places: dict[str, int] = {}
     open_axes: dict[str, str] = {}
     for axis, count in {CHANNEL: 1, TIMEPOINT: 1, **dict(zip(axes, sizes, strict=True))}.items():
-        names, asked = labels[:count] if axis == CHANNEL else [], wishes.get(axis)
+        names, asked = labels[:count] if axis == CHANNEL else [], choices.get(axis)
         number = "0" if asked is None and count == 1 else str(asked)
         found = [place for place, name in enumerate(names) if name == asked]
-        # No array has so many places that the number of one has ten digits.
+        # Sizes of arrays have fewer than ten digits.
         if number.isdecimal() and len(number) < 10 and int(number) < count:
             found = [int(number)]
         if len(found) != 1:
-            has = f"{count} {axis}s" if asked is None else f"no single {axis} '{asked}' but {count}"
+            has = f"{count} {axis}{'s' * (count != 1)}"
+            if asked is not None:
+                has += f", {'several of them' if found else 'but not'} '{asked}'"
             shown = enumerate([*names, *[""] * LISTED][: min(count, LISTED)])
             listed = ", ".join(f"{n} '{name[:SHOWN]}'" if name else str(n) for n, name in shown)
             more = f" and {count - LISTED} more" if count > LISTED else ""
@@ -332,6 +337,6 @@ def place_of(
         of_each = " of each" if len(open_axes) > 1 else ""
         flags = " and ".join(f"--{axis}" for axis in open_axes)
         choice = f"give one{of_each} with {flags}"
-        remedy = choice if open_axes.keys() <= wishes.keys() else "write one of them alone"
+        remedy = choice if open_axes.keys() <= choices.keys() else "write only one of them"
         raise InputError(f"{path} has {', and '.join(open_axes.values())}; {remedy}.")
     return tuple(places[axis] for axis in axes)

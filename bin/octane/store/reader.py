@@ -1,8 +1,8 @@
-"""Chunks read from their files and decoded into memory of the caller's, without zarr.
+"""Reading and decoding chunks into the caller's memory, without zarr.
 
-A zstd chunk of any size takes a few megabytes of memory. The decoders release the interpreter's
-lock, so that threads decode side by side. docs/benchmarks.md (RESAMPLE, reading alone) compares the
-reader with others.
+Decoding a zstd chunk of any size needs a few megabytes of memory. The decoders release the GIL, so
+that threads decode in parallel. docs/benchmarks.md (RESAMPLE, reading alone) compares the reader
+with others.
 """
 
 import os
@@ -23,7 +23,7 @@ from octane.core.files import open_regular
 from octane.core.geometry import Region, place_in, shape_of
 from octane.core.timing import moved
 from octane.store.array import Array
-from octane.store.chunks import reading
+from octane.store.chunks import chunk_errors
 from octane.store.decode import (
     ChunkStream,
     FillStream,
@@ -35,17 +35,17 @@ from octane.store.decode import (
 from octane.store.encoding import ABSENT, ShardIndexError, ShardLayout
 
 INDICES = 256
-"""Shards whose index is kept: those of several rows of a mosaic."""
+"""Shard indices kept in memory: those of several rows of a mosaic."""
 BATCH_BYTES = 1_000_000
-"""Decoded at once where a copy follows: it is still in the core's own cache then."""
+"""Bytes decoded at once before a copy, few enough for the core's own cache."""
 
 
 class DirectReader:
-    """Reads one array of a store that lies in a folder; may be used by many threads.
+    """Reader of one array of a store in a folder; many threads may use it.
 
-    ``place`` is a place along the array's first axes, which are then not part of a region or of a
-    chunk's position: what is read is the image of the others there.
-    A chunk that is not in the store is an error, or the fill value with ``fill_missing``.
+    ``place`` is an index along the array's first axes. Regions and chunk positions leave these axes
+    out: they are those of the image at ``place``. A missing chunk is an error, or the fill value
+    with ``fill_missing``.
     """
 
     def __init__(
@@ -53,31 +53,31 @@ class DirectReader:
     ) -> None:
         self.array = array
         self._fill_missing = fill_missing
-        known = len(place)
-        self._shape, self._chunks = array.shape[known:], array.chunks[known:]
+        first = len(place)
+        self._shape, self._chunks = array.shape[first:], array.chunks[first:]
         self._image_bytes = prod(self._chunks) * self.array.dtype.itemsize
         self._outer, self._before = (), 0
         # A chunk holds one image after the other, in C order.
         for p, c in zip(place, array.chunks, strict=False):
             self._outer += (p // c,)
             self._before = self._before * c + p % c * self._image_bytes
-        # A shard is written once, so that its index is the same for as long as this reader lives.
+        # A shard is written once, so its index does not change while this reader exists.
         self._index = lru_cache(INDICES)(self._read_index)
 
     @property
     def streams(self) -> bool:
-        """True where a chunk is decoded a part at a time and never held whole."""
+        """True if a chunk is decoded part by part and never held completely."""
         return not isinstance(self.array.compressor, Blosc)
 
     def fetch(self, position: tuple[int, ...]) -> None:
-        """Ask the system to load a chunk's file into its cache; ignore absent ones."""
+        """Ask the system to load a chunk into its page cache; ignore missing chunks."""
         if not hasattr(os, "posix_fadvise"):
             return
         try:
             file, key, offset, size = self._place(position)
             descriptor = _open(file, key)
         except ChunkError:
-            # The read of the chunk raises it again.
+            # Reading the chunk raises it again.
             return
         # Length 0 is the rest of the file.
         with suppress(OSError):
@@ -86,21 +86,21 @@ class DirectReader:
 
     @contextmanager
     def stream(self, position: tuple[int, ...]) -> Generator[ChunkStream]:
-        """The decoded bytes of one (inner) chunk, in order, padding at the array's edge included.
+        """Stream the decoded bytes of one (inner) chunk, padding at the array's edge included.
 
-        They begin with the image at this reader's place; what follows belongs to others. What they
-        are is proven only when they were read, or drained, to their end.
+        They begin with the image at this reader's place; bytes after it belong to other images.
+        They are verified only once they are read, or drained, to the end.
 
         Raises
         ------
         octane.core.errors.ChunkError
-            When it is missing, cannot be read or cannot be decoded; also from the stream.
+            If it is missing, or cannot be read or decoded; also while reading the stream.
         """
         with workspace() as space, self._opened(position, space) as stream:
             yield stream
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
-        """Voxels of a region, in ``out`` if it is given; errors as in :meth:`stream`."""
+        """Read the voxels of a region, into ``out`` if given; errors as in :meth:`stream`."""
         spans = (r.indices(n) for r, n in zip(region, self._shape, strict=True))
         wanted = tuple(slice(a, max(a, b)) for a, b, _ in spans)
         shape = shape_of(wanted)
@@ -121,7 +121,7 @@ class DirectReader:
         return out
 
     def _read_part(self, position: tuple[int, ...], region: Region, out: npt.NDArray) -> None:
-        """Read what a chunk holds of the region into its place in ``out``."""
+        """Read a chunk's part of the region into its place in ``out``."""
         chunks = self._chunks
         chunk = tuple(slice(p * c, (p + 1) * c) for p, c in zip(position, chunks, strict=True))
         axes = zip(region, chunk, strict=True)
@@ -142,7 +142,7 @@ class DirectReader:
 
     @contextmanager
     def _opened(self, position: tuple[int, ...], space: Workspace) -> Generator[ChunkStream]:
-        """The stream of a chunk, while its file is open."""
+        """Open a chunk's file and stream the chunk."""
         start = time.perf_counter()
         try:
             file, key, offset, size = self._place(position)
@@ -162,7 +162,7 @@ class DirectReader:
             os.close(descriptor)
 
     def _place(self, position: tuple[int, ...]) -> tuple[Path, str, int, int | None]:
-        """File and key of a chunk, and where in the file it lies; all of it for size None."""
+        """File, key, offset and size of a chunk; size None is the rest of the file."""
         position = (*self._outer, *position)
         shard = self.array.layout
         if shard is None:
@@ -181,7 +181,7 @@ class DirectReader:
     def _read_index(self, shard: ShardLayout, key: str) -> npt.NDArray[np.uint64]:
         descriptor = _open(self.array.folder / key, key)
         try:
-            with reading(key):
+            with chunk_errors(key):
                 return shard.read_index(descriptor)
         except ShardIndexError as error:
             raise CorruptChunkError(key, str(error)) from error
@@ -190,5 +190,5 @@ class DirectReader:
 
 
 def _open(file: Path, key: str) -> int:
-    with reading(key):
+    with chunk_errors(key):
         return open_regular(file)

@@ -1,6 +1,6 @@
-"""TIFF volumes: OME-TIFF, ImageJ's and plain stacks read by piece, and OME-TIFF written by piece.
+"""TIFF volumes: OME-TIFF, ImageJ and plain stacks read in blocks, and OME-TIFF written in blocks.
 
-tifffile finds and decodes the planes. Voxels are read and written by their place in the file and
+tifffile finds and decodes the planes. Voxels are read and written at their offsets in the file
 without a lock, so that threads do not wait for one another.
 """
 
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
     from tifffile import TiffFile, TiffPage, TiffPageSeries
 
 FAULTS = (*DECODING_ERRORS, struct.error, AssertionError, AttributeError, ImportError, ParseError)
-"""Exceptions of tifffile and its codecs for a file that is wrong."""
+"""Exceptions of tifffile and its codecs for an invalid file."""
 CLASSIC_BYTES = 4_000_000_000
-"""Most voxels of a file with offsets of 32 bits; the rest of 4 GiB is for what describes them."""
+"""Most bytes of voxels with 32-bit offsets; the rest of the 4 GiB is for metadata."""
 PRINTERS = ("in", "inch", "cm")
-"""Units of a resolution that may be no more than a hint for printers."""
+"""Units of a resolution that may be only a hint for printers."""
 SIGNED = 2**15
-"""Value that ImageJ adds to signed ones of 16 bits."""
+"""Offset that ImageJ adds to signed 16-bit values."""
 
 Length = tuple[object, object]
 """A number, or None, and its unit."""
 
 
 class TiffVolume:
-    """A stack in a TIFF. What is compressed is decoded once, into a file without a name.
+    """A stack in a TIFF. Compressed planes are decoded once, into an unnamed temporary file.
 
-    ``planes`` are numbers of pages, ``starts`` the places of their voxels in the file, as
-    ``stored``; None where they are compressed.
+    ``stored`` is the voxels' type in the file, ``planes`` are page numbers, and ``starts`` the
+    offsets of their voxels in the file, None if they are compressed.
     """
 
     chunks = TAKEN
@@ -71,20 +71,20 @@ class TiffVolume:
         self._lock = Lock()
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
-        """Voxels of ``region``, in ``out`` if it is given."""
+        """Read the voxels of ``region``, into ``out`` if given."""
         starts = self.load()
         planes, *within = region
         if out is None:
             out = np.empty(shape_of(region), self.dtype)
         with _naming_faults(self.path):
             for plane, start in zip(out, starts[planes].tolist(), strict=True):
-                # Mapped for this copy alone, so that a process does not hold what it has read.
+                # Mapped only for this copy, so that the process does not hold pages already read.
                 shape = self.grid.shape[1:]
                 plane[...] = np.memmap(self._file, self._stored, "r", start, shape)[tuple(within)]
         return out
 
     def load(self, folder: Path | None = None) -> npt.NDArray[np.int64]:
-        """Places of the planes in the file, after compressed ones are decoded in ``folder``."""
+        """Offsets of the planes; the first call decodes compressed ones into ``folder``."""
         with self._lock:
             if self._starts is None:
                 self._starts = self._decode(folder)
@@ -95,7 +95,7 @@ class TiffVolume:
         try:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
-            # Nothing of it stays, however the process ends.
+            # Unnamed, so that it vanishes however the process ends.
             with TemporaryFile(dir=folder) as decoded, _opened(self.path) as file:
                 series = _stack_of(self.path, file)
                 for number in self._planes:
@@ -106,8 +106,7 @@ class TiffVolume:
         except OSError as error:
             raise (NoSpaceError if error.errno in NO_SPACE else OctaneError)(
                 f"{self.path} cannot be decoded into a file in {folder or gettempdir()} "
-                f"({error.strerror}); choose another place for the output, or give the TIFF "
-                "without compression."
+                f"({error.strerror}); choose another output folder, or save the TIFF uncompressed."
             ) from error
         weakref.finalize(self, kept.close)
         self._file, self._stored = kept, self.dtype
@@ -115,7 +114,7 @@ class TiffVolume:
 
 
 class OmeTiffWriter:
-    """Takes blocks of an OME-TIFF, whose voxels begin at ``start``, in any order."""
+    """Writer of blocks, in any order, of an OME-TIFF whose voxels begin at offset ``start``."""
 
     def __init__(
         self, path: Path, start: int, shape: tuple[int, int, int], dtype: np.dtype
@@ -123,7 +122,7 @@ class OmeTiffWriter:
         self._path, self._start, self._shape, self._dtype = path, start, shape, dtype
 
     def __setitem__(self, region: Region, block: npt.NDArray, /) -> None:
-        """Write a region row by row: a full disk is an OSError then, as it is not in a mapping."""
+        """Write a region row by row: unlike in a mapping, a full disk is then an OSError."""
         (z, y, x), (_, ny, nx) = (r.start for r in region), self._shape
         rows = np.ascontiguousarray(block, self._dtype)
         with self._path.open("r+b") as file:
@@ -133,16 +132,16 @@ class OmeTiffWriter:
                 file.write(rows[place].data)
 
     def fill(self, region: Region, make: Make, _: object, /) -> None:
-        """Write a region of what ``make`` makes."""
+        """Write the voxels that ``make`` returns for a region."""
         self[region] = make(region)
 
 
 def open_tiff(
     path: Path, reading: InputParameters | None = None, like: Grid | None = None
 ) -> TiffVolume:
-    """Open the stack of a TIFF; no voxel is read.
+    """Open the stack of a TIFF without reading its voxels.
 
-    A file that does not state its voxel size has the one of ``reading``, else that of ``like``.
+    A voxel size that the file does not state is taken from ``reading``, else from ``like``.
     """
     with _opened(path) as file:
         series = _stack_of(path, file)
@@ -162,9 +161,9 @@ def open_tiff(
             ends = (np.add(page.dataoffsets, page.databytecounts).max() for page in pages)
             end = int(max(ends))
         if end > file.filehandle.size:
-            raise ValueError("planes lie beyond its end")
+            raise ValueError("planes extend beyond the end of the file")
         if not key.is_final:
-            # One piece tells whether the codec is there.
+            # Decoding one segment shows whether the codec is installed.
             next(key.segments(maxworkers=1))
             starts = None
         dtype = series.dtype.newbyteorder(file.byteorder)
@@ -175,7 +174,7 @@ def open_tiff(
 
 @contextmanager
 def _naming_faults(path: Path) -> Generator[None]:
-    """Make an OctaneError of what is wrong with a file."""
+    """Turn :data:`FAULTS` into an OctaneError that names the file and a remedy."""
     try:
         yield
     except FAULTS as error:
@@ -193,13 +192,13 @@ def _naming_faults(path: Path) -> Generator[None]:
 
 @contextmanager
 def _opened(path: Path) -> Generator[TiffFile]:
-    """Open a file by tifffile, with errors for what is wrong with it and it would only log."""
+    """Open a file with tifffile; raise the errors that it would only log."""
     from tifffile import TiffFile
 
     log = logging.getLogger("tifffile")
     log.addFilter(_refuse)
     try:
-        # Of Micro-Manager the OME-XML is read, which says of what other files there should be.
+        # For Micro-Manager, read the OME-XML, which tells whether other files belong to it.
         with _naming_faults(path), TiffFile(path, _multifile=False, is_mmstack=False) as file:
             yield file
     finally:
@@ -207,33 +206,33 @@ def _opened(path: Path) -> Generator[TiffFile]:
 
 
 def _refuse(record: logging.LogRecord) -> bool:
-    """Raise for what tifffile takes for an error and goes on after; show nothing else of it."""
+    """Raise for an error that tifffile logs and survives; hide its other messages."""
     if record.levelno >= logging.ERROR:
         raise ValueError(record.getMessage())
     return False
 
 
 def _stack_of(path: Path, file: TiffFile) -> TiffPageSeries:
-    """The one series of a file; thumbnails and labels, which are single planes, do not count."""
+    """The only series of a file, not counting thumbnails and labels, which are single planes."""
     found = [series for series in file.series if len(series) > 1] or file.series
     if len(found) > 1 and len({(s.kind, s.axes, s.shape, s.dtype) for s in found}) == 1:
         first, pages = found[0], [series.keyframe for series in found]
-        # Each plane was written by a call of its own.
+        # Each plane was written by a separate call.
         if first.kind == "shaped" and first.axes == "YX":
             from tifffile import TiffPageSeries
 
             found = [TiffPageSeries(pages, (len(pages), *first.shape), first.dtype, "IYX")]
     if (file.imagej_metadata or {}).get("c0") == -SIGNED:
         raise InputError(
-            f"{path} holds signed values as ImageJ stores them, {SIGNED} too high; make them "
-            "32-bit in ImageJ (Image, Type) and save it again."
+            f"{path} holds signed values, which ImageJ stores {SIGNED} too high; convert them to "
+            "32-bit in ImageJ (Image > Type) and save it again."
         )
     whole = not found[0].is_multifile and (not file.is_ome or found[0].kind == "ome")
     if len(found) != 1 or not whole:
         shapes = ", ".join(spelled(series.shape) for series in found)
         raise InputError(
-            f"{path} holds {len(found)} images ({shapes}) or a part of one; octane takes a file "
-            "with one whole image: extract or join it, for example with bfconvert."
+            f"{path} holds {len(found)} images ({shapes}) or a part of one; octane reads a file "
+            "with one complete image: extract or join it, for example with bfconvert."
         )
     return found[0]
 
@@ -241,7 +240,7 @@ def _stack_of(path: Path, file: TiffFile) -> TiffPageSeries:
 def _planes(
     path: Path, series: TiffPageSeries, names: Sequence[str], reading: InputParameters | None
 ) -> list[int]:
-    """Numbers of the planes in a series that make the volume, in the order of their depth."""
+    """Page numbers, within a series, of the planes of the volume, in order of depth."""
     axes, shape = series.get_axes(squeeze=False), series.get_shape(squeeze=False)
     sizes = dict(zip(axes, shape, strict=True))
     before = [(axis, n) for axis, n in zip(axes, shape, strict=True) if axis not in "YXS"]
@@ -249,17 +248,17 @@ def _planes(
     if series.keyframe.shape != (sizes["Y"], sizes["X"]) or len(depth) != 1:
         raise InputError(
             f"{path} has {len(series.shape)} dimensions ({spelled(series.shape)}, {series.axes}); "
-            "octane takes one 3-D volume of single values and no RGB: extract it."
+            "octane reads one 3-D volume of scalar values, not RGB: extract it."
         )
     place = place_of(path, (CHANNEL, TIMEPOINT), [sizes.get(a, 1) for a in "CT"], names, reading)
     taken = {**dict(zip("CT", place, strict=True)), depth[0]: slice(None)}
     numbers = np.arange(math.prod(n for _, n in before)).reshape([n for _, n in before])
-    # There may be several of one name and of length 1.
+    # Several axes of length 1 may share a name.
     return numbers[tuple(taken.get(axis, 0) for axis, _ in before)].ravel().tolist()
 
 
 def _stated(file: TiffFile, series: TiffPageSeries) -> tuple[list[Length], list[str]]:
-    """Voxel size along z, y and x as the file states it, and names of channels."""
+    """Voxel size along z, y and x as the file states it, and channel names."""
     if series.kind == "ome":
         root = fromstring(file.ome_metadata or "")
         found = [element for element in root.iter() if element.tag.endswith("}Pixels")]
@@ -269,7 +268,7 @@ def _stated(file: TiffFile, series: TiffPageSeries) -> tuple[list[Length], list[
         return [(pixels.get(size), pixels.get(f"{size}Unit", "µm")) for size in sizes], names
     page, imagej = series.keyframe, file.imagej_metadata or {}
     unit = imagej.get("unit") if file.is_imagej else {2: "in", 3: "cm"}.get(page.resolutionunit)
-    # Pixels in a unit; where there is no z, they may be no more than a hint for printers.
+    # Pixels per unit; without z, they may be only a hint for printers.
     across = [1 / n if 282 in page.tags and n > 0 else None for n in reversed(page.resolution)]
     units = [imagej.get("zunit", unit), imagej.get("yunit", unit), unit]
     return list(zip([imagej.get("spacing"), *across], units, strict=True)), []
@@ -278,7 +277,7 @@ def _stated(file: TiffFile, series: TiffPageSeries) -> tuple[list[Length], list[
 def _voxel_size(
     path: Path, stated: Sequence[Length], reading: InputParameters, like: Grid | None
 ) -> Vector:
-    """Micrometres along z, y and x: those that the file states, else those that are given."""
+    """Voxel size along z, y and x in micrometres, as the file states it or else as given."""
     given, unit = reading.voxel_size, reading.input_unit
     found = [_micrometres(*length, unit) for length in stated]
     known = [n for n in found if n is not None]
@@ -297,18 +296,18 @@ def _voxel_size(
     sizes = ", ".join("not stated" if n is None else f"{n} {unit}".strip() for n, unit in shown)
     raise InputError(
         f"{path} is a TIFF that does not state its voxel size along all axes (z y x: {sizes}); "
-        "give it with --voxel_size, in micrometres in this order, or --input_unit where only the "
-        "unit is missing."
+        "give --voxel_size, in micrometres in this order, or --input_unit if only the unit is "
+        "missing."
     )
 
 
 def _micrometres(value: object, unit: object, input_unit: str | None) -> float | None:
-    """A length in micrometres; None where it is none, or its unit is not known."""
+    """Convert a length to micrometres; None if it is invalid or its unit unknown."""
     try:
         length = float(str(value))
     except ValueError:
         return None
-    # ImageJ escapes what is not ASCII as Java does.
+    # ImageJ escapes non-ASCII characters as Java does.
     name = str(unit or input_unit or "").strip().replace("\\u00B5", "µ")
     scale = LENGTHS.get(name, LENGTHS.get(name.lower()))
     return length * scale if scale is not None and 0 < length < math.inf else None
@@ -318,11 +317,11 @@ def _micrometres(value: object, unit: object, input_unit: str | None) -> float |
 def create_tiff(
     partial: Path, destination: Path, grid: Grid, dtype: np.dtype
 ) -> Generator[OmeTiffWriter]:
-    """Create an OME-TIFF without compression, which takes blocks in any order."""
+    """Create an uncompressed OME-TIFF, written in blocks in any order."""
     from tifffile import OmeXmlError, imwrite
 
     metadata: dict[str, object] = {"axes": "ZYX"}
-    # One name, one file: a random number would make others of equal results.
+    # Derived from the name: a random UUID would make equal results differ.
     metadata["UUID"] = str(uuid5(NAMESPACE_URL, destination.name))
     for axis, length in zip("ZYX", grid.spacing, strict=True):
         metadata |= {f"PhysicalSize{axis}": length, f"PhysicalSize{axis}Unit": "µm"}

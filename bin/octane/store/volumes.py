@@ -1,4 +1,4 @@
-"""Volumes, whatever the file: OME-Zarr, TIFF or one of ITK's."""
+"""Volumes in any format: OME-Zarr, TIFF, or a format of ITK."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from octane.store.writer import CHUNK, SHARD, Codec, Level, Make, create_image
 
 @dataclass(frozen=True)
 class ArrayVolume:
-    """A volume that is in memory already."""
+    """A volume in memory."""
 
     path: Path
     voxels: npt.NDArray
@@ -51,26 +51,26 @@ class ArrayVolume:
         return self.voxels.dtype
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
-        """Voxels of ``region``, a view."""
+        """View the voxels of ``region``."""
         return self.voxels[region]
 
 
 Volume = Image | TiffVolume | FileVolume | ArrayVolume
-"""Volumes as the steps take them, (z, y, x), lengths in micrometres."""
+"""A volume that a step can read, (z, y, x), lengths in micrometres."""
 
 
 class Writer(Protocol):
-    """Takes blocks; those of an OME-Zarr image are whole shards."""
+    """Writer of blocks, which are entire shards in an OME-Zarr image."""
 
     def __setitem__(self, region: Region, block: npt.NDArray, /) -> None: ...
 
     def fill(self, region: Region, make: Make, source: object, /) -> None:
-        """Write a region of what ``make`` makes of the same region of ``source``."""
+        """Write the voxels that ``make`` computes from the same region of ``source``."""
         ...
 
 
 class ArrayWriter:
-    """Takes the blocks of a file whose voxels are one array, in memory or mapped."""
+    """Writer of blocks into one array, in memory or mapped."""
 
     def __init__(self, voxels: npt.NDArray) -> None:
         self._voxels = voxels
@@ -80,7 +80,7 @@ class ArrayWriter:
         self._voxels[region] = block
 
     def fill(self, region: Region, make: Make, _: object, /) -> None:
-        """Write a region of what ``make`` makes."""
+        """Write the voxels that ``make`` returns for a region."""
         self._voxels[region] = make(region)
 
 
@@ -90,12 +90,12 @@ def is_ome_zarr(path: Path) -> bool:
 
 
 def is_whole(path: Path) -> bool:
-    """Tell whether the format of ``path`` is one that is read and written whole."""
+    """Tell whether files of the format of ``path`` are read and written in one piece."""
     return not is_ome_zarr(path) and not path.name.lower().endswith(TIFF)
 
 
 def is_plain(volume: Volume) -> bool:
-    """Tell whether a part of a volume is read again without decoding."""
+    """Tell whether a part of a volume can be read again without decoding."""
     if not isinstance(volume, Image):
         return True
     return volume.reader is not None and volume.array.compressor is None
@@ -106,7 +106,7 @@ def open_volume(
     reading: InputParameters | None = AS_STATED,
     like: Grid | None = None,
 ) -> Volume:
-    """Open an OME-Zarr store, or a file of which voxels are read when they are asked for.
+    """Open an OME-Zarr store or a file; voxels are read on demand.
 
     Parameters and errors are those of :func:`octane.store.image.open_image` and
     :func:`octane.store.tiff_files.open_tiff`.
@@ -118,35 +118,35 @@ def open_volume(
     try:
         os.close(open_regular(path))
     except OSError as error:
-        # To ITK it would be no image.
+        # ITK would only say that it is not an image.
         raise unreadable(error) from error
     if not is_whole(path):
         return open_tiff(path, reading, like)
-    # A file of ITK has one channel and one time point.
+    # ITK's formats hold one channel and one time point.
     place_of(path, [], [], [], reading)
     volume = open_file(path)
     require_stated(path, volume.grid.spacing, reading)
     return volume
 
 
-def turned(volume: Volume) -> list[str]:
-    """Warning for a file whose directions OME-Zarr has no place for."""
+def lost_directions(volume: Volume) -> list[str]:
+    """Warning for a file whose directions OME-Zarr cannot store."""
     if not isinstance(volume, FileVolume) or not volume.is_turned:
         return []
     return [
-        f"{volume.path.name} has axes that are turned in its space, and OME-Zarr keeps no "
-        "directions: the results have its voxels in their order, and other positions. Where these "
+        f"{volume.path.name} has rotated or flipped axes, and OME-Zarr does not store directions: "
+        "the results keep the order of the voxels but not their positions in space. If these "
         "matter, give SimpleITK.DICOMOrient(image, 'LPS')."
     ]
 
 
 def overruled_units(volumes: Sequence[Volume]) -> list[str]:
-    """Warning for stores that state another unit than the one that was given and is taken."""
+    """Warnings for stores whose stated unit is replaced by the given one."""
     return [*dict.fromkeys(v.overruled for v in volumes if isinstance(v, Image) and v.overruled)]
 
 
 def bring_in(volume: Volume, metrics: Metrics, destination: Path) -> None:
-    """Read ITK's file, decode a TIFF beside ``destination``; warn of what that does not keep."""
+    """Read an ITK file, or decode a TIFF next to ``destination``; warn about lost metadata."""
     for text in overruled_units([volume]):
         metrics.warn_in_report(text)
     if isinstance(volume, FileVolume):
@@ -155,12 +155,12 @@ def bring_in(volume: Volume, metrics: Metrics, destination: Path) -> None:
     if isinstance(volume, TiffVolume):
         with metrics.timed("read"):
             volume.load(destination.parent)
-    for text in turned(volume) if is_ome_zarr(destination) else ():
+    for text in lost_directions(volume) if is_ome_zarr(destination) else ():
         metrics.warn(text)
 
 
 def require_holds(destination: Path, dtype: npt.DTypeLike) -> None:
-    """Raise unless :func:`create_volume` can write such voxels into a file of this name."""
+    """Raise unless :func:`create_volume` can write voxels of this type to ``destination``."""
     if is_ome_zarr(destination):
         return
     require_format(destination)
@@ -184,20 +184,20 @@ def create_volume(
     attributes: Attributes | None = None,
     overwrite: bool = False,
 ) -> Generator[tuple[Writer, tuple[int, int, int]]]:
-    """Create a volume on the grid of ``like`` and name it when the block ends well.
+    """Create a volume on the grid of ``like``, and name it when the block succeeds.
 
     Parameters are those of :func:`octane.store.writer.create_image`.
 
     Yields
     ------
     writer, size
-        What takes the blocks, and their size: the grid cut into such blocks, or into multiples of
-        them, may be written concurrently.
+        Writer of blocks, and their size: the grid may be written concurrently in such blocks, or
+        in multiples of them.
 
     Raises
     ------
     OctaneError
-        When the destination exists, cannot be written or has an unknown format.
+        If the destination exists, cannot be written or has an unknown format.
     """
     if is_ome_zarr(destination):
         level = Level.volume(like.grid)
@@ -215,7 +215,7 @@ def create_volume(
     require_format(destination)
     native = np.dtype(dtype).newbyteorder("=")
     nz, ny, nx = like.grid.shape
-    # As few planes as are decoded at once: all workers have some, and find them in the cache.
+    # Only the planes decoded at once, so that every worker gets some and they stay in the cache.
     depth = min(CHUNK, max(TAKEN[0], like.chunks[0]))
     size = (min(nz, depth), min(ny, SHARD), min(nx, SHARD))
     with writing(destination, overwrite=overwrite) as partial:

@@ -1,7 +1,7 @@
-"""OME-Zarr 0.5 images written: metadata, and shards and chunks without zarr, each by one owner.
+"""Writing OME-Zarr 0.5 images: metadata, and shards and chunks without zarr, each by one owner.
 
-Through zarr, two writers of one shard lose each other's chunks. Here a shard is gathered in its
-encoded form and written under a temporary name; a part of a shard is refused.
+With zarr, two writers of one shard lose each other's chunks. Here a shard's encoded chunks are
+collected and written under a temporary name; a partial shard is refused.
 """
 
 import json
@@ -30,18 +30,18 @@ from octane.store.image import Image
 from octane.store.ngff import Attributes
 
 CHUNK = 128
-"""Edge of a volume's chunks, which viewers read at once."""
+"""Edge of a volume's chunks in voxels; viewers read one chunk at a time."""
 SHARD = 256
-"""Edge of a volume's shards: a volume is some thousand files."""
+"""Edge of a volume's shards in voxels, so that a volume is some thousand files."""
 
 COMPRESSORS: dict[Codec, list[BytesBytesCodec]] = {
     "zstd": [ZstdCodec(checksum=True)],
     "blosc-lz4": [BloscCodec(cname="lz4"), Crc32cCodec()],
     "none": [Crc32cCodec()],
 }
-"""Codecs of chunks, each with a checksum, by which a reader finds a damaged chunk."""
+"""Codecs of chunks, each with a checksum that reveals a damaged chunk."""
 Json = dict[str, Any]
-"""Metadata of an image, or a part of them."""
+"""JSON object of an image's metadata."""
 
 DOWNSCALING = {
     "description": "Each level is made from the one before: along each axis a Gaussian of "
@@ -49,23 +49,25 @@ DOWNSCALING = {
     "method": "octane.resample.resampler.resample",
     "version": __version__,
 }
-"""Origin of a volume's coarser levels."""
+"""How the coarser levels of a volume are made."""
 
 PERCENTILES = (0, 0.5, 99.5, 100)
-"""Of the display window: its lower limit, start, end and upper limit."""
-SAMPLED, SAMPLE_VOXELS = 27, 1 << 17
-"""Chunks that they are taken from, and voxels of each, at most."""
+"""Percentiles for the display window: lower limit, start, end and upper limit."""
+SAMPLED = 27
+"""Most chunks that are sampled for the display window."""
+SAMPLE_VOXELS = 1 << 17
+"""Most voxels that are sampled in a chunk."""
 Make = Callable[[Region], npt.NDArray]
-"""Gives the voxels of a region, each time in the same memory where it likes."""
+"""Returns the voxels of a region; it may reuse the memory in the next call."""
 Samples = dict[tuple[int, ...], npt.NDArray[np.float64] | None]
-"""Some voxels of chunks, by their place counted in chunks; None before they are taken."""
+"""Sampled voxels of chunks by their position in chunks; None until the chunk is written."""
 
 
 @dataclass(frozen=True)
 class Level:
     """One resolution to be written: its grid, and its chunks and shards in voxels (z, y, x).
 
-    ``shards`` is None for one file a chunk.
+    ``shards`` is None for one file per chunk.
     """
 
     grid: Grid
@@ -74,7 +76,7 @@ class Level:
 
     @classmethod
     def volume(cls, grid: Grid) -> "Level":
-        """Chunks of 128^3 in shards of 256^3, smaller where the volume is."""
+        """Level with chunks of 128^3 and shards of 256^3 voxels, smaller in a small volume."""
         chunks = cast("tuple[int, int, int]", tuple(min(CHUNK, n) for n in grid.shape))
         sizes = ((SHARD if n > c else c) for c, n in zip(chunks, grid.shape, strict=True))
         shards = cast("tuple[int, int, int]", tuple(sizes))
@@ -82,15 +84,15 @@ class Level:
 
     @property
     def owned(self) -> tuple[int, int, int]:
-        """Region one worker writes: a whole shard, for concurrent writes into one lose data."""
+        """Shape that one worker writes: an entire shard, as concurrent writes into it lose data."""
         return self.shards or self.chunks
 
 
 class ShardWriter:
-    """Takes the chunks of one shard, in any order, and holds them encoded.
+    """Collects the chunks of one shard, in any order and encoded.
 
-    ``held`` is its region of the array, and ``positions`` are those of its chunks in it, in raster
-    order.
+    ``held`` is the shard's region of the array, and ``positions`` are those of its chunks within
+    it, in raster order.
     """
 
     def __init__(self, array: Array, held: Region, samples: Samples) -> None:
@@ -104,7 +106,7 @@ class ShardWriter:
         return tuple(map(sum, zip(self._first, position, strict=True)))
 
     def region(self, position: tuple[int, ...]) -> Region:
-        """Voxels of a chunk in the array."""
+        """Region of a chunk in the array."""
         return block_at(self._place(position), self._array.chunks, self._array.shape)
 
     def __setitem__(self, position: tuple[int, ...], block: npt.NDArray) -> None:
@@ -112,9 +114,9 @@ class ShardWriter:
         array = self._array
         shape = shape_of(self.region(position))
         if block.shape != shape:
-            raise ValueError(f"a block of {block.shape} is not the shard's chunk {position}")
+            raise ValueError(f"a block of {block.shape} does not fit the shard's chunk {position}")
         if block.dtype.newbyteorder("<") != array.dtype:
-            raise ValueError(f"a block of {block.dtype} is given to an array of {array.dtype}")
+            raise ValueError(f"a block of {block.dtype} does not fit an array of {array.dtype}")
         if shape == array.chunks:
             whole = np.ascontiguousarray(block, array.dtype)
         else:
@@ -124,7 +126,7 @@ class ShardWriter:
         if place in self._samples:
             self._samples[place] = sample(whole[tuple(slice(n) for n in shape)])
         with span("encode"):
-            # What is not compressed is copied: the caller may use its memory again before the end.
+            # Uncompressed voxels are copied: the caller may reuse its memory before the end.
             compressor = array.compressor
             encoded = whole.tobytes() if compressor is None else compressor.encode(whole)
             parts = [encoded]
@@ -134,7 +136,7 @@ class ShardWriter:
             self._encoded[position] = parts
 
     def contents(self) -> list[bytes]:
-        """The file's contents, the index at its end; a chunk that was not given is a KeyError."""
+        """The file's contents, with the index at the end; a missing chunk is a KeyError."""
         chunks = [piece for position in self.positions for piece in self._encoded[position]]
         layout = self._array.layout
         if layout is None:
@@ -149,9 +151,9 @@ class ShardWriter:
 
 
 class DirectWriter:
-    """Writes an array of octane's own; many threads may write, each other shards.
+    """Writer of an array that octane creates; many threads may write, each different shards.
 
-    ``samples`` has a :func:`sample` of each chunk that is named in it, once it is written.
+    ``samples`` holds a :func:`sample` of each chunk in ``sampled`` once it is written.
     """
 
     def __init__(
@@ -162,7 +164,7 @@ class DirectWriter:
         self.samples: Samples = dict.fromkeys(sampled)
 
     def __setitem__(self, region: Region, block: npt.NDArray) -> None:
-        """Write a region as :meth:`fill` does; a ValueError where the block has another shape."""
+        """Write a region as :meth:`fill` does; a block of another shape is a ValueError."""
         axes = zip(region, self.array.shape, strict=True)
         whole = tuple(slice(*r.indices(n)) for r, n in axes)
         if block.shape != shape_of(whole):
@@ -170,10 +172,10 @@ class DirectWriter:
         self.fill(whole, lambda part: block[place_in(whole, part)], block)
 
     def fill(self, region: Region, make: Make, source: object, /) -> None:
-        """Write whole shards, or chunks, of what ``make`` makes of the same region of ``source``.
+        """Write entire shards, or chunks, that ``make`` computes from the region of ``source``.
 
-        It is made a chunk at a time, which the cache holds from file to file, unless chunks of an
-        image would be decoded again for that. A region that cuts a shard is a ValueError.
+        ``make`` is called per chunk, which then stays in the cache from reading to writing, unless
+        that would decode chunks of an image repeatedly. A region that cuts a shard is a ValueError.
         """
         if isinstance(source, Image):
             axes = zip(self.array.chunks, source.chunks, source.grid.shape, strict=True)
@@ -186,8 +188,7 @@ class DirectWriter:
             for r, size, n in zip(region, owned, shape, strict=True)
         ):
             raise ValueError(
-                f"{region} is written, which is to be whole objects of {owned} in an array of "
-                f"{shape}"
+                f"{region} does not consist of entire objects of {owned} in an array of {shape}"
             )
         counts = (range(r.start // n, -(-r.stop // n)) for r, n in zip(region, owned, strict=True))
         for position in product(*counts):
@@ -197,10 +198,10 @@ class DirectWriter:
 
     @contextmanager
     def shard(self, position: tuple[int, ...]) -> Generator[ShardWriter]:
-        """Take the chunks of one shard one after the other and write it when the block ends well.
+        """Collect the chunks of one shard, and write it when the block succeeds.
 
-        ``position`` counts shards along each axis; without shards, it is that of the one chunk. An
-        OSError passes, and nothing is left of the shard.
+        ``position`` counts shards along each axis, or chunks in an array without shards. An OSError
+        passes through and leaves nothing of the shard.
         """
         held = block_at(position, self._owned, self.array.shape)
         shard = ShardWriter(self.array, held, self.samples)
@@ -221,30 +222,30 @@ def create_image(
     overwrite: bool = False,
     to_disk: bool = False,
 ) -> Generator[list[DirectWriter]]:
-    """Create an OME-Zarr 0.5 image, and name it when the block ends well.
+    """Create an OME-Zarr 0.5 image, and name it when the block succeeds.
 
     Parameters
     ----------
     levels
         Finest first.
     attributes
-        Noted under ``octane``; may be filled until the block ends. ``channel`` is for viewers.
+        Stored under ``octane``; may be filled until the block ends. Viewers show ``channel``.
     to_disk
-        Begin at once to write each shard to the disk, as the caller will wait for it.
+        Start flushing each shard to disk at once, as the caller will wait for it.
 
     Yields
     ------
     list of DirectWriter
-        One a level. Every chunk must be written: empty ones are stored as well, so that a chunk
-        that is not there is a chunk that was lost.
+        One per level. Every chunk must be written, even an empty one, so that a missing chunk is
+        always a lost one.
 
     Raises
     ------
     OctaneError
-        When the destination exists or cannot be written, or a chunk is missing at the end.
+        If the destination exists or cannot be written, or a chunk is missing at the end.
     """
     if not destination.name.endswith(".zarr"):
-        raise InputError(f"{destination} is to be an OME-Zarr image; end its name in .ome.zarr.")
+        raise InputError(f"{destination}: the name of an OME-Zarr image must end in .ome.zarr.")
     with writing(destination, overwrite=overwrite) as partial:
         at, sampled = _sampled(levels)
         writers = []
@@ -265,7 +266,7 @@ def create_image(
                     "run the step again."
                 )
         noted = dict(attributes or {})
-        # A mosaic is for the next step, and its chunks may be large.
+        # Not for a mosaic, which only the next step reads and whose chunks may be large.
         omero = {}
         if noted.get("kind") != "mosaic":
             middle = levels[0].grid.shape[0] // 2
@@ -295,25 +296,25 @@ def _multiscale(name: str, levels: Sequence[Level]) -> Json:
 
 
 def _sampled(levels: Sequence[Level]) -> tuple[int, list[tuple[int, ...]]]:
-    """Find the finest level that is small, and its chunks from which the display window is."""
+    """Choose the finest small level, and its chunks to sample for the display window."""
     sizes = [[-(-n // c) for n, c in zip(k.grid.shape, k.chunks, strict=True)] for k in levels]
     few = (at for at, counts in enumerate(sizes) if prod(counts) <= SAMPLED)
     at = next(few, len(levels) - 1)
-    # Of a level that is large, chunks all over it.
+    # If the level is large, spread the chunks over all of it.
     spread = np.linspace(0, prod(sizes[at]) - 1, min(prod(sizes[at]), SAMPLED)).astype(int)
     places = np.transpose(np.unravel_index(spread, sizes[at]))
     return at, [tuple(place) for place in places.tolist()]
 
 
 def sample(voxels: npt.NDArray) -> npt.NDArray[np.float64]:
-    """Some finite voxels of a chunk, for the display window; of complex ones the modulus."""
+    """Sample finite voxels of a chunk for the display window; the modulus of complex ones."""
     voxels = voxels.reshape(-1)[:: -(-voxels.size // SAMPLE_VOXELS)]
     shown = np.abs(voxels) if voxels.dtype.kind == "c" else voxels
     return shown[np.isfinite(shown)].astype(np.float64)
 
 
 def _omero(image: Image, samples: Samples, label: object, middle: int) -> Json:
-    """Name and display window for viewers, from samples of chunks; those not written are read."""
+    """Name and display window for viewers, from samples of chunks; missing ones are read."""
     found = []
     for place, taken in samples.items():
         axes = zip(place, image.chunks, strict=True)

@@ -466,7 +466,7 @@ def test_what_lies_on_another_grid_is_refused(
         return
     with pytest.raises(OctaneError, match=words) as caught:
         prepare(*given)
-    assert f"{beside} lies on another grid than {source}: " in str(caught.value)
+    assert f"{beside} is on a different grid than {source}: " in str(caught.value)
     assert "SimpleITK.Resample" in str(caught.value)
 
 

@@ -226,7 +226,9 @@ def test_every_store_that_cannot_be_used_is_named(write_foreign, tmp_path):
     with pytest.raises(OctaneError) as caught:
         survey(tmp_path / "data", SubjectOverrides())
     lines = str(caught.value).splitlines()
-    assert ["section_1.zarr states no unit" in lines[0], "section_2.zarr" in lines[1]] == [True] * 2
+    assert ["section_1.zarr does not state a unit" in lines[0], "section_2.zarr" in lines[1]] == [
+        True
+    ] * 2
     first = survey(tmp_path / "data", SubjectOverrides(input_unit="millimeter"))[1][0]
     assert first.grid.spacing == (1e4, 1e4, 1e4)
 

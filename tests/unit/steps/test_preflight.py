@@ -72,7 +72,7 @@ def test_the_first_step_gets_the_voxel_size_of_a_tiff(plan, problems, tmp_path):
     path = tmp_path / "brain.ome.tif"
     tifffile.imwrite(path, ONES, metadata={"axes": "ZYX"})
     (line,) = problems(path, input_unit="micrometer")
-    assert "give it with --voxel_size, in micrometres" in line
+    assert "give --voxel_size, in micrometres" in line
     made = plan(path, voxel_size="3 2 2", resolution=4)
     assert [step for step, flags in made["flags"].items() if "--voxel_size 3 2 2" in flags] == [
         "resample"
@@ -116,7 +116,7 @@ def test_the_step_that_reads_the_input_is_given_the_channel(
     plan, problems, write_foreign, given, first
 ):
     source = write_foreign("a.zarr", np.stack([ONES, ONES])[None], axes="tczyx", labels=["a", "b"])
-    says = "has no single channel '2' but 2: 0 'a', 1 'b'; give one with --channel."
+    says = "has 2 channels, but not '2': 0 'a', 1 'b'; give one with --channel."
     assert problems(source, channel=2, **given) == [f"{source} {says}"]
     film = write_foreign("b.zarr", np.stack([[ONES, ONES]] * 3), axes="tczyx", labels=["a", "b"])
     says = "has 2 channels: 0 'a', 1 'b', and 3 timepoints: 0, 1, 2; give one of each with"
@@ -297,8 +297,8 @@ def test_sizes_are_said_in_words_and_doubted_where_a_unit_is_likely_wrong(
     if given is None:
         assert overruled == []
     else:
-        words = "The store states lengths in millimeter; they are read in micrometer, as input_unit"
-        assert overruled == [f"{words} says."]
+        words = "The store states lengths in millimeter; they are read in micrometer, as"
+        assert overruled == [f"{words} --input_unit says."]
         assert "--input_unit micrometer" in notes["flags"]["n4"]
 
 
@@ -639,7 +639,12 @@ def test_other_voxels_behind_the_path_of_a_header_are_noticed(plans, write_file,
         ("mask", 10, {}, ""),
         ("mask", 20, {}, "of 20 x 20 x 20 um .* and 4 x 20 x 30 voxels of 10 x 10 x 10 um"),
         ("mask", 20, {"skip_n4": True}, ""),
-        ("mask", 10, {"resolution": 20}, "another grid than .* after RESAMPLE: .*of 20 x 20 x 20"),
+        (
+            "mask",
+            10,
+            {"resolution": 20},
+            "a different grid than .* after RESAMPLE: .*of 20 x 20 x 20",
+        ),
         ("mask", 10, {"resolution": 20, "skip_resample": True}, ""),
         ("truth", 20, {}, "of 20 x 20 x 20 um .*; make the phantom with --truth_resolution"),
     ],
@@ -660,7 +665,7 @@ def test_a_mask_and_a_truth_lie_on_the_grid_that_n4_gets(
         return
     (line,) = problems(volume, beside={name: link}, **given)
     assert re.search(words, line)
-    assert line.startswith(f"{own} lies on another grid than {volume}")
+    assert line.startswith(f"{own} is on a different grid than {volume}")
 
 
 @pytest.mark.parametrize(
@@ -684,6 +689,6 @@ def test_a_mask_lies_on_the_grid_that_the_sections_will_have(
         plan(mosaics, beside={"mask": own}, **given)
         return
     (line,) = problems(mosaics, beside={"mask": own}, **given)
-    assert line.startswith(f"{own} lies on another grid than the volume that STACK makes")
+    assert line.startswith(f"{own} is on a different grid than the volume that STACK makes")
     assert re.search(words, line)
     assert "--skip_n4" in line

@@ -277,7 +277,7 @@ def test_a_file_of_another_format_becomes_a_pyramid(
     sitk.WriteImage(image, tmp_path / f"v{suffix}")
     path, metrics = build(tmp_path / f"v{suffix}", resolutions=(10, 25))
     levels = Levels(path)
-    assert metrics.warnings[0].startswith(f"v{suffix} has axes that are turned")
+    assert metrics.warnings[0].startswith(f"v{suffix} has rotated or flipped axes")
     assert files_read_once == [f"v{suffix}"]
     # NIfTI's spacing is a float32: not quite 10 um, and the voxels are to be kept all the same.
     np.testing.assert_array_equal(levels.arrays[0], voxels)

@@ -1,4 +1,4 @@
-"""Arrays are what zarr has opened, and images what the specification says."""
+"""Arrays match what zarr opens, and images match the specification."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Which stored objects hold a region, and which of them, or of their inner chunks, are missing."""
+"""Stored objects of a region, and which of them or of their inner chunks are missing."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Which encodings octane reads and writes by itself; the others are told apart, with the reason."""
+"""Encodings that octane reads itself, and the reason why zarr reads the others."""
 
 import numcodecs
 import pytest
@@ -41,7 +41,7 @@ def refused(array, words):
         ([ShardingCodec(chunk_shape=INNER), Crc32cCodec()], "the codec sharding"),
         (
             [ShardingCodec(chunk_shape=INNER, index_codecs=[BytesCodec(endian="big")])],
-            "the indices",
+            "its shard indices",
         ),
     ],
 )
@@ -103,6 +103,6 @@ def test_an_inner_chunk_beyond_the_files_end_is_found(sharded, entry):
     place = slice(size) if location == "start" else slice(-size, None)
     content[place] = layout.encoded_index(index)
     file.write_bytes(content)
-    unreadable(array, "a/0/c/0/0/0 (inner chunk 0/1/0)", "not all in the file")
-    # The others are as they were.
+    unreadable(array, "a/0/c/0/0/0 (inner chunk 0/1/0)", "beyond the end of the file")
+    # The other chunks are intact.
     DirectReader(own(array)).read((slice(0, 4), slice(0, 4), slice(0, 16)))

@@ -1,4 +1,4 @@
-"""OME-Zarr images read and written, one channel of several; lost and damaged chunks named."""
+"""Reading and writing OME-Zarr images, one of several channels, lost and damaged chunks."""
 
 import io
 import itertools
@@ -44,7 +44,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
-def test_what_only_zarr_can_read_is_read_alike(write_foreign, voxels, others):
+def test_zarr_reads_other_encodings_alike(write_foreign, voxels, others):
     region = (slice(3, 20), slice(5, 30), slice(7, 8))
     for chunks in ((10, 10, 10), (20, 30, 25)):
         image = open_image(write_foreign("a.zarr", voxels, chunks=chunks, **others))
@@ -56,7 +56,7 @@ def test_what_only_zarr_can_read_is_read_alike(write_foreign, voxels, others):
         np.testing.assert_array_equal(out, voxels[region])
 
 
-def test_what_only_zarr_can_read_is_named_when_broken_or_missing(write_foreign, voxels, denied):
+def test_broken_and_missing_chunks_are_named_if_zarr_reads(write_foreign, voxels, denied):
     path = write_foreign("a.zarr", voxels, chunks=(10, 10, 10), **OTHERS["gzip"])
     image = open_image(path)
     with (
@@ -87,8 +87,8 @@ def test_a_chunk_that_cannot_be_read_is_not_called_corrupt(chunked, tmp_path, de
         with denied(os, "open", "c/0/0/1"), pytest.raises(UnreadableChunkError) as caught:
             image.read(WHOLE)
         assert str(caught.value) == (
-            f"{path}: chunk 0/c/0/0/1 cannot be read (Permission denied); check your rights, the "
-            "disk and the network, and run again (a workflow with -resume)."
+            f"{path}: chunk 0/c/0/0/1 cannot be read (Permission denied); check permissions, "
+            "disk and network, and run again (a workflow with -resume)."
         )
 
 
@@ -117,15 +117,13 @@ def chunked_as(*sizes):
         ("zarr.json", {"shards": (20, 20, 20)}, chunked_as(0, 0, 0), "shards of 0 x 0 x 0"),
     ],
 )
-def test_sizes_that_no_image_has_are_refused(
-    write_foreign, voxels, call, name, more, change, words
-):
+def test_implausible_sizes_are_refused(write_foreign, voxels, call, name, more, change, words):
     version = "0.5" if name == "zarr.json" else "0.4"
     path = write_foreign("a.zarr", voxels, version=version, chunks=(10, 10, 10), **more)
     metadata = json.loads((path / "0" / name).read_text())
     change(metadata)
     (path / "0" / name).write_text(json.dumps(metadata))
-    with pytest.raises(InputError, match=rf"a.zarr .*{words}.*which no image has; correct its"):
+    with pytest.raises(InputError, match=rf"a.zarr .*{words}.*which is not plausible; correct its"):
         call(path)
 
 
@@ -136,7 +134,7 @@ def test_sizes_that_no_image_has_are_refused(
 @pytest.mark.parametrize(
     "how", [{}, {"shards": (20, 20, 20)}, OTHERS["gzip"]], ids=["plain", "sharded", "by zarr"]
 )
-def test_a_chunk_that_is_no_regular_file_is_refused(write_foreign, voxels, how, make, what):
+def test_a_chunk_that_is_not_a_regular_file_is_refused(write_foreign, voxels, how, make, what):
     path = write_foreign("a.zarr", voxels, chunks=(10, 10, 10), **{"version": "0.5", **how})
     key = "0/c/0/0/0"
     (path / key).unlink()
@@ -152,7 +150,7 @@ def test_sections_beyond_a_cropped_volume_are_refused(write_image, voxels, start
     noted = {"name": "b", "number": 2, "start": start, "stop": stop}
     whole = {"name": "a", "number": 1, "start": 0, "stop": 20}
     path = write_image("a.ome.zarr", voxels, attributes={"sections": [whole, noted]})
-    words = f"a.ome.zarr has 20 planes and notes section 2 in planes {start} to {stop}; correct"
+    words = f"a.ome.zarr has 20 planes, but section 2 is in planes {start} to {stop}; correct"
     with pytest.raises(InputError, match=words):
         open_image(path)
 
@@ -185,7 +183,7 @@ def test_a_chunk_that_was_not_written_is_found_and_nothing_is_left(tmp_path):
 def test_an_image_must_be_named_as_one(tmp_path):
     level = Level.volume(Grid((2, 3, 4), (1.0, 1.0, 1.0)))
     with (
-        pytest.raises(InputError, match=r"out\.nii\.gz .*\.ome\.zarr"),
+        pytest.raises(InputError, match=r"out\.nii\.gz: .* must end in \.ome\.zarr"),
         create_image(tmp_path / "out.nii.gz", [level], "f4"),
     ):
         pytest.fail("the block was entered")
@@ -209,12 +207,12 @@ STORES = {
     "channels together in shards": {"chunks": (1, 2, 3, 4, 4), "shards": (2, 4, 6, 8, 8)},
     "by zarr": {"chunks": (2, 2, 4, 4, 4), "compressors": GzipCodec()},
 }
-"""Two time points of three channels, by the way that they are stored."""
+"""Layouts of a store with two time points of three channels."""
 
 
 @pytest.fixture
 def several(write_foreign, rng):
-    """Write an image of two time points of three channels; gives its path and its voxels."""
+    """Write an image with two time points of three channels; return its path and voxels."""
 
     def write(**options):
         voxels = rng.random((2, 3, *SHAPE), np.float32)
@@ -244,7 +242,7 @@ def test_each_channel_and_time_point_is_read_however_it_is_stored(several, optio
 
 @pytest.mark.parametrize("name", ["0.5", "shards"])
 def test_only_what_is_read_must_be_there(several, name):
-    # It holds voxels of channel 1, in shards of channel 0 as well.
+    # It holds voxels of channel 1; in a shard, of channel 0 too.
     chunk = "0/c/1/1/0/0/0" if name == "0.5" else "0/c/1/0/0/0/0"
     path, voxels = several(**STORES[name])
     (path / chunk).unlink()
@@ -273,7 +271,7 @@ def test_axes_of_one_place_are_left_out(write_foreign, voxels, axes, reading):
     ("axes", "words"),
     [
         ("czyx", "300 channels: 0, 1, .* 15 and 284 more; give one"),
-        ("qzyx", "300 qs: .*; write one of them alone"),
+        ("qzyx", "300 qs: .*; write only one of them"),
         *((axes, "has the axes") for axes in ("tcyx", "cczyx", "qtczyx", "zyxc")),
     ],
 )

@@ -1,4 +1,4 @@
-"""Files that ITK reads: what their headers tell, a part of them, and all of them once."""
+"""Files that ITK reads: headers, parts and loading."""
 
 import gzip
 import os
@@ -20,7 +20,7 @@ REGION = (slice(2, 7), slice(3, 20), slice(5, 30))
 
 NAMES = ["a.nii", "a.nii.gz", "a.mha", "packed.mha", "a.nrrd", "packed.nrrd"]
 NIFTI_SCALE = 112
-"""Where a NIfTI header has slope and intercept."""
+"""Offset of slope and intercept in a NIfTI header."""
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_threads_that_want_parts_read_the_file_once(write_file, voxels, name, mo
     assert volume.read(REGION, out) is out
     for part in (*parts, out):
         np.testing.assert_array_equal(part, voxels[REGION])
-    # What is read is a copy.
+    # Reading returns a copy.
     parts[0][...] = 0
     np.testing.assert_array_equal(volume.read(REGION), voxels[REGION])
 
@@ -101,7 +101,7 @@ def test_scaled_voxels_are_scaled_in_every_part(write_file, rng, tmp_path, name,
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c8"])
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
-def test_what_is_not_finite_is_as_itk_has_it(write_file, voxels, dtype, value):
+def test_non_finite_voxels_are_as_itk_reads_them(write_file, voxels, dtype, value):
     voxels = voxels.astype(dtype)
     voxels[3, 4, 5] = value
     path = write_file("a.nii", voxels)
@@ -139,17 +139,17 @@ def test_sizes_of_a_nrrd_in_another_unit_are_refused(write_file, voxels, unit):
 
 
 @pytest.mark.parametrize("dtype", ["u1", "f4"])
-def test_a_nifti_cut_short_is_refused_before_voxels_are_read(write_file, voxels, dtype):
+def test_a_truncated_nifti_is_refused_before_voxels_are_read(write_file, voxels, dtype):
     path = write_file("a.nii", (100 * voxels).astype(dtype))
     whole = path.stat().st_size
     os.truncate(path, whole - 1)
-    words = rf"a\.nii has {whole - 1} bytes, and its header describes {whole}; restore it"
+    words = rf"a\.nii has {whole - 1} bytes, but its header describes {whole}; restore it"
     with pytest.raises(OctaneError, match=words):
         open_file(path)
 
 
 @pytest.mark.parametrize("name", ["a.mha", "a.nii.gz", "packed.mha", "packed.nrrd"])
-def test_a_file_cut_short_is_refused(write_file, voxels, name):
+def test_a_truncated_file_is_refused(write_file, voxels, name):
     path = write_file(name, voxels)
     os.truncate(path, path.stat().st_size * 9 // 10)
     with pytest.raises(OctaneError, match="cannot be read as an image") as caught:
@@ -187,7 +187,7 @@ def test_voxels_next_to_a_header_are_read_wherever_it_is_linked(write_file, voxe
         volume = open_file(header)
         assert volume.path == header
         np.testing.assert_array_equal(volume.read(REGION), voxels[REGION])
-    # As unu writes it.
+    # As unu writes names.
     field = rb"(ElementDataFile = |data file: )"
     path.write_bytes(re.sub(field, rb"\1./", path.read_bytes()))
     np.testing.assert_array_equal(open_file(path).read(REGION), voxels[REGION])
@@ -206,16 +206,18 @@ def test_voxels_in_anything_but_a_file_next_to_the_header_are_refused(
     voxels_of(path).rename(tmp_path / "a.raw")
     field, header = rb"(ElementDataFile =|data file:).*", path.read_bytes()
     path = path.with_name(name)
-    # Nine planes, and fewer files.
+    # The pattern is for nine planes, but there are fewer files.
     path.write_bytes(re.sub(field, rb"\1 " + where.encode(), header) + b"../a.raw\n" * 3)
-    with pytest.raises(OctaneError, match=rf"{name} has its voxels in '.*', .* write all into one"):
+    with pytest.raises(
+        OctaneError, match=rf"{name} has its voxels in '.*', .* write both into one"
+    ):
         open_file(path)
 
 
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
-        # ITK takes each of them for the field, and would read any file.
+        # ITK accepts each of these as the field, and would read any file.
         ("a.nhdr", b"\ndata file:", b"\rdata file:"),
         ("a.mhd", b"ElementDataFile =", b"ElementDataFile\0="),
         ("a.mhd", b"ElementDataFile", b"ElementDataFiles"),
@@ -226,7 +228,7 @@ def test_a_header_that_hides_its_field_is_refused(write_file, voxels, name, old,
     header = path.read_bytes()
     assert old in header
     path.write_bytes(header.replace(old, new))
-    with pytest.raises(OctaneError, match="does not say plainly where its voxels are"):
+    with pytest.raises(OctaneError, match="does not clearly say where its voxels are"):
         open_file(path)
 
 
@@ -242,7 +244,7 @@ def test_a_file_of_voxels_is_looked_at_when_its_header_is_opened(write_file, vox
             with pytest.raises(OctaneError, match=words):
                 open_file(path)
     raw.unlink()
-    with pytest.raises(OctaneError, match=rf"{raw.name} is missing, where {name} has its voxels"):
+    with pytest.raises(OctaneError, match=rf"{raw.name}, with the voxels of {name}, is missing"):
         open_file(path)
     os.mkfifo(raw)
     with pytest.raises(OctaneError, match=rf"{raw.name} cannot be read \(a FIFO or device is"):
@@ -253,7 +255,7 @@ def test_a_file_of_voxels_is_looked_at_when_its_header_is_opened(write_file, vox
     ("name", "field"),
     [("a.mhd", b"HeaderSize = 7\nElementDataFile"), ("a.nhdr", b"byte skip: 7\ndata file")],
 )
-def test_what_lies_before_the_voxels_is_left_out(write_file, voxels, name, field):
+def test_bytes_before_the_voxels_are_skipped(write_file, voxels, name, field):
     path = write_file(name, voxels)
     raw = voxels_of(path)
     raw.write_bytes(b"skipped" + raw.read_bytes())

@@ -1,4 +1,4 @@
-"""Metadata of others: read where it is right, refused in one sentence where it is not."""
+"""Metadata of other writers: read if valid, else refused in one sentence."""
 
 import json
 import os
@@ -18,7 +18,7 @@ VOXELS = np.ones((8, 8, 8), np.float32)
 
 @pytest.fixture
 def change_multiscale(write_foreign):
-    """Write an image of others, and change its metadata."""
+    """Write an image as other programs do, and change its metadata."""
 
     def write(change):
         path = write_foreign("a.zarr", VOXELS)
@@ -72,14 +72,14 @@ def test_each_axis_has_its_own_unit_which_wins_over_the_one_given(change_multisc
     path = change_multiscale(lambda multiscale: multiscale["axes"][0].update(unit="millimeter"))
     assert open_image(path, None).grid.spacing == (10_000.0, 10.0, 10.0)
     assert open_image(path, None).overruled == ""
-    # A person's own overrules them.
+    # --input_unit overrules them.
     image = open_image(path, InputParameters(input_unit="meter"))
     assert image.grid.spacing == (1e7, 1e7, 1e7)
     assert image.overruled.startswith("The store states lengths in millimeter and micrometer; ")
     assert open_image(path, InputParameters(input_unit=None)).overruled == ""
-    # A scale without a unit beside others is not trusted.
+    # A scale without a unit is not trusted if other axes have one.
     path = change_multiscale(lambda multiscale: multiscale["axes"][0].pop("unit"))
-    with pytest.raises(OctaneError, match="none for z, whose scale may be no size"):
+    with pytest.raises(OctaneError, match="not for z, whose scale may be a placeholder"):
         open_image(path, InputParameters(input_unit="micrometer"))
 
 
@@ -108,21 +108,24 @@ def test_the_scale_of_time_does_not_matter(write_foreign):
     ("given", "words"),
     [
         *(({"axes": axes}, "axes") for axes in ("yx", "czyx", "xyz")),
-        ({"axes": ""}, "lists no axes, as OME-Zarr 0.4 and 0.5 do"),
+        ({"axes": ""}, "does not list its axes, as OME-Zarr 0.4 and 0.5 do"),
         ({"unit": "parsec"}, "unit 'parsec'"),
         ({"array": None}, "dataset 0"),
         *(
             ({"transforms": transforms}, words)
             for transforms, words in (
-                ([], "states no valid scale"),
-                ([shift(1, 2, 3)], "states no valid scale"),
-                ([scale(1, 1)], "no valid scale"),
-                ([{"type": "scale"}], "no valid scale"),
-                ([scale(1, 1, 1), shift(1, 2)], "no valid translation"),
+                ([], "does not state a scale"),
+                ([shift(1, 2, 3)], "does not state a scale"),
+                ([scale(1, 1)], "invalid scale"),
+                ([{"type": "scale"}], "invalid scale"),
+                ([scale(1, 1, 1), shift(1, 2)], "invalid translation"),
                 ([scale(1, 1, 1), shift(nan, 1, 1)], r"translation\.0"),
-                ([scale(1e12, 1, 1)], "which no image has"),
-                ([scale(1, 0, 1)], "which no image has"),
-                ([scale(1, 1, 1), {"type": "affine"}], "no valid affine .*scale and translation"),
+                ([scale(1e12, 1, 1)], "which is not plausible"),
+                ([scale(1, 0, 1)], "which is not plausible"),
+                (
+                    [scale(1, 1, 1), {"type": "affine"}],
+                    "invalid affine .*a scale and a translation",
+                ),
                 ([{"type": 5}], "type"),
             )
         ),
@@ -149,7 +152,7 @@ def test_an_array_that_zarr_does_not_read_is_refused(write_foreign, field, value
     path = write_foreign("a.zarr", VOXELS)
     content = json.loads((path / "0/.zarray").read_text())
     (path / "0/.zarray").write_text(json.dumps(content | {field: value}))
-    refused(path, "the dataset 0|holds an array of")
+    refused(path, "dataset 0|holds an array of")
 
 
 @pytest.mark.parametrize(
@@ -176,19 +179,19 @@ def test_facts_that_a_converter_writes_wrong_are_named(write_foreign, noted, fie
     "content", [b"{", b"[]", b"5", b"null", b"\xff\xfe", b"[" * 100_000], ids=lambda c: c[:9]
 )
 @pytest.mark.parametrize("name", ["zarr.json", "0/zarr.json"])
-def test_metadata_that_is_no_json_is_refused(write_foreign, name, content):
+def test_metadata_that_is_not_json_is_refused(write_foreign, name, content):
     path = write_foreign("a.zarr", VOXELS, version="0.5")
     (path / name).write_bytes(content)
-    refused(path, "is no JSON object")
+    refused(path, "is not a JSON object")
 
 
-def test_what_is_no_image_is_refused(tmp_path):
+def test_a_path_without_an_image_is_refused(tmp_path):
     refused(tmp_path / "none.zarr", "does not exist")
     path = tmp_path / "a.zarr"
     path.mkdir()
     refused(path, "not an OME-Zarr")
     zarr.open_group(path, mode="w")
-    refused(path, "no OME-Zarr metadata")
+    refused(path, "lacks OME-Zarr metadata")
     shutil.rmtree(path)
     zarr.create_array(path, shape=(4, 4, 4), dtype="f4")
     refused(path, "not an OME-Zarr image .* give the image's own folder, copy it again")
@@ -197,7 +200,7 @@ def test_what_is_no_image_is_refused(tmp_path):
     refused(path, "not an OME-Zarr")
 
 
-def test_metadata_that_cannot_be_read_is_not_called_no_image(write_foreign, denied):
+def test_unreadable_metadata_are_not_taken_for_missing_ones(write_foreign, denied):
     path = write_foreign("a.zarr", VOXELS, version="0.5")
     with denied(os, "open", "a.zarr/zarr.json"):
         refused(path, r"cannot be read \(Permission denied\); check")

@@ -1,4 +1,4 @@
-"""Chunks read directly equal what zarr reads, bit for bit; what is missing or broken is named."""
+"""Chunks read directly equal zarr's bit for bit; missing and broken ones are named."""
 
 import errno
 import itertools
@@ -68,7 +68,7 @@ def cube(tmp_path):
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """One array of each kind, with chunks and inner chunks that are missing; read with filling."""
+    """One array of each kind, with missing chunks and inner chunks, which are filled."""
     folder = tmp_path_factory.mktemp("stores")
     arrays = [
         create_v3(folder / f"{c} {s}", ENCODINGS[c], *SIZE, shards=SHARDS[s], fill_value=7)
@@ -134,7 +134,7 @@ def test_memory_that_does_not_fit_is_refused(tmp_path):
     ("call", "number"),
     [("open", errno.EACCES), ("fstat", errno.ESTALE), ("preadv", errno.EIO), ("pread", errno.EIO)],
 )
-def test_what_the_system_does_not_give_is_not_called_corrupt(tmp_path, call, number, monkeypatch):
+def test_an_unreadable_chunk_is_not_called_corrupt(tmp_path, call, number, monkeypatch):
     array = create_v3(tmp_path / "s.zarr", [ZstdCodec()], SHAPE, CHUNKS, shards=SHARDS["2x2"])
     array[:] = voxels = any_bits("f4", SHAPE)
     reader = DirectReader(own(array))
@@ -189,7 +189,7 @@ def broken(array, key, region=None):
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
-def test_a_chunk_that_is_cut_short_or_has_a_flipped_bit_is_found(tmp_path, name):
+def test_a_truncated_chunk_or_a_flipped_bit_is_found(tmp_path, name):
     array = create_v3(tmp_path / "s.zarr", ENCODINGS[name], SHAPE, CHUNKS)
     array[:] = any_bits("f4", SHAPE)
     file = tmp_path / "s.zarr/a/0/c/1/2/0"
@@ -202,7 +202,7 @@ def test_a_chunk_that_is_cut_short_or_has_a_flipped_bit_is_found(tmp_path, name)
         content[int(at * (len(content) - 1))] ^= 4
         file.write_bytes(content)
         broken(array, "a/0/c/1/2/0")
-        # Also when only planes before it are wanted.
+        # Even if only planes before it are read.
         broken(array, "a/0/c/1/2/0", (slice(8, 9), slice(22, 23), slice(0, 1)))
 
 
@@ -213,7 +213,7 @@ def test_frames_cut_anywhere_are_refused(cube, checksum):
     raw = voxels.tobytes()
     pieces = [raw[:200], raw[200:200], raw[200:]]
     content = b"".join(compressor.compress(piece) for piece in pieces)
-    # A frame whose last block is empty, as streaming writers end them.
+    # A frame with an empty last block, as streaming writers end frames.
     ending = compressor.compressobj()
     streamed = ending.compress(raw) + ending.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
     streamed += ending.flush()

@@ -1,4 +1,4 @@
-"""TIFF volumes: sizes, planes, channels, parts and what is refused; and the OME-TIFF written."""
+"""TIFF volumes: sizes, planes, channels, parts and refused files; writing OME-TIFF."""
 
 import os
 import struct
@@ -32,7 +32,7 @@ def voxels(rng):
 
 @pytest.fixture
 def write(tmp_path, voxels):
-    """Write a TIFF by tifffile; gives its path."""
+    """Write a TIFF with tifffile; return its path."""
 
     def make(array=voxels, /, name="a.tif", **options):
         tifffile.imwrite(tmp_path / name, array, photometric="minisblack", **options)
@@ -70,7 +70,7 @@ def refused(path, words, **given):
         (ome(**SIZES, PhysicalSizeZUnit="nm", PhysicalSizeYUnit="cm"), {}, (7e-3, 3e4, 2)),
         (ome(**SIZES, PhysicalSizeZUnit="mm", PhysicalSizeXUnit="in"), {}, (7000, 3, 50800)),
         (imagej(spacing=3, unit="micron"), {}, (3, 0.25, 0.5)),
-        # As of more than 4 GB: one page, and its planes after it.
+        # As ImageJ does above 4 GB: one page, followed by its planes.
         ({**imagej(spacing=3, unit="um"), "truncate": True}, {}, (3, 0.25, 0.5)),
         (imagej(spacing=3, unit="\\u00B5m"), {}, (3, 0.25, 0.5)),
         (imagej(spacing=0.3, unit="cm"), {}, (3000, 2500, 5000)),
@@ -103,7 +103,10 @@ def test_the_voxel_size_is_what_the_file_states_or_else_what_is_given(
         (imagej(spacing=3), "z y x: 3.*--input_unit"),
         (imagej(spacing=3, unit="pixel"), "3.* pixel.*--voxel_size"),
         (ome(**SIZES, PhysicalSizeZUnit="reference frame"), "7.* reference frame, .*--voxel_size"),
-        (imagej(cf=0, c0=-32768.0, c1=1.0), "signed values .* 32768 too high; make them 32-bit"),
+        (
+            imagej(cf=0, c0=-32768.0, c1=1.0),
+            "signed values, .* 32768 too high; convert them to 32-bit",
+        ),
     ],
 )
 def test_neither_a_voxel_size_nor_a_sign_is_guessed(write, options, words):
@@ -111,12 +114,14 @@ def test_neither_a_voxel_size_nor_a_sign_is_guessed(write, options, words):
 
 
 def test_a_given_voxel_size_does_not_overrule_the_file(write):
-    refused(write(**ome(**SIZES)), "7 x 3 x 2 um .*0.6; give what it states", voxel_size=GIVEN)
+    refused(write(**ome(**SIZES)), "7 x 3 x 2 um .*0.6; give the stated size", voxel_size=GIVEN)
     path = write(**imagej(unit="um"))
     assert opened(path, voxel_size=(2, 0.25, 0.5)).grid.spacing == (2, 0.25, 0.5)
-    # In the order x y z.
+    # Given in the order x y z.
     refused(
-        path, "0.5 x 0.25 x 0.5 um .*0.5 x 0.25 x 2; give what it states", voxel_size=(0.5, 0.25, 2)
+        path,
+        "0.5 x 0.25 x 0.5 um .*0.5 x 0.25 x 2; give the stated size",
+        voxel_size=(0.5, 0.25, 2),
     )
 
 
@@ -144,7 +149,7 @@ def test_threads_read_parts_of_any_layout(write, voxels, tmp_path, options, deco
     assert volume.read(REGION, out) is out
     for part in (*parts, out):
         np.testing.assert_array_equal(part, voxels[REGION])
-    # What is decoded has no name.
+    # The decoded file is unnamed.
     assert not list(tmp_path.glob("folder/*"))
 
 
@@ -172,7 +177,7 @@ def test_a_channel_and_a_time_point_are_chosen(write, rng, options, there, chann
     volume = opened(path, channel=channel, timepoint=2)
     np.testing.assert_array_equal(whole(volume), five[2, :, 1])
     refused(path, f"2 channels: {there}; give one with --channel", timepoint=1)
-    refused(path, f"no single channel '2' but 2: {there}; ", channel="2", timepoint=1)
+    refused(path, f"2 channels, but not '2': {there}; ", channel="2", timepoint=1)
     refused(path, "3 timepoints: 0, 1, 2; give one with --timepoint", channel="0")
 
 
@@ -184,7 +189,7 @@ def test_the_finest_level_of_a_pyramid_is_read(tmp_path, voxels):
     np.testing.assert_array_equal(whole(opened(path)), voxels)
 
 
-def test_a_thumbnail_is_no_volume_and_a_second_stack_is_refused(tmp_path, voxels):
+def test_a_thumbnail_is_ignored_and_a_second_stack_is_refused(tmp_path, voxels):
     path = tmp_path / "a.tif"
     for more, extra in ((voxels[0, :9, :9], True), (voxels[:, :9, :9], False)):
         with tifffile.TiffWriter(path) as file:
@@ -200,7 +205,7 @@ def test_a_thumbnail_is_no_volume_and_a_second_stack_is_refused(tmp_path, voxels
     ("shape", "words"),
     [((40, 50), "2 dimensions"), ((5, 40, 50, 3), "RGB"), ((4, 5, 40, 50), "4 dimensions")],
 )
-def test_what_is_no_stack_of_planes_is_refused(tmp_path, shape, words):
+def test_anything_but_a_stack_of_planes_is_refused(tmp_path, shape, words):
     tifffile.imwrite(tmp_path / "a.tif", np.zeros(shape, np.uint8))
     refused(tmp_path / "a.tif", words, voxel_size=GIVEN)
 
@@ -221,7 +226,7 @@ def test_one_of_several_files_is_refused(write, data, words):
 
 
 def with_header(path, header, summary, behind=b""):
-    """Put Micro-Manager's own header in the place of the first page's description, moved behind."""
+    """Move the first page's description to the end, and put Micro-Manager's header in its place."""
     content = bytearray(path.read_bytes())
     (start,) = struct.unpack_from("<I", content, 4)
     assert start <= 16
@@ -271,7 +276,7 @@ LAYOUTS = [
 
 @pytest.mark.parametrize("options", LAYOUTS)
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
-def test_a_file_cut_short_is_refused_before_voxels_are_read(write, options, part):
+def test_a_truncated_file_is_refused_before_voxels_are_read(write, options, part):
     path = write(**options)
     os.truncate(path, int(path.stat().st_size * part))
     refused(path, "cannot be read as an image .*; restore or convert it", like=Grid(SHAPE, GIVEN))
@@ -295,7 +300,7 @@ def test_voxels_that_are_damaged_name_the_file(write, voxels):
 @pytest.mark.parametrize(
     "missing", [KeyError("LZW requires the 'imagecodecs' package"), ModuleNotFoundError("zstd")]
 )
-def test_a_codec_that_is_not_there_is_named_before_the_work(write, monkeypatch, missing):
+def test_a_missing_codec_is_named_before_the_work(write, monkeypatch, missing):
     path = write(compression="zlib")
 
     def decode(*_, **__):
@@ -334,7 +339,9 @@ def test_an_ome_tiff_is_written_in_blocks(tmp_path, rng, monkeypatch, dtype, mos
 def test_a_full_disk_is_named_while_planes_are_decoded(write, tmp_path, monkeypatch):
     volume = opened(write(compression="zlib"), voxel_size=GIVEN)
     monkeypatch.setattr(tiff_files, "TemporaryFile", lambda **_: FULL.open("r+b"))
-    with pytest.raises(NoSpaceError, match=r"a\.tif cannot be decoded .*choose another place"):
+    with pytest.raises(
+        NoSpaceError, match=r"a\.tif cannot be decoded .*choose another output folder"
+    ):
         volume.load(tmp_path)
 
 
@@ -345,7 +352,7 @@ def test_a_full_disk_is_an_error_of_the_block_that_is_written():
 
 
 @pytest.mark.parametrize("compression", [None, "zlib"])
-def test_a_stack_is_larger_than_the_memory_that_it_takes(tmp_path, run_python, compression):
+def test_a_stack_may_be_larger_than_the_memory_for_reading_it(tmp_path, run_python, compression):
     code = (
         "import sys\n"
         "from pathlib import Path\n"

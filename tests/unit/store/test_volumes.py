@@ -1,4 +1,4 @@
-"""One volume, whatever the file; lengths in micrometres, axes z, y, x."""
+"""Volumes in any format: lengths in micrometres, axes z, y, x."""
 
 import os
 from pathlib import Path
@@ -45,14 +45,14 @@ COLOURS = sitk.GetImageFromArray(np.zeros((3, 4, 5, 3), np.float32), isVector=Tr
     [
         ("a.nii", None, "does not exist"),
         ("a", None, "does not exist"),
-        ("a.png", b"", "no format"),
+        ("a.png", b"", "unsupported format"),
         ("a.nii", b"not an image", "cannot be read"),
         ("a.tif", b"not an image", "cannot be read"),
-        ("a.mha", FLAT, "2 dimensions .* give a plane a third axis"),
+        ("a.mha", FLAT, "2 dimensions .* add a third axis to a plane"),
         ("a.mha", COLOURS, "3 components"),
     ],
 )
-def test_what_is_no_volume_is_refused(tmp_path, name, content, words):
+def test_anything_but_a_volume_is_refused(tmp_path, name, content, words):
     path = tmp_path / name
     if isinstance(content, bytes):
         path.write_bytes(content)
@@ -65,7 +65,7 @@ def test_what_is_no_volume_is_refused(tmp_path, name, content, words):
 
 @pytest.fixture(params=[".ome.zarr", ".nii.gz"])
 def like(request, write_image, write_file, voxels):
-    """A volume of either kind."""
+    """A volume from an OME-Zarr store or a file."""
     if request.param == ".nii.gz":
         return open_volume(write_file("a.nii.gz", voxels))
     geometry = {"spacing": (3.5, 2.0, 1.0), "edge": (10.0, 20.0, 30.0)}
@@ -74,7 +74,7 @@ def like(request, write_image, write_file, voxels):
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("name", ["a.nii", "a.tif"])
-def test_a_file_that_cannot_be_read_is_not_called_no_image(tmp_path, denied, name):
+def test_an_unreadable_file_is_not_taken_for_a_bad_image(tmp_path, denied, name):
     path = tmp_path / name
     os.mkfifo(path)
     with pytest.raises(OctaneError, match=r"cannot be read \(a FIFO or device is in its place\)"):
@@ -87,7 +87,7 @@ def test_a_file_that_cannot_be_read_is_not_called_no_image(tmp_path, denied, nam
 
 
 @pytest.mark.parametrize("suffix", [*SUFFIXES, ".ome.tif", ".ome.zarr"])
-def test_what_is_written_lies_where_its_model_lies(like, voxels, tmp_path, suffix):
+def test_a_written_volume_is_on_the_grid_of_its_model(like, voxels, tmp_path, suffix):
     destination = tmp_path / f"b{suffix}"
     with create_volume(destination, like, "uint16", attributes={"step": "n4"}) as (writer, size):
         for region in blocks(like.grid.shape, size):
@@ -97,7 +97,7 @@ def test_what_is_written_lies_where_its_model_lies(like, voxels, tmp_path, suffi
     assert written.dtype == np.uint16
     assert written.grid.shape == like.grid.shape
     assert written.grid.spacing == pytest.approx(like.grid.spacing, rel=1e-6)
-    if suffix != ".ome.tif":  # which states none
+    if suffix != ".ome.tif":  # which does not store the origin
         assert written.grid.origin == pytest.approx(like.grid.origin, rel=1e-6)
     np.testing.assert_array_equal(written.read(whole(voxels.shape)), np.rint(voxels * 1000))
     if isinstance(like, FileVolume) and isinstance(written, FileVolume):
@@ -115,14 +115,14 @@ def test_blocks_of_a_file_are_planes_that_are_decoded_at_once(write_image, tmp_p
 
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
-def test_a_file_cut_short_is_not_taken_for_whole(
+def test_a_truncated_file_is_refused_after_writing(
     write_image, voxels, tmp_path, monkeypatch, suffix
 ):
     like = open_volume(write_image("a.ome.zarr", voxels))
     written = sitk.WriteImage
 
     def cut(image, name):
-        # As ITK leaves a NIfTI on a full disk: it prints, and raises nothing.
+        # As ITK leaves a NIfTI on a full disk: it prints a message but does not raise.
         written(image, name)
         with open(name, "r+b") as stream:  # noqa: PTH123
             stream.truncate(Path(name).stat().st_size // 2)
@@ -139,9 +139,13 @@ def test_a_file_cut_short_is_not_taken_for_whole(
 
 @pytest.mark.parametrize(
     ("suffix", "dtype", "words"),
-    [(".nii", "f2", "--n4_dtype"), (".tif", "i8", "--n4_dtype"), (".png", "f4", "no format")],
+    [
+        (".nii", "f2", "--n4_dtype"),
+        (".tif", "i8", "--n4_dtype"),
+        (".png", "f4", "unsupported format"),
+    ],
 )
-def test_what_cannot_be_written_is_refused_before_the_work(tmp_path, suffix, dtype, words):
+def test_an_unsupported_output_is_refused_before_the_work(tmp_path, suffix, dtype, words):
     with pytest.raises(OctaneError, match=words):
         require_holds(tmp_path / f"b{suffix}", dtype)
     require_holds(tmp_path / f"b{suffix}.zarr", dtype)

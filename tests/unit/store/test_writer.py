@@ -1,4 +1,4 @@
-"""What is written directly is what zarr writes and reads; one owner writes a shard, whole."""
+"""Arrays written directly match zarr's; one owner writes an entire shard."""
 
 import resource
 
@@ -27,7 +27,7 @@ SHARDS = {"plain": None, "2x2": ((1, 2, 2), "end", True), "4x4": ((2, 4, 4), "en
 
 @pytest.fixture
 def create(tmp_path):
-    """Create an empty array, with any codecs."""
+    """Create an empty array with the given codecs."""
     return lambda name="a.zarr", codecs=(), **more: create_v3(
         tmp_path / name, codecs, SHAPE, CHUNKS, **more
     )
@@ -50,7 +50,7 @@ def files(array):
         *(("zstd", "2x2", dtype) for dtype in ("u1", "u2", "c8", "b1")),
     ],
 )
-def test_zarr_reads_what_is_written(create, voxels, codecs, shards, dtype):
+def test_zarr_reads_written_arrays(create, voxels, codecs, shards, dtype):
     array = create(codecs=CODECS[codecs], shards=SHARDS[shards], dtype=dtype, fill_value=1)
     values = voxels.astype(dtype)
     DirectWriter(own(array))[WHOLE] = values
@@ -61,7 +61,7 @@ def test_zarr_reads_what_is_written(create, voxels, codecs, shards, dtype):
 
 
 @pytest.mark.parametrize("codecs", CODECS.values(), ids=CODECS)
-def test_files_of_chunks_are_those_that_zarr_writes(create, voxels, codecs):
+def test_chunk_files_are_those_of_zarr(create, voxels, codecs):
     theirs = create("theirs.zarr", codecs)
     theirs[:] = voxels
     ours = create("ours.zarr", codecs)
@@ -83,7 +83,7 @@ def test_files_of_chunks_are_those_that_zarr_writes(create, voxels, codecs):
 def test_a_part_of_a_shard_is_refused(create, region):
     array = create(shards=SHARDS["2x2"])
     part = tuple(slice(a, b) for a, b in region)
-    with pytest.raises(ValueError, match="whole objects"):
+    with pytest.raises(ValueError, match="entire objects"):
         DirectWriter(own(array))[part] = np.zeros([b - a for a, b in region], np.float32)
     assert not (array.store_path.store.root / "a/0/c").exists()
 
@@ -96,7 +96,7 @@ def test_blocks_of_another_shape_or_type_are_refused(create, voxels):
         writer[WHOLE] = voxels.astype(np.float64)
 
 
-def test_a_full_disk_passes_as_what_it_is_and_leaves_the_old_shard(create, voxels):
+def test_a_full_disk_is_an_oserror_and_leaves_the_old_shard(create, voxels):
     array = create(shards=SHARDS["2x2"])
     writer = DirectWriter(own(array))
     writer[WHOLE] = voxels
