@@ -1,4 +1,4 @@
-"""What the tests on a GPU share."""
+"""Fixtures of the tests on a GPU."""
 
 import os
 from types import ModuleType
@@ -8,7 +8,7 @@ import pytest
 from device import NoDeviceError, cupy_with_device
 
 EMULATED = "EMU_HOME" in os.environ
-"""Whether CUDA is the one of tests/support/cuda."""
+"""True if tests/support/cuda emulates CUDA."""
 
 
 def pytest_report_header() -> str:
@@ -25,7 +25,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave tests of what only the emulation can do to the emulation."""
+    """Skip tests that need the emulation unless CUDA is emulated."""
     if not EMULATED:
         for item in items:
             if item.get_closest_marker("emulated"):

@@ -1,4 +1,4 @@
-"""benchmarks/gpu.py, the first run on a device: its parts, and what it writes."""
+"""benchmarks/gpu.py, the first run on a device: its parts and its files."""
 
 import json
 import os
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def gpu_py(tmp_path):
-    """Run the benchmark, with all that it writes in a folder of its own."""
+    """Run the benchmark; it writes into its own folder."""
     environment = {
         **os.environ,
         "OCTANE_BENCH_DIR": str(tmp_path / "data"),
@@ -60,7 +60,7 @@ def test_every_part_runs_and_says_on_which_device_and_of_which_commit(gpu_py, cu
     for command in ("n4", "resample"):
         found = record["cold_start"]["command_seconds"][command]
         assert found.keys() == {"empty", "warm"}
-    # The tables of the documentation are made of the same figures.
+    # The tables in the documentation are made from the same figures.
     (tmp_path / "gpu.json").write_text(json.dumps(record), encoding="utf-8")
     for table in (name for name in TABLES if name.startswith("gpu-")):
         assert TABLES[table](tmp_path).startswith("| ")
@@ -75,7 +75,7 @@ def test_figures_of_an_emulated_gpu_are_not_written(gpu_py, tmp_path):
 
 
 @pytest.mark.emulated  # which has the project's own packages; pytest may load more elsewhere
-def test_it_needs_no_other_packages_than_those_that_are_named():
+def test_it_needs_only_the_listed_packages():
     code = """
 import runpy, sys
 from importlib.metadata import packages_distributions
@@ -101,7 +101,7 @@ print(*{name.lower().replace("_", "-") for module in loaded for name in of.get(m
     needed = set(done.stdout.splitlines()[-1].split())
     others = {name for name in needed if name.startswith(("cupy", "cuda-"))}
     others |= {"numpy", "scipy", "numba", "llvmlite", "setuptools"}
-    # Loaded where they are, and needed by none.
+    # Loaded if installed, but not needed.
     others |= {"fsspec", "charset-normalizer", "pytest-xdist", "execnet"}
     assert needed - others <= carried.keys()
     assert {"pydantic", "pytest", "zarr"} <= needed

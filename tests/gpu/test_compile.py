@@ -1,6 +1,6 @@
 """The kernels compile for every generation of GPUs and every type, and fit on a multiprocessor.
 
-NVRTC makes their machine code, with the options that CuPy gives it; it needs no GPU for that.
+NVRTC generates their machine code with CuPy's options; it does not need a GPU.
 """
 
 import itertools
@@ -18,7 +18,7 @@ cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 # Volta, Turing, Ampere (A100, A6000), Ada, Hopper and Blackwell.
 GENERATIONS = (70, 75, 80, 86, 89, 90, 100, 120)
 
-# Of a multiprocessor, in every generation: registers, and the shared memory of one block.
+# In every generation: registers of a multiprocessor, and bytes of shared memory of a block.
 REGISTERS, SHARED = 1 << 16, 48 << 10
 
 FLOATS = [np.dtype("f4"), np.dtype("f8")]
@@ -26,17 +26,17 @@ N4 = cuda.SOURCE.read_text(encoding="utf-8")
 
 
 def needs(code, options, generation):
-    """Registers of a thread, bytes of shared memory of a block, and of registers spilled."""
+    """Registers per thread, bytes of shared memory per block, and bytes spilled, by kernel."""
     nvrtc = cupy.cuda.nvrtc
     if generation not in nvrtc.getSupportedArchs():
         pytest.skip(f"this NVRTC offers {nvrtc.getSupportedArchs()}, not {generation}")
     program = nvrtc.createProgram(code, "kernel.cu", (), ())
-    # CuPy's come last, and NVRTC takes the last of two.
+    # CuPy adds its own last, and of two NVRTC uses the last.
     own = ("-ftz=true", f"-arch=sm_{generation}", "--device-as-default-execution-space")
     nvrtc.compileProgram(program, (*options, "--ptxas-options=-v", *own))
     log = nvrtc.getProgramLog(program)
     nvrtc.destroyProgram(program)
-    # NVRTC calls its oldest generation deprecated; anything else is about the source.
+    # NVRTC calls its oldest generation deprecated; other warnings are about the source.
     said = [line for line in log.splitlines() if "deprecated" not in line]
     assert not [line for line in said if re.search("warning|error", line, re.IGNORECASE)], log
     found = {}
@@ -50,11 +50,11 @@ def needs(code, options, generation):
 
 
 def band_fits(types, generation=80):
-    """As many threads at once as the kernel of resampling is written for."""
+    """Check that the resampling kernel fits with the number of threads it is written for."""
     found = needs(gpu.code(*types), gpu.OPTIONS, generation)
     assert list(found) == ["band"]
     registers, shared, spilled = found["band"]
-    # Turing's multiprocessors hold no more.
+    # A multiprocessor of Turing holds at most 1024 threads.
     assert registers * (1024 if generation == 75 else 1536) <= REGISTERS
     assert shared == spilled == 0
 
@@ -64,7 +64,7 @@ def test_every_kernel_compiles_without_warnings_and_fits(generation):
     found = needs(N4, cuda.fit_options(), generation)
     assert sorted(found) == sorted(cuda.KERNELS)
     for name, (registers, shared, spilled) in found.items():
-        # The largest block that is launched.
+        # The largest launched block.
         threads = 1024 if name in ("sharpen", "running_mean") else cuda.THREADS
         assert registers * threads <= REGISTERS, name
         assert shared <= SHARED, name
@@ -87,5 +87,5 @@ def test_the_application_of_n4_compiles_for_all_types():
         assert list(found) == ["apply"]
         registers, _, spilled = found["apply"]
         assert registers * cuda.THREADS <= REGISTERS
-        # From float32 to 16 bits one register is.
+        # From float32 to 16 bits, one register is spilled.
         assert spilled <= 8

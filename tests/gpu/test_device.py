@@ -1,4 +1,4 @@
-"""A GPU for CuPy: found and opened; libraries that are missing; threads and their contexts."""
+"""A GPU for CuPy: finding and opening it, missing libraries, threads and their contexts."""
 
 import os
 import re
@@ -28,7 +28,7 @@ def contexts():
         found.append(made.value)
     return found
 """
-"""Whether the first two GPUs have a context of this process."""
+"""Prints whether this process has contexts on the first two GPUs."""
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_the_calling_thread_has_its_own_context_again(tmp_path):
 
 
 def no_library(cupy, kind):
-    """One of the ways in which CuPy says that it cannot compile or run a kernel."""
+    """An error with which CuPy says that it cannot compile or run a kernel."""
     return {
         "NVRTC": ImportError("libnvrtc.so.12: cannot open shared object file\nsearched: /usr/lib"),
         "source": cupy.cuda.compiler.CompileException("no such header", "", "a.cu", (), "nvrtc"),
@@ -156,7 +156,7 @@ def test_a_cupy_that_cannot_compute_leaves_the_work_to_the_cpu(
 
     assert find("auto") is np
     assert any("CPU did the work" in warning for warning in metrics.warnings)
-    with pytest.raises(NoGpuError, match=r"cannot (compute.*\[ctk\]|keep.*CUPY_CACHE)") as raised:
+    with pytest.raises(NoGpuError, match=r"cannot (compute.*\[ctk\]|store.*CUPY_CACHE)") as raised:
         find("gpu")
     assert "\n" not in str(raised.value)
 
@@ -181,7 +181,7 @@ def test_a_step_without_cudas_headers_ends_with_one_sentence(tmp_path):
     assert "[ctk]" in error
 
 
-def test_a_gpu_that_cuda_does_not_show_is_said(cupy, monkeypatch):
+def test_a_gpu_that_cuda_does_not_show_is_named(cupy, monkeypatch):
     with pytest.raises(DeviceMissingError, match="CUDA does not show GPU-"):
         CupyDevice("GPU-01234567-89ab-cdef-0123-456789abcdef")
 
@@ -196,7 +196,7 @@ def test_a_gpu_that_cuda_does_not_show_is_said(cupy, monkeypatch):
         CupyDevice("GPU-01234567-89ab-cdef-0123-456789abcdef")
 
 
-def test_of_cupys_page_of_text_the_cause_is_said(monkeypatch, tmp_path):
+def test_the_cause_in_cupys_page_of_text_is_named(monkeypatch, tmp_path):
     (tmp_path / "cupy.py").write_text(
         "try:\n    raise ImportError('libnvrtc.so.12: no such file')\n"
         "except ImportError as error:\n    raise ImportError('\\n==\\na page of text') from error\n"
@@ -216,7 +216,7 @@ def test_a_mig_instance_is_chosen_before_cuda_starts_and_found_by_its_own_uuid(d
         CupyDevice("MIG-2")
 
 
-def test_what_says_that_memory_ran_out(cupy, device):
+def test_out_of_memory_errors_are_recognised(cupy, device):
     cublas = pytest.importorskip("cupy_backends.cuda.libs.cublas", reason="cuBLAS is missing")
     cuda = cupy.cuda
     errors = [cuda.memory.OutOfMemoryError(1, 2), cuda.runtime.CUDARuntimeError(2)]
@@ -249,7 +249,7 @@ def test_describe_a_gpu(cupy, device, monkeypatch, without):
     assert re.fullmatch(r"\d+\.\d", str(found["cuda"]))
 
 
-def test_a_cupy_that_is_too_old_is_said(cupy, device, monkeypatch):
+def test_a_cupy_that_is_too_old_is_refused(cupy, device, monkeypatch):
     monkeypatch.setattr(cupy, "__version__", "12.3.0")
     with pytest.raises(DeviceMissingError, match=r"version 12\.3\.0; install CuPy 13 or newer"):
         CupyDevice(device.uuid)
@@ -267,12 +267,12 @@ def test_a_context_that_cannot_be_made_is_a_lost_race(cupy, device, status, monk
 
 @pytest.mark.emulated
 def test_lanes_sleep_while_they_wait(tmp_path):
-    """A stream's own waits spin, and take the cores of lanes that read and decode."""
+    """A stream's own waits spin, and would take cores from lanes that read and decode."""
     counts = tmp_path / "counts"
     printed(tmp_path, f"{WORK_IN_THREADS}\nprint(*on_device(work))", EMU_COUNTS=str(counts))
     calls = dict(re.findall(r"(?m)^call (.*) (\d+)$", counts.read_text(encoding="utf-8")))
-    # A wait for each copy, and one for the kernel.
+    # One wait for each copy, and one for the kernel.
     assert int(calls["cudaEventSynchronize, asleep"]) == 6 * 3
     assert "cudaEventSynchronize" not in calls
-    # The GPU's trial, before the work.
+    # The GPU is tested before the work.
     assert int(calls.get("cudaStreamSynchronize", 0)) <= 1

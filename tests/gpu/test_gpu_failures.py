@@ -1,4 +1,4 @@
-"""Whole steps on a GPU whose memory runs out at one allocation after the other, or that fails."""
+"""Entire steps on a GPU that fails, or whose memory runs out at each allocation in turn."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from octane.store.image import open_image
 pytestmark = pytest.mark.emulated
 
 SOME = [1, 2, *accumulate(repeat(2, 12), lambda n, _: n * 2, initial=4)]
-"""Numbers of an allocation or a launch, beyond the last one."""
+"""Numbers of the allocation or launch that fails, up to beyond the last one."""
 
 RESAMPLE = ResampleParameters(resolution=(10.0, 10.0, 10.0))
 N4 = N4Parameters(mask="none", iterations=(2, 2), shrink_factor=(2, 2, 2))
@@ -49,7 +49,7 @@ def try_at(number):
     own = folder / str(number)
     own.mkdir()
     os.dup2(os.open(own / "stderr", os.O_CREAT | os.O_WRONLY), 2)
-    # CUDA is not there yet in a process that is just forked, and reads it when it starts.
+    # CUDA has not started in a newly forked process, and reads it when it starts.
     os.environ[variable] = str(number)
     try:
         made = step(
@@ -78,7 +78,7 @@ for number in map(int, sys.argv[6:]):
 
 @pytest.fixture
 def write_input(tmp_path):
-    """Write a mosaic of eight tiles, which is a volume as well."""
+    """Write a mosaic of eight tiles, which can also be read as a volume."""
     shape = (8, 40, 80)
     shading = np.exp(np.linspace(-0.3, 0.3, shape[2]))
     voxels = np.random.default_rng(3).normal(500, 30, shape) * shading
@@ -95,7 +95,7 @@ def voxels(path: Path) -> np.ndarray:
 def outcomes(
     folder: Path, step: str, variable: str, backend: str, numbers: Sequence[int], **more: str
 ):
-    """What was recorded at each number; every process must have ended well, without noise."""
+    """Return the record at each number; every process must have succeeded silently."""
     settings = STEPS[step].model_dump_json()
     words = [step, settings, variable, backend, *map(str, numbers)]
     found = {}
@@ -110,7 +110,7 @@ def outcomes(
 
 
 def on_cpu(folder: Path, step: str) -> np.ndarray:
-    """The result of a step on the CPU."""
+    """Return the result of a step on the CPU."""
     outcomes(folder, step, "EMU_SEED", "cpu", [1000])
     return voxels(folder / "1000" / "output.zarr")
 
@@ -124,14 +124,14 @@ def test_memory_that_runs_out_at_any_allocation_costs_a_try_at_most(
     numbers = [0, *(SOME if some else range(1, 500))]
     found = outcomes(tmp_path, step, "EMU_FAIL_ALLOCATION", "gpu", numbers)
     whole = voxels(tmp_path / "0" / "output.zarr")
-    # N4's last bits may differ between devices, those of its integers where two are as near.
+    # N4's last bits may differ between devices, so integers may where two are equally near.
     assert np.abs(whole.astype(int) - expected).max() <= (step == "N4")
     *failed, last = list(found)[1:]
     assert found[0] == found[last] == {"tries": [["done", 2]], "warnings": []}
     assert len(failed) >= 5
     for number in failed:
         first, again = found[number]["tries"]
-        # The first allocation is that of the context's trial; others are the work's.
+        # The first allocation tests the context; the others are the work's.
         assert first == ["taken by another" if number == 1 else "out of memory", 2]
         assert again == ["done", 2 if number == 1 else 1]
         np.testing.assert_array_equal(voxels(tmp_path / str(number) / "output.zarr"), whole)
@@ -209,7 +209,7 @@ print(len(compiled) > 2, max(compiled.values()))
 
 @pytest.mark.parametrize("step", STEPS)
 def test_kernels_are_compiled_once_whatever_the_number_of_lanes(step, write_input, tmp_path):
-    """CuPy's cache has no lock: lanes that begin together would each compile all of them."""
+    """CuPy's cache is not locked: lanes that start together would each compile every kernel."""
     more = {"mask": "tissue"} if step == "N4" else {}
     words = [step, STEPS[step].model_copy(update=more).model_dump_json()]
     found = printed(tmp_path, COMPILED, *words, CUPY_CACHE_DIR=str(tmp_path / "kernels"))

@@ -37,7 +37,7 @@ def near(a, b, shape):
 
 
 def examples(number):
-    """The device is one for all examples of a test."""
+    """Settings of Hypothesis; all examples of a test share one device."""
     return settings(
         max_examples=number,
         deadline=None,
@@ -46,7 +46,7 @@ def examples(number):
 
 
 def first_level(cupy, image, mask=None, bins=200):
-    """The kernels at the first level."""
+    """Set up the kernels at the first level."""
     mask = None if mask is None else cupy.asarray(mask)
     grid = FitVoxels(cupy.asarray(image), mask, None, 1, CudaSteps.SLAB)
     steps = CudaSteps(grid, Sharpening(bins, 0.15, 0.01))
@@ -54,8 +54,8 @@ def first_level(cupy, image, mask=None, bins=200):
     return steps
 
 
-# Smaller volumes have bins and control points that one voxel decides, where the CPU's own fit moves
-# by 1e-3 when the image moves by a unit in the last place.
+# In smaller volumes one voxel determines some bins and control points: the CPU's own fit changes by
+# 1e-3 if the image changes by a unit in the last place.
 @pytest.mark.parametrize(
     ("shape", "bins", "masked", "weighted"),
     [
@@ -85,7 +85,7 @@ def test_a_fit_of_any_shape_is_that_of_the_cpu(cupy, shape, bins, masked, weight
         np.testing.assert_allclose(level.convergence, reference.convergence, rtol=1e-4)
 
 
-def test_what_the_kernels_cannot_hold_is_fitted_on_arrays(cupy):
+def test_data_that_the_kernels_cannot_hold_are_fitted_on_arrays(cupy):
     image = biased_ball((8, 9, 10))
     options = {"iterations": (2,), "number_of_histogram_bins": 1025}
     assert n4.steps_for(cupy, image.shape, 1025) is Steps
@@ -105,7 +105,7 @@ def test_what_the_kernels_cannot_hold_is_fitted_on_arrays(cupy):
 @example([0, 1, 2, 1, 4, -1])
 @example([3, 2, 1, 0, -1, -2])
 def test_the_minimum_is_that_of_itk_s_scan(cupy, values):
-    # Values up to 0 stay as they are, so that any order of values can be had.
+    # Values up to 0 are unchanged, so that any order of values is possible.
     values = np.array(values, np.float32)
     image = np.zeros((2, 2, max(2, -(-len(values) // 4))), np.float32)
     image.flat[: len(values)] = np.where(values > 0, np.exp(values), values)
@@ -127,7 +127,7 @@ def test_the_minimum_is_that_of_itk_s_scan(cupy, values):
 @pytest.mark.parametrize(("bins", "crowd"), [(2, 0), (33, 0), (200, 0), (1024, 0), (200, 9000)])
 def test_bins_are_counted_exactly(cupy, bins, crowd):
     u = np.random.default_rng(bins).normal(0, 1, 20_000).astype(np.float32)
-    low, high = np.float32(-1.5), u.max()  # a part is below what ITK took for the minimum
+    low, high = np.float32(-1.5), u.max()  # some values are below the minimum that ITK found
     if crowd:  # tiles of 4096 full of one bin do not overflow
         u = np.full(crowd, 6 - 2**-18, np.float32)
         low, high = np.float32(0), np.float32(bins - 1)
@@ -152,8 +152,8 @@ def test_bins_are_counted_exactly(cupy, bins, crowd):
 )
 def test_sharpening_is_the_cpu_s(cupy, bins, seed):
     rng = np.random.default_rng(seed)
-    # Filled everywhere: where a histogram is empty, the expected value is one rounding error by
-    # another, and no two transforms agree on it.
+    # Every bin is filled: in an empty one the expected value is one rounding error divided by
+    # another, and transforms disagree on it.
     counts = rng.integers(1000, 2000, bins) + (1e5 * rng.random(bins) ** 8).astype(int)
     shares = (counts * rng.random(bins) * 2**24).astype(np.uint64)
     shares[-1] = 0
@@ -224,7 +224,7 @@ def test_the_correction_is_that_of_the_cpu_however_it_is_cut(cupy, source, targe
     if target.kind == "f":
         np.testing.assert_allclose(whole, expected, rtol=1e-6 if target.itemsize == 4 else 1e-14)
     else:
-        # An exponential that differs in its last bit may fall on the other side of a half.
+        # An exponential that differs in its last bit may round differently.
         assert abs(whole.astype(int) - expected).max() <= 1
         assert (whole == expected).mean() > 0.99
     for begin, end in ((0, 1), (1, 33), (33, 80)):
@@ -246,7 +246,7 @@ def volume(dtype="f4"):
 @pytest.mark.parametrize("planes", [48, 5])
 @pytest.mark.parametrize("dtype", ["f4", "u2", ">u2", ">f4", "i4"])
 def test_a_volume_of_the_host_has_the_bits_of_one_on_the_device(cupy, monkeypatch, dtype, planes):
-    """And those of the steps: the shrunk volume is fitted, and the whole is divided."""
+    """And those of the single steps: fit the shrunk volume, and correct the full one."""
     image = volume(dtype)
     mask = image > 50
     resident = cupy.asarray(image, image.dtype.newbyteorder("="))
@@ -274,7 +274,7 @@ def test_a_corrected_volume_is_that_of_the_cpu(cupy, dtype, strength):
     if dtype == "f4":
         np.testing.assert_allclose(found, expected, rtol=2e-5)
     else:
-        # A last bit of the field may fall on the other side of a half.
+        # A field that differs in its last bit may round differently.
         assert abs(found.astype(int) - expected).max() <= 1
         assert (found == expected).mean() > 0.999
 
@@ -317,7 +317,7 @@ def test_a_mask_and_weights_may_be_elsewhere_than_the_volume(cupy):
     found.append(correct(image, cupy.asarray(image > 50), weights=cupy.asarray(weights), xp=cupy))
     for _, fitted in found:
         np.testing.assert_array_equal(fitted.lattice, found[0][1].lattice)
-    # On the host as well.
+    # Also on the host.
     on_host = correct(image, cupy.asarray(image > 50), weights=cupy.asarray(weights))[0]
     np.testing.assert_array_equal(on_host, correct(image, image > 50, weights=weights)[0])
 
@@ -341,7 +341,7 @@ def test_the_example_of_the_documents_gives_what_the_cpu_does():
     np.testing.assert_allclose(names["corrected"], expected, rtol=2e-5)
 
 
-# In a process of its own, with options of the emulation
+# In a separate process, with options of the emulation
 
 
 CODE = """
@@ -364,8 +364,8 @@ CODE = """
 
 
 def in_process(folder, code, *arguments, **options):
-    """Run code behind `CODE`; return what it prints."""
-    # Before the emulation's own, which its `run` has put there.
+    """Run code after `CODE`; return its output."""
+    # Before the emulation's own path, which its `run` adds.
     path = [str(PROJECT / "bin"), str(PROJECT / "tests" / "support"), os.environ["PYTHONPATH"]]
     both = textwrap.dedent(CODE) + textwrap.dedent(code)
     return printed(folder, both, *arguments, PYTHONPATH=os.pathsep.join(path), **options)
@@ -374,7 +374,7 @@ def in_process(folder, code, *arguments, **options):
 @pytest.mark.emulated
 @pytest.mark.parametrize("current", [0, 1])
 def test_a_volume_on_another_device_is_corrected_there(tmp_path, current):
-    """Also where that device is not the thread's own."""
+    """Even if that device is not current in the thread."""
     code = """
     expected, _ = correct(image)
     with cupy.cuda.Device(1):
@@ -397,7 +397,7 @@ def test_streams_and_threads_in_any_order_give_the_same_bits(tmp_path):
         resident, _ = correct(cupy.asarray(image))
     copied, _ = correct(image, xp=cupy)
     assert (copied == resident.get(stream=stream)).all()
-    # ITK's stopping measure is computed near the threshold alone.
+    # ITK's stopping measure is computed only near the threshold.
     _, stopped = correct(image, threshold=1, xp=cupy)
     print(hashlib.sha1(copied).hexdigest(), repr(stopped.levels).replace(" ", ""))
     """
@@ -407,7 +407,7 @@ def test_streams_and_threads_in_any_order_give_the_same_bits(tmp_path):
 
 
 def counts(path, code, *arguments):
-    """Counts of the emulation for a process."""
+    """Return the emulation's counts for a process."""
     in_process(path.parent, code, *arguments, EMU_COUNTS=str(path))
     found, launched = Counter(), 0
     for line in path.read_text().splitlines():
@@ -437,7 +437,7 @@ def test_an_iteration_is_eight_launches_and_one_wait(tmp_path):
 
 @pytest.mark.emulated
 def test_the_kernels_need_no_cublas(tmp_path):
-    """Nor do an axis of one voxel, types without a kernel, and big-endian ones."""
+    """Nor do an axis of one voxel, types without a kernel, or big-endian types."""
     code = """
     for dtype in ("f4", "i4", ">u2"):
         n4.n4_bias_field_correction(

@@ -1,4 +1,4 @@
-"""The step N4 on an NVIDIA GPU: whole volumes against the CPU, copies, kernels compiled once."""
+"""The step N4 on an NVIDIA GPU: entire volumes against the CPU, copies, compiling once."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ SHAPE = (24, 36, 40)
 
 @pytest.fixture
 def correct(cupy, tmp_path):
-    """Correct on a device; gives the voxels and the metrics."""
+    """Correct on a device; return the voxels and the metrics."""
 
     def run(source, backend, workers=2, memory="2GB", **parameters):
         destination = tmp_path / f"{backend}.ome.zarr"
@@ -56,7 +56,7 @@ def test_a_volume_is_corrected_as_on_the_cpu(cupy, correct, tmp_path, dtype):
     voxels = biased_ball(SHAPE).astype(dtype)
     if dtype.startswith(">"):
         source = foreign_image(tmp_path / "v.ome.zarr", voxels, chunks=(16, 16, 16))
-        # OME-Zarr 0.4, whose arrays have a byte order.
+        # OME-Zarr 0.4, whose arrays may be big-endian.
         assert open_volume(source).dtype == dtype
     else:
         source = nifti(tmp_path / "v.nii.gz", voxels)
@@ -66,7 +66,7 @@ def test_a_volume_is_corrected_as_on_the_cpu(cupy, correct, tmp_path, dtype):
     if np.dtype(dtype).kind == "f":
         np.testing.assert_allclose(found, expected, rtol=1e-5)
     else:
-        # On a GPU a last bit of the field may fall on the other side of a half.
+        # On a GPU a field that differs in its last bit may round differently.
         assert abs(found.astype(int) - expected).max() <= 1
         assert (found == expected).mean() >= (1 if is_emulated(cupy) else 0.999)
 
@@ -75,7 +75,7 @@ def test_a_volume_is_corrected_as_on_the_cpu(cupy, correct, tmp_path, dtype):
 def test_blocks_are_copied_from_page_locked_memory(cupy, correct, tmp_path, monkeypatch, kept):
     voxels = biased_ball(SHAPE)
     source = foreign_image(tmp_path / "v.ome.zarr", voxels, chunks=(16, 16, 16))
-    # More than a block needs, and less than the volume beside it.
+    # More than a block needs, but too little for the volume as well.
     least = PROCESS_BYTES + (2 * 4 + BLOCK_BYTES + 2) * voxels.size
     to_device, kinds = Lane.to_device, set()
 

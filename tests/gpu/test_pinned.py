@@ -1,4 +1,4 @@
-"""Host memory for copies: locked, given back, refused."""
+"""Host memory for copies: locking it, giving it back, refusals."""
 
 import mmap
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ from octane.gpu.pinned import HostMemory, whole_pages
 
 @pytest.fixture
 def locked(cupy):
-    """Whether CUDA knows an array's memory as page-locked."""
+    """Tell whether CUDA reports an array's memory as page-locked."""
     return lambda array: cupy.cuda.runtime.pointerGetAttributes(array.ctypes.data).type == 1
 
 
@@ -26,7 +26,7 @@ def test_memory_begins_at_a_page_and_takes_no_more_than_it_needs(cupy, locked, s
         assert locked(taken[-1:])
 
 
-def test_what_is_given_back_is_unlocked_and_the_rest_at_the_end(cupy, locked):
+def test_memory_is_unlocked_when_given_back_and_the_rest_at_the_end(cupy, locked):
     with HostMemory(cupy) as memory:
         first, second = memory.take(5000), memory.take(6000)
         memory.give_back(first)
@@ -35,7 +35,7 @@ def test_what_is_given_back_is_unlocked_and_the_rest_at_the_end(cupy, locked):
             memory.give_back(first)
     assert not locked(second)
     assert taken_from(memory) == 0
-    # Arrays that somebody still holds stay what they are.
+    # Arrays that are still referenced keep their contents.
     second[...] = 3
     assert (second == 3).all()
 

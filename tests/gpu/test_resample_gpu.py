@@ -1,4 +1,4 @@
-"""Resampling on a GPU: the kernel against the host bit for bit, its memory, whole commands."""
+"""Resampling on a GPU: the kernel against the host bit for bit, its memory, the command."""
 
 import os
 import subprocess
@@ -33,14 +33,14 @@ FACTORS = {
 
 
 def lane_of(cupy, memory):
-    """A lane as the pipeline makes them."""
+    """Create a lane as the pipeline does."""
     metrics = Metrics("test")
     return Lane(cupy, metrics, memory, metrics.timeline.track("lane"))
 
 
 @pytest.fixture(scope="module")
 def resampler_(cupy):
-    """One for all: its buffers hold what earlier volumes left."""
+    """One resampler for all tests: its buffers hold remains of earlier volumes."""
     with HostMemory(cupy) as memory:
         lane = lane_of(cupy, memory)
         with lane.active():
@@ -48,7 +48,7 @@ def resampler_(cupy):
 
 
 def check(resampler, array, operators, dtype=None, **how):
-    """Compare the kernel with sums of whole arrays, bit for bit; NaN is NaN, of any bits."""
+    """Compare the kernel with sums of entire arrays, bit for bit except for NaN."""
     result = pushed(resampler, array, operators, dtype, **how)
     with np.errstate(over="ignore", invalid="ignore"):
         expected = as_dtype(resample_arrays(array, operators), dtype or array.dtype)
@@ -59,7 +59,7 @@ def check(resampler, array, operators, dtype=None, **how):
 
 
 def same(shape):
-    """Operators that leave every voxel as it is."""
+    """Operators that leave every voxel unchanged."""
     return [interpolator(np.arange(float(n)), n) for n in shape]
 
 
@@ -70,7 +70,7 @@ def test_the_result_has_the_bits_of_the_cpu(resampler_, dtype, factors):
     check(resampler_, array, operators_of(SHAPE, factors), np.dtype(dtype).newbyteorder("="))
 
 
-# Values are computed in these, real and complex ones, and written as any type.
+# Real and complex values are computed in these types, and written as any type.
 WORK = {True: ("c8", "c16"), False: ("f4", "f8")}
 WRITTEN = [(work, made) for made in TYPES for work in WORK[made.kind == "c"]]
 
@@ -82,7 +82,7 @@ def test_every_type_is_rounded_half_to_even_and_clipped(resampler_, dtype, made)
     if made.kind in "iu":
         line += [np.iinfo(made).min, np.iinfo(made).max]
     if made.kind not in "iu" or made.itemsize < 4:
-        # To larger integers a processor converts it as it likes.
+        # Its conversion to larger integers depends on the processor.
         line += [np.nan]
     with np.errstate(over="ignore"):
         array = np.array(line).astype(dtype).reshape(1, 1, -1)
@@ -101,7 +101,7 @@ def test_float16_is_written_to_the_nearest(resampler_, dtype):
 
 @pytest.mark.parametrize(("dtype", "made"), [("f4", "f4"), ("f4", "f8"), ("f8", "f4")])
 def test_subnormal_values_are_kept(resampler_, dtype, made):
-    """CuPy's compiler options would make zeros of them."""
+    """CuPy's compiler options would flush them to zero."""
     subnormal = np.arange(1, 1 << 23, 4097, dtype=np.uint32).view(np.float32)
     array = np.concatenate([subnormal, -subnormal]).astype(dtype).reshape(8, 8, 64)
     check(resampler_, array, same(array.shape), made)
@@ -118,14 +118,14 @@ def test_subnormal_values_are_kept(resampler_, dtype, made):
 )
 @example((1, 1, 1), (0.5, 7.0, 0.34), ("c8", "c8"), 1, (1, 1, 1))
 @example((5, 140, 150), (2.0, 30.0, 31.5), ("f4", "f4"), 2, (0, 0, 0))
-def test_any_volume_in_any_batches_has_the_bits_and_takes_the_memory_that_was_foreseen(
+def test_any_volume_in_any_batches_has_the_bits_and_uses_the_predicted_memory(
     cupy, shape, factors, dtypes, batch, padding
 ):
     array = voxels(shape, dtypes[0])
     operators = operators_of(shape, factors)
     padded = np.pad(array, [(0, n) for n in padding], mode="maximum", stat_length=1)
     taken = int(operators[0].start.max()) + operators[0].taps
-    # Planes after the last that the operators need reach the host only.
+    # Planes beyond those that the operators need are not copied to the device.
     batch = min(batch, taken)
     foreseen = device_bytes(operators, padded.shape[1:], dtypes[0], batch, dtypes[1])
     pool = cupy.cuda.MemoryPool()
@@ -133,7 +133,7 @@ def test_any_volume_in_any_batches_has_the_bits_and_takes_the_memory_that_was_fo
         lane = lane_of(cupy, memory)
         with lane.active():
             own = CudaResampler(lane)
-            # Also of volumes that follow.
+            # Also for later volumes.
             for _ in range(3):
                 result = pushed(own, padded, operators, dtypes[1], batch=batch)
         assert pool.total_bytes() == foreseen.device
@@ -142,7 +142,7 @@ def test_any_volume_in_any_batches_has_the_bits_and_takes_the_memory_that_was_fo
 
 
 def test_smaller_volumes_take_no_more_memory(cupy):
-    """As the tiles of a mosaic, of which those at the edges are cut."""
+    """Such as the cropped tiles at the edges of a mosaic."""
     pool = cupy.cuda.MemoryPool()
     held = []
     with HostMemory(cupy) as memory, cupy.cuda.using_allocator(pool.malloc):
@@ -178,7 +178,7 @@ def test_a_volume_that_was_not_finished_leaves_nothing_behind(resampler_):
     check(resampler_, array, operators, batch=3)
 
 
-def test_it_says_what_it_does_not_take(resampler_):
+def test_unsupported_input_is_refused(resampler_):
     operators = operators_of((4, 5, 6), (2.0, 2.0, 2.0))
     for source, target in (("f4", "c8"), ("c8", "f4"), ("U4", "f4"), ("f4", "g"), ("u2", ">u2")):
         with pytest.raises(ValueError, match="the kernel does not convert"):
@@ -209,14 +209,14 @@ def test_copies_are_counted_also_from_memory_that_is_not_locked(cupy, monkeypatc
 
 @pytest.fixture
 def mosaic(tmp_path):
-    """Three by three tiles of uint16, of which those at the edges are cut."""
+    """Three by three tiles of uint16, cropped at the edges."""
     size = [{"type": "scale", "scale": [3.5, 4.0, 4.0]}]
     made = {"transforms": size, "chunks": (9, 40, 50), "compressors": None}
     return foreign_image(tmp_path / "mosaic.ome.zarr", voxels((9, 113, 137), "u2"), **made)
 
 
 def run(command, folder, **variables):
-    """What a command prints, with leases of its own."""
+    """Run a command with its own leases; return its output."""
     environment = {**os.environ, "OCTANE_GPU_LOCK_DIR": str(folder / "leases"), **variables}
     done = subprocess.run(
         command, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=300
@@ -241,7 +241,7 @@ ORDERS = [
     ids=str,
 )
 def test_the_command_writes_the_store_that_the_cpu_writes(tmp_path, mosaic, layout, order):
-    """With tiles of four lanes under way at once, in any order of streams and threads."""
+    """With tiles in four lanes at once, in any order of streams and threads."""
     stores = {backend: tmp_path / backend / "result.ome.zarr" for backend in ("cpu", "gpu")}
     for backend, store in stores.items():
         store.parent.mkdir()

@@ -1,4 +1,4 @@
-"""The whole workflow with its tasks on leased GPUs, against the same on the CPU."""
+"""The workflow with its tasks on leased GPUs, compared with a run on the CPU."""
 
 import json
 
@@ -16,7 +16,7 @@ SECTIONS = [f"section_{number:02}" for number in range(1, 5)]
 
 @pytest.fixture(scope="module")
 def runs(cupy, succeeding, tmp_path_factory) -> dict[str, Run]:
-    """One run on two GPUs, of which another job has a slot of the first, and one on the CPU."""
+    """One run on two GPUs, with another job on the first, and one run on the CPU."""
     folder = tmp_path_factory.mktemp("gpus")
     leases = folder / "leases"
     shared = ("--gpu_count", 2, "--gpu_slots", 2, "--gpu_lock_dir", leases)
@@ -28,7 +28,7 @@ def runs(cupy, succeeding, tmp_path_factory) -> dict[str, Run]:
 
 
 def record(run: Run, task: str, name: str) -> dict:
-    """Figures of one step about its device."""
+    """Return a step's figures about its device."""
     path = run.task_file(task, f"{name}_metrics.json")
     return json.loads(path.read_text(encoding="utf-8"))["figures"]["gpu"]
 
@@ -46,7 +46,7 @@ def test_a_task_takes_the_gpu_that_has_nobody(runs):
     used = {
         record(runs["gpu"], f"RESAMPLE (phantom:{n})", f"{n}_resample")["gpu"] for n in SECTIONS
     }
-    taken = nvml.read()[0].uuid  # of the two, the one that this process sees
+    taken = nvml.read()[0].uuid  # the only one of the two that this process sees
     assert used - {taken}
 
 

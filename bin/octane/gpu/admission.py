@@ -1,10 +1,10 @@
-"""Admission: state of the node's GPUs, and the GPU that a request gets or why it gets none.
+"""Admission: the state of the node's GPUs, and which GPU a request gets, or why it gets none.
 
 The rules are those of docs/gpu.md, "Which GPU you get". A holder whose memory NVML does not show
 counts as having allocated nothing, so nothing is promised twice. Processes without a lease can
-grow; where NVML does not list them, memory alone decides. A later request takes a GPU only where no
-earlier one could run at all, even after every lease there has ended. So nobody starves: what keeps
-the first request waiting only becomes less.
+grow; if NVML does not list them, only memory decides. A later request gets a GPU only if no earlier
+one could run there even after all leases on it have ended. No starvation: the obstacles of the
+first request can only shrink.
 """
 
 from __future__ import annotations
@@ -17,20 +17,19 @@ from octane.gpu.inventory import Gpu, named
 from octane.gpu.lease_folder import Held, LeaseFolder, LeaseRecord, pid_namespace
 
 CROWDED = 1.5
-"""Free memory over the request that is asked for where processes without a lease are."""
+"""Free memory, relative to the request, required next to processes without a lease."""
 
 BUSY = 90
-"""Percent of utilisation above which a GPU with processes without a lease is passed over."""
+"""Utilisation in percent above which a GPU with processes without a lease is skipped."""
 
 QUEUE = "wait"
 
 
 @dataclass(frozen=True)
 class Load:
-    """GPU, leases on it, and number of processes there without a lease.
+    """A GPU, its leases, and the number of its processes without a lease.
 
-    ``allocated`` are the bytes that the holders use, in the order of the leases, None where NVML
-    does not show them.
+    ``allocated`` are the bytes that each lease's holder uses, or None if NVML does not show them.
     """
 
     gpu: Gpu
@@ -40,7 +39,7 @@ class Load:
 
     @property
     def available(self) -> int:
-        """Bytes that can be promised: those free, without those promised but not allocated yet."""
+        """Bytes that can be promised: free ones minus those promised but not yet allocated."""
         pending = sum(
             max(0, lease.record.required - (used or 0))
             for lease, used in zip(self.leases, self.allocated, strict=True)
@@ -48,10 +47,10 @@ class Load:
         return max(0, self.gpu.free - pending)
 
     def emptied(self) -> Load:
-        """Load once all leases have ended.
+        """Load after all leases have ended.
 
-        A holder that NVML does not show may have allocated all that it was promised, also by one of
-        the processes without a lease: the earlier request is favoured.
+        In favour of earlier requests, a holder that NVML does not show counts as having allocated
+        all that it was promised, and as one of the processes without a lease.
         """
         freed = sum(
             lease.record.required if used is None else used
@@ -65,9 +64,9 @@ class Load:
 
 @dataclass(frozen=True)
 class Decision:
-    """Outcome for a request: the GPU to take, and the obstacles on others by their names.
+    """Outcome of a request: the GPU to take, and the obstacles on the others by name.
 
-    ``possible`` is False where waiting cannot help, as no GPU that it may use is large enough.
+    ``possible`` is False if waiting cannot help, as every GPU that it may use is too small.
     """
 
     gpu: Gpu | None
@@ -78,9 +77,9 @@ class Decision:
 def decide(
     loads: Sequence[Load], request: LeaseRecord, earlier: Sequence[LeaseRecord] = ()
 ) -> Decision:
-    """Decide on a request, given those that came before it and still wait.
+    """Decide on a request, given the earlier ones that still wait.
 
-    A grant holds for this moment only: it has to be recorded before the next decision.
+    A grant is valid only now: it must be recorded before the next decision.
     """
     own = [load for load in loads if load.gpu.uuid in request.uuids]
     reasons: dict[str, str] = {}
@@ -93,12 +92,12 @@ def decide(
             fitting.append(load)
         else:
             reasons[named(load.gpu)] = obstacle
-    # Spread first; then leave the GPU with more memory to those who need it.
+    # Spread leases first; then leave the GPU with more memory to those who need it.
     fitting.sort(key=lambda one: (len(one.leases), one.others, one.available, one.gpu.index))
     return Decision(
         gpu=fitting[0].gpu if fitting else None,
         reasons=reasons,
-        # A GPU with a fault shows no memory; it may come back.
+        # A GPU with a fault shows 0 bytes, but may recover.
         possible=any(
             load.gpu.fault is not None or load.gpu.total >= request.required for load in own
         ),
@@ -106,17 +105,17 @@ def decide(
 
 
 def _could_run(load: Load, request: LeaseRecord) -> bool:
-    """Return True where a request may use a GPU and fits there once all leases have ended."""
+    """Tell whether a request may use a GPU and fits once all its leases have ended."""
     return load.gpu.uuid in request.uuids and _obstacle(load.emptied(), request) is None
 
 
 def _obstacle(load: Load, request: LeaseRecord) -> str | None:
-    """Reason for which a request cannot run on a GPU now."""
+    """Reason why a request cannot run on a GPU now."""
     gpu, held = load.gpu, len(load.leases)
     if gpu.fault is not None:
         return f"NVML reports: {gpu.fault}"
     if gpu.total < request.required:
-        return f"has {gigabytes(gpu.total)} in all"
+        return f"has only {gigabytes(gpu.total)}"
     allowed = min([request.slots, *(lease.record.slots for lease in load.leases)])
     if held > allowed:
         return f"{held} leases there, {allowed} allowed"
@@ -126,24 +125,24 @@ def _obstacle(load: Load, request: LeaseRecord) -> str | None:
     others = "another process is" if load.others == 1 else f"{load.others} other processes are"
     if load.available < needed:
         crowd = f", and {others} there" if load.others else ""
-        return f"{gigabytes(load.available)} to give{crowd}; needs {gigabytes(needed)}"
+        return f"{gigabytes(load.available)} available{crowd}; needs {gigabytes(needed)}"
     if load.others and (gpu.utilisation or 0) > BUSY:
         return f"{gpu.utilisation} % busy, and {others} there"
     return None
 
 
 def gigabytes(size: float) -> str:
-    """Bytes as messages show them."""
+    """Format bytes for messages."""
     return f"{size / 1e9:.1f} GB"
 
 
 def slot_kind(uuid: str) -> str:
-    """Beginning of the names of a GPU's slots."""
+    """Common prefix of the names of a GPU's slots."""
     return uuid.replace("/", "_")  # MIG instances of old drivers: MIG-GPU-.../1/0
 
 
 def load_of(folder: LeaseFolder, gpu: Gpu) -> Load:
-    """Look at the slots of a GPU; only under the folder's mutex, right after NVML was read."""
+    """Read the slots of a GPU; only under the folder's mutex, right after reading NVML."""
     leases, own = folder.held(slot_kind(gpu.uuid)), pid_namespace()
     used = {process.pid: process.used for process in gpu.processes or ()}
     allocated: list[int | None] = []
@@ -151,12 +150,12 @@ def load_of(folder: LeaseFolder, gpu: Gpu) -> Load:
         left = used.get(record.pid) if record.namespace == own else None
         allocated.append(None if left is None else min(left, record.required))
         if left is not None:
-            # One process may hold several: what it uses fills them one after another.
+            # One process may hold several leases: distribute its memory over them in order.
             used[record.pid] = max(0, left - record.required)
     holders = {os.getpid(), *(held.record.pid for held in leases if held.record.namespace == own)}
     return Load(gpu, tuple(leases), tuple(allocated), len(used.keys() - holders))
 
 
 def waiters(folder: LeaseFolder) -> list[Held]:
-    """Look at the queue, first come first; only under the folder's mutex."""
+    """Read the queue in order of arrival; only under the folder's mutex."""
     return sorted(folder.held(QUEUE), key=lambda place: place.record.since)

@@ -1,6 +1,6 @@
-"""Inventory: GPUs of a node, real or simulated, and those that an allocation lets a process use.
+"""Inventory: the GPUs of a node, real or simulated, and those that a process may use.
 
-NVML's reader and the simulation fill in the description that the lease rules decide on. A MIG
+The NVML reader and the simulation create the descriptions on which the lease rules decide. A MIG
 instance counts as a GPU: its memory is separate and CUDA addresses it by its own UUID.
 """
 
@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from octane.core.units import bytes_of
 
 VARIABLE = "OCTANE_SIMULATED_GPUS"
-"""Environment variable that replaces the node's GPUs, such as ``2x40GB``."""
+"""Environment variable that simulates GPUs, such as ``2x40GB``, instead of the node's."""
 
 EQUAL = re.compile(r"(\d+)x(.+)")
 
 
 class GpusUnavailableError(Exception):
-    """GPUs cannot be read; the message says why, as the end of a sentence with 'because'."""
+    """GPUs cannot be read; the message is the reason, to follow 'because'."""
 
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """Process with memory on a GPU: PID as the reading process sees it, and bytes where known."""
+    """Process with memory on a GPU: its PID in the reader's namespace, and bytes if known."""
 
     pid: int
     used: int | None = None
@@ -32,12 +32,12 @@ class GpuProcess:
 
 @dataclass(frozen=True)
 class Gpu:
-    """GPU or MIG instance at one moment.
+    """State of a GPU or MIG instance at one moment.
 
-    ``index`` is NVML's of the physical GPU, in PCI order; ``total`` and ``free`` are bytes;
-    ``utilisation`` is the percentage of the last sample in which a kernel ran, None where NVML does
-    not know (MIG); ``processes`` is None where NVML lists none; ``parent`` is the UUID of the
-    physical GPU of a MIG instance; ``fault`` is NVML's reason why it cannot be used now.
+    ``index`` is NVML's index of the physical GPU, in PCI order; ``total`` and ``free`` are bytes;
+    ``utilisation`` is the percentage of the last sample in which a kernel ran, None if unknown
+    (MIG); ``processes`` is None if NVML cannot list them; ``parent`` is the UUID of a MIG
+    instance's physical GPU; ``fault`` is NVML's reason why the GPU cannot be used now.
     """
 
     index: int
@@ -59,10 +59,9 @@ def named(gpu: Gpu) -> str:
 def visible(gpus: Sequence[Gpu], setting: str | None) -> tuple[Gpu, ...]:
     """GPUs that CUDA_VISIBLE_DEVICES lets a process use, in its order.
 
-    The variable is read as CUDA reads it: indices, UUIDs, and prefixes of UUIDs that fit one GPU;
-    the first entry that names nothing ends the list, and None hides nothing. An index counts in PCI
-    order, as schedulers count. The index or UUID of a GPU that is split by MIG names its first
-    instance, which CUDA would take.
+    The variable is read as CUDA reads it: indices, UUIDs, and unambiguous prefixes of UUIDs; the
+    first invalid entry ends the list, and None hides nothing. Indices are in PCI order, as for
+    schedulers. The index or UUID of a GPU split by MIG means its first instance, as in CUDA.
     """
     if setting is None:
         return tuple(gpus)
@@ -93,14 +92,14 @@ def simulated_uuid(index: int) -> str:
 
 
 def simulated_gpus(description: str) -> tuple[Gpu, ...]:
-    """Make idle GPUs, to try and to test leases; locks and waiting are real."""
+    """Create idle GPUs to try and test leases; locks and waiting are real."""
     equal = EQUAL.fullmatch(description)
     try:
         count, total = (int(equal[1]), bytes_of(equal[2])) if equal else (0, 0)
     except ValueError:
         equal = None
     if equal is None:
-        raise GpusUnavailableError(f"{VARIABLE} is '{description}', and not like 2x40GB")
+        raise GpusUnavailableError(f"{VARIABLE} is '{description}', not of the form 2x40GB")
     return tuple(
         Gpu(index, simulated_uuid(index), "simulated GPU", total, total, utilisation=0)
         for index in range(count)

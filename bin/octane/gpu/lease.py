@@ -1,10 +1,10 @@
-"""Lease: a share of a GPU for as long as it is needed. Wait for it, hold it, give it back.
+"""Lease: wait for a share of a GPU, hold it while it is needed, and give it back.
 
 >>> with lease("4GB", backend="auto") as held:  # doctest: +SKIP
 ...     subprocess.run(command, env={**os.environ, **held.environment()})
 
-:mod:`octane.gpu.admission` decides, :mod:`octane.gpu.lease_folder` keeps what is decided, and
-neither makes a CUDA context. With ``auto`` and ``cpu`` the block may run without a GPU: look at
+:mod:`octane.gpu.admission` decides and :mod:`octane.gpu.lease_folder` records the decision;
+neither creates a CUDA context. With ``auto`` and ``cpu`` the block may run without a GPU: check
 :attr:`Lease.gpu`.
 """
 
@@ -47,26 +47,26 @@ from octane.gpu.lease_folder import (
 log = logging.getLogger(__name__)
 
 TICK = 0.5
-"""Seconds between two looks, more or less by half, so that waiters do not look in step."""
+"""Seconds between two looks, plus or minus half, so that waiters do not look in step."""
 
 ABSENT = 10.0
-"""Seconds without a look after which a (stopped) waiter keeps its place but holds up nobody."""
+"""Seconds without a look after which a (stopped) waiter keeps its place but blocks nobody."""
 
 SAY_AGAIN = 60.0
-"""Seconds after which the log says again why a process waits."""
+"""Seconds after which the log repeats why a process waits."""
 
 
 def default_folder() -> Path:
-    """Lease folder of the node: ``$OCTANE_GPU_LOCK_DIR``, else one below /var/tmp.
+    """Lease folder of the node: ``$OCTANE_GPU_LOCK_DIR``, else a folder in /var/tmp.
 
-    /var/tmp exists for every user on every Linux, stays when a user logs out (unlike /dev/shm), is
-    kept by Slurm's private /tmp, and Apptainer shares it with the node.
+    /var/tmp exists for every user on every Linux, survives logout (unlike /dev/shm), is not
+    replaced by Slurm's private /tmp, and Apptainer shares it with the node.
     """
     return Path(os.environ.get("OCTANE_GPU_LOCK_DIR") or "/var/tmp/octane-gpu-leases")
 
 
 def read_gpus() -> tuple[Gpu, ...]:
-    """Read the node's GPUs as they are now, or those that ``OCTANE_SIMULATED_GPUS`` simulates."""
+    """Read the current state of the node's GPUs, or of those in ``OCTANE_SIMULATED_GPUS``."""
     if simulated := os.environ.get(VARIABLE):
         return simulated_gpus(simulated)
     from octane.gpu import nvml
@@ -75,13 +75,13 @@ def read_gpus() -> tuple[Gpu, ...]:
 
 
 def usable(gpus: Sequence[Gpu], avoid: Collection[str]) -> tuple[str, ...]:
-    """UUIDs of the GPUs that this process may use, without those to ``avoid``."""
+    """UUIDs of the GPUs that this process may use, except those to ``avoid``."""
     shown = visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     return tuple(gpu.uuid for gpu in shown if gpu.uuid not in avoid)
 
 
 def parse_memory(memory: int | str) -> int:
-    """Bytes of a request; an OctaneError where it is not a size."""
+    """Convert a request to bytes; an OctaneError if it is not a size."""
     try:
         size = bytes_of(memory) if isinstance(memory, str) else int(memory)
     except ValueError as error:
@@ -95,9 +95,9 @@ def parse_memory(memory: int | str) -> int:
 class Lease:
     """Result of a request.
 
-    ``gpu`` is the GPU as it was at the grant, None for the CPU: ``reason`` then says why, and
-    ``fallback`` is True where there is a GPU all the same. ``waited`` is in seconds, and ``slot``
-    is the lock that holds it.
+    ``gpu`` is the state of the GPU when it was granted, or None for the CPU; then ``reason`` says
+    why, and ``fallback`` is True if a usable GPU exists. ``waited`` is in seconds; ``slot`` is the
+    lock that holds the lease.
     """
 
     gpu: Gpu | None
@@ -107,7 +107,7 @@ class Lease:
     slot: Locked | None = None
 
     def environment(self) -> dict[str, str]:
-        """Variables for a program that is to use this GPU and no other, or none at all."""
+        """Environment variables that restrict a program to this GPU, or to the CPU."""
         return {"CUDA_VISIBLE_DEVICES": "" if self.gpu is None else self.gpu.uuid}
 
 
@@ -125,15 +125,15 @@ def lease(
     """Hold a share of a GPU while the block runs, however it ends.
 
     ``memory`` is all that the block will use on the GPU, context included: bytes, or a size such as
-    '4GB'. The ``backend`` 'auto' takes the CPU when no GPU came free in time, at once where there
-    is none; 'gpu' insists; 'cpu' looks at nothing. The ``timeout`` is in seconds: by default 300
-    with 'auto' and no limit with 'gpu'; 0 looks once. ``slots`` are the leases that may share the
-    GPU, this one included. ``folder`` is the lease folder, the same for all who share the GPUs; by
-    default :func:`default_folder`. ``subject`` is shown to others who wait, and ``avoid`` are UUIDs
-    of GPUs to leave alone.
+    '4GB'. The ``backend`` 'auto' falls back to the CPU, at once if no GPU exists, else if none came
+    free in time; 'gpu' insists; 'cpu' looks at nothing. The ``timeout`` is in seconds: by default
+    300 with 'auto' and unlimited with 'gpu'; 0 looks once. ``slots`` is how many leases may share
+    the GPU, this one included. ``folder`` is the lease folder, the same for all who share the GPUs;
+    by default :func:`default_folder`. ``subject`` is shown to others who wait, and ``avoid`` are
+    UUIDs of GPUs not to use.
 
-    With 'gpu', an OctaneError says that there is none, that none is large enough or came free in
-    time, or that the lease folder cannot be used.
+    With 'gpu', an OctaneError says that a GPU does not exist, that none is large enough or came
+    free in time, or that the lease folder cannot be used.
     """
     required = parse_memory(memory)
     if backend == "cpu":
@@ -144,7 +144,7 @@ def lease(
     limit = AUTO_TIMEOUT if timeout is None and backend == "auto" else timeout
     if slots < 1 or (limit is not None and not limit >= 0):
         raise OctaneError(
-            f"{slots} slots and a timeout of {limit} s cannot be had; give at least 1 and 0."
+            f"{slots} slots or a timeout of {limit} s is too small; give at least 1 and 0."
         )
     request = LeaseRecord(
         required=required,
@@ -167,7 +167,7 @@ def lease(
                 "memory, make a GPU visible (CUDA_VISIBLE_DEVICES), or give --backend cpu."
             )
         else:
-            # A machine without a GPU is ordinary; a wait in vain is not.
+            # A machine without a GPU is normal; waiting in vain is not.
             level = logging.WARNING if held.fallback else logging.INFO
             log.log(level, "backend auto: CPU, because %s", held.reason)
         if taker.place is not None:
@@ -181,7 +181,7 @@ def lease(
 
 @dataclass
 class Taker:
-    """One request: looks, decides, takes; parameters as for :func:`lease`."""
+    """A request that looks, decides and takes; parameters as for :func:`lease`."""
 
     path: Path
     request: LeaseRecord
@@ -190,24 +190,24 @@ class Taker:
     slot: Locked | None = None
 
     def wait(self, limit: float | None, *, insist: bool) -> Lease:
-        """Look until there is a GPU, or no hope, or no time: see :func:`lease`.
+        """Look until a GPU is granted, cannot be granted, or time is up: see :func:`lease`.
 
-        A lease folder that cannot be used is an error for those who ``insist``.
+        With ``insist``, a lease folder that cannot be used is an error.
         """
         reason, said = "", -SAY_AGAIN
         while True:
             elapsed = time.monotonic() - self.request.since
             try:
-                # Before the folder is locked, as NVML may hang. What happens in between makes the
-                # account more careful, never less: a new lease has allocated nothing yet.
+                # Before the folder is locked, as NVML may hang. Changes in between only make the
+                # account more cautious: a new lease has not allocated anything yet.
                 gpus = read_gpus()
                 if not (uuids := usable(gpus, self.avoid)):
                     return self._lease(None, self.hidden())
-                # A second at least, as others lock the folder for milliseconds.
+                # At least a second, as others lock the folder for milliseconds.
                 patience = PATIENCE if limit is None else min(PATIENCE, max(1.0, limit - elapsed))
                 decision = self.look(gpus, uuids, patience)
             except GpusUnavailableError as error:
-                # At the start it is how this machine is.
+                # On the first look, this is the machine's normal state.
                 return self._lease(None, str(error), fallback=bool(reason))
             except LeaseFolderBusyError as error:
                 reason = str(error)
@@ -233,7 +233,7 @@ class Taker:
             time.sleep(pause if limit is None else min(pause, max(0.0, limit - elapsed)))
 
     def look(self, gpus: tuple[Gpu, ...], uuids: tuple[str, ...], patience: float) -> Decision:
-        """Look once: take what is granted, else stand in the queue."""
+        """Look once: take the granted GPU, else join the queue."""
         with LeaseFolder(self.path, patience) as folder:
             now = time.monotonic()
             earlier = [
@@ -244,7 +244,7 @@ class Taker:
             request = self.request.model_copy(update={"seen": now, "uuids": uuids})
             decision = decide([load_of(folder, gpu) for gpu in gpus], request, earlier)
             if decision.gpu is not None:
-                # Known here from the first moment, so that an interrupt does not lose it.
+                # Kept at once, so that an interrupt does not lose it.
                 granted = self.request.model_copy(update={"since": now})
                 self.slot = folder.take(slot_kind(decision.gpu.uuid), granted)
             elif self.place is not None:
@@ -254,12 +254,12 @@ class Taker:
         return decision
 
     def hidden(self) -> str:
-        """Reason for which there is no GPU that the request may use."""
+        """Reason why the request may not use any GPU."""
         setting = os.environ.get("CUDA_VISIBLE_DEVICES")
         if self.avoid:
             return "no other GPU is left to try"
         if setting is None:
-            return "there is no GPU"
+            return "no GPU was found"
         return f"CUDA_VISIBLE_DEVICES is '{setting}', which allows none of this node's GPUs"
 
     def _lease(self, gpu: Gpu | None, reason: str = "", *, fallback: bool = False) -> Lease:

@@ -1,18 +1,19 @@
 """Lease folder: leases and places in the queue as locked files, shared by all users of a node.
 
 A lease, or a place in the queue, is a file of its holder with an ``flock`` on it. The kernel drops
-the lock when no process has the file open any more, whatever ends them: the holder, and children
-that it forked, as nobody can know whether they still use the GPU. A program that the holder starts
-does not inherit the file, as every descriptor is close-on-exec, unless it is handed over on purpose
-(:attr:`Locked.fd`). A file's content is for people and for the memory account, and counts only
-while the file is locked. Files stay, and serve their user again.
+the lock once no process has the file open, however they end: neither the holder nor children that
+it forked, as these may still use the GPU. Programs that the holder starts do not inherit the file,
+as every descriptor is close-on-exec, unless it is handed over on purpose (:attr:`Locked.fd`). A
+file's content is for people and for the memory account, and counts only while the file is locked.
+Files are not removed; their user reuses them.
 
-A process looks and takes under one lock, the mutex: that of the folder itself, held for some
-milliseconds. So what it decides on cannot change before it is recorded. Releasing needs no mutex.
+A process looks and takes under one lock, the mutex: that of the folder itself, held for a few
+milliseconds. So the state cannot change between a decision and its record. Releasing does not need
+the mutex.
 
-The folder is world-writable with the sticky bit, and each file is written by its user alone: nobody
-else removes or changes it, except the owner of the folder and root. What is not a regular file is
-passed over.
+The folder is world-writable with the sticky bit, and a file is writable only by its user: nobody
+else can change or remove it, except the owner of the folder and root. Anything but regular files is
+ignored.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 OWN_FILE = 0o644
 SHARED_FOLDER = 0o1777
 PATIENCE = 10.0
-"""Seconds after which a folder that another process keeps locked is an error."""
+"""Seconds after which it is an error that another process keeps the folder locked."""
 
 REQUIRED_LIMIT = 2**63
-"""Bytes that a request stays below; larger numbers may not fit into a float."""
+"""Upper limit of a request in bytes; larger numbers may not fit into a float."""
 
 RECORD_LIMIT = 65536
-"""Bytes of a file that are read; 56 MIG instances are 2.5 kB of UUIDs."""
+"""Most bytes of a file that are read; the UUIDs of 56 MIG instances are 2.5 kB."""
 
 
 class LeaseFolderError(OctaneError):
@@ -53,7 +54,7 @@ class LeaseFolderBusyError(LeaseFolderError):
 
 
 def pid_namespace() -> int:
-    """Number of the namespace that this process's PIDs belong to; 0 on systems without them."""
+    """ID of the namespace of this process's PIDs; 0 on systems without namespaces."""
     try:
         return Path("/proc/self/ns/pid").stat().st_ino
     except FileNotFoundError:
@@ -63,10 +64,10 @@ def pid_namespace() -> int:
 class LeaseRecord(BaseModel, frozen=True):
     """Content of a lease or of a place in the queue.
 
-    ``required`` is in bytes; ``slots`` are the leases that the process allows on its GPU, its own
-    included; ``since`` is the moment of the grant, or of the arrival in the queue, on the monotonic
-    clock; ``seen`` that of a waiter's last look, and ``uuids`` the GPUs that a waiter may use.
-    ``pid`` is the holder's, in its ``namespace``: containers count their own. 0: not known.
+    ``required`` is in bytes; ``slots`` is how many leases the process allows on its GPU, its own
+    included; ``since`` is the monotonic time of the grant, or of the arrival in the queue; ``seen``
+    is that of a waiter's last look, and ``uuids`` are the GPUs that a waiter may use. ``pid`` is
+    the holder's in its ``namespace``, as containers number their own; 0 is unknown.
     """
 
     required: int = Field(ge=0, lt=REQUIRED_LIMIT)
@@ -80,12 +81,11 @@ class LeaseRecord(BaseModel, frozen=True):
 
 
 UNREADABLE = LeaseRecord(required=0, slots=1, since=0.0, subject="(unreadable)")
-"""What counts for content that is not a record: a lease that shares its GPU with nobody, or a place
-in the queue that holds up nobody."""
+"""Replaces invalid content: a lease that shares with nobody, or a waiter that blocks nobody."""
 
 
 class Held(NamedTuple):
-    """Locked file: name, number of the user that it belongs to, and content."""
+    """A locked file: name, user ID of its owner, and content."""
 
     name: str
     uid: int
@@ -94,7 +94,7 @@ class Held(NamedTuple):
 
 @dataclass
 class Locked:
-    """File that this process has locked; ``fd`` carries the lock, -1 once it is released."""
+    """A file locked by this process; ``fd`` carries the lock, and is -1 after its release."""
 
     name: str
     fd: int
@@ -105,18 +105,18 @@ class Locked:
         os.ftruncate(self.fd, os.pwrite(self.fd, content, 0))
 
     def release(self) -> None:
-        """Close it; a second call does nothing."""
+        """Close the file, which unlocks it; a second call does nothing."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 class LeaseFolder:
-    """Folder of the leases and of the queue, which the block keeps locked: the mutex.
+    """Folder of the leases and the queue, which is locked while the block runs: the mutex.
 
-    It is made for all users where it does not exist. A :class:`LeaseFolderError` of the block says
-    why the folder or its files cannot be made or used, or are not safe to share, a
-    :class:`LeaseFolderBusyError` that another process kept it locked for ``patience`` seconds.
+    A missing folder is created for all users. A :class:`LeaseFolderError` says why the folder or
+    its files cannot be created, used or safely shared, a :class:`LeaseFolderBusyError` that another
+    process kept it locked for ``patience`` seconds.
     """
 
     def __init__(self, path: Path, patience: float = PATIENCE) -> None:
@@ -136,15 +136,15 @@ class LeaseFolder:
         return self
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
-        # Files that were locked stay so. A child that was forked may have the descriptor too.
+        # Locked files stay locked. Unlock explicitly, as a forked child may have the descriptor.
         fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)
-        # A full disk, or a folder of another machine, which locks folders alone or nothing.
+        # A full disk, or a network file system that locks only folders or nothing.
         if isinstance(error, OSError):
             raise self._refused(error) from error
 
     def held(self, kind: str) -> list[Held]:
-        """Locked files of a kind in the order of their numbers."""
+        """Locked files of a kind, in order of their numbers."""
         with os.scandir(self._fd) as entries:
             names = sorted((entry.name for entry in entries), key=lambda name: (len(name), name))
         found: list[Held] = []
@@ -153,7 +153,7 @@ class LeaseFolder:
                 continue
             try:
                 if _lock(fd):
-                    # A child that is forked meanwhile would keep the lock.
+                    # A child forked in the meantime would keep the lock.
                     fcntl.flock(fd, fcntl.LOCK_UN)
                 else:
                     content = os.pread(fd, RECORD_LIMIT, 0)
@@ -163,20 +163,20 @@ class LeaseFolder:
         return found
 
     def take(self, kind: str, record: LeaseRecord) -> Locked:
-        """Lock the first own file of a kind that is free, or a new one, and write its content."""
+        """Lock this user's first free file of a kind, or a new one, and write its content."""
         number = 0
         while (locked := self._locked(f"{kind}.{number}", record)) is None:
             number += 1
         return locked
 
     def _locked(self, name: str, record: LeaseRecord) -> Locked | None:
-        """Lock a file and write its content; None where the name or the lock is another's."""
+        """Lock a file and write its content; None if another has the name or the lock."""
         if (fd := self._own(name)) is None:
             return None
         locked = Locked(name, fd)
         try:
             if _lock(fd):
-                # The umask of the maker would hide it from others.
+                # Its creator's umask may have hidden it from others.
                 os.fchmod(fd, OWN_FILE)
                 locked.write(record)
                 return locked
@@ -187,9 +187,9 @@ class LeaseFolder:
         return None
 
     def _own(self, name: str) -> int | None:
-        """Open a file of this user, made where it is missing; None where the name is taken."""
-        # Never O_CREAT on a file that may exist: the kernel refuses that for files of other users
-        # in such a folder (fs.protected_regular).
+        """Open or create a file of this user; None if another user has the name."""
+        # Never O_CREAT on an existing file: in a sticky folder the kernel refuses this for files of
+        # other users (fs.protected_regular).
         flags = SAFELY | os.O_RDWR | os.O_CREAT | os.O_EXCL
         try:
             return os.open(name, flags, OWN_FILE, dir_fd=self._fd)
@@ -201,7 +201,7 @@ class LeaseFolder:
         return fd
 
     def _regular(self, name: str, mode: int) -> int | None:
-        """Open a regular file; None where it is not one, or not this user's to open."""
+        """Open a regular file; None if it is not one or this user may not open it."""
         try:
             fd = os.open(name, SAFELY | mode, dir_fd=self._fd)
         except OSError:
@@ -214,8 +214,10 @@ class LeaseFolder:
     def _open(self) -> int:
         """Open the folder; refuse one in which other users could replace files."""
         if not self.path.is_absolute():
-            # Below the folder that each program is started in, it would be another one for each.
-            raise LeaseFolderError(f"The lease folder {self.path} must be given by its whole path.")
+            # A relative path would be a different folder for each program.
+            raise LeaseFolderError(
+                f"The lease folder {self.path} must be given as an absolute path."
+            )
         if not self.path.exists():
             self._make()
         fd = os.open(self.path, SAFELY | os.O_DIRECTORY)
@@ -223,8 +225,8 @@ class LeaseFolder:
         if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
             os.close(fd)
             raise LeaseFolderError(
-                f"{self.path} can be written by others without a sticky bit, so that they could "
-                f"remove locks; its owner must run: chmod 1777 {self.path}"
+                f"{self.path} is writable by others without the sticky bit, so they could remove "
+                f"locks; its owner must run: chmod 1777 {self.path}"
             )
         return fd
 
@@ -233,7 +235,7 @@ class LeaseFolder:
         # Another process may be first.
         with suppress(FileExistsError):
             self.path.mkdir(SHARED_FOLDER)
-            # The umask took rights away; changing it would change it for all threads.
+            # The umask removed permissions; changing the umask would affect all threads.
             self.path.chmod(SHARED_FOLDER)
 
     def _wait(self) -> None:
@@ -241,15 +243,15 @@ class LeaseFolder:
         while not _lock(self._fd):
             if time.monotonic() - started >= self._patience:
                 raise LeaseFolderBusyError(
-                    f"{self.path} is kept locked by a process that is stopped or hangs; find it "
-                    f"(fuser {self.path}) and end it."
+                    f"{self.path} is locked by a process that is stopped or hangs; find it (fuser "
+                    f"{self.path}) and end it."
                 )
             time.sleep(random.uniform(0.0005, 0.003))
 
     def _refused(self, error: OSError) -> LeaseFolderError:
         return LeaseFolderError(
-            f"GPU leases cannot be kept in {self.path} ({error.strerror}): it must be a folder "
-            f"of this node with free space that all may write (chmod 1777 {self.path}); or give "
+            f"GPU leases cannot be stored in {self.path} ({error.strerror}): it must be a folder "
+            f"of this node with free space, writable by all (chmod 1777 {self.path}); or give "
             "another --gpu_lock_dir, the same for all who share the GPUs."
         )
 

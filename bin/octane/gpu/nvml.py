@@ -1,9 +1,9 @@
-"""GPUs of the node as NVML shows them, without making a CUDA context.
+"""GPUs of the node as NVML shows them, without creating a CUDA context.
 
-A context takes some hundred megabytes on the GPU that is being judged. Every failure of NVML has a
-defined answer. No driver, or one that does not start: :class:`GpusUnavailableError` with the
-reason. A single GPU that fails: it is listed with its fault. A figure that a GPU or a driver does
-not support: None.
+A context would use some hundred megabytes of the GPU that is being judged. Every failure of NVML
+has a defined result. A missing driver, or one that does not start, is a
+:class:`GpusUnavailableError` with the reason. A single GPU that fails is listed with its fault. A
+figure that a GPU or a driver does not support is None.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from octane.gpu.inventory import Gpu, GpuProcess, GpusUnavailableError
 Value = TypeVar("Value")
 
 REASONS = {
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "there is no NVIDIA driver (libnvidia-ml was not found; "
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no NVIDIA driver was found (libnvidia-ml is missing; "
     "a container needs NVIDIA_DRIVER_CAPABILITIES=compute,utility)",
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the NVIDIA driver and its library have different "
@@ -33,7 +33,7 @@ UNSUPPORTED = (
     pynvml.NVML_ERROR_NO_PERMISSION,
     pynvml.NVML_ERROR_INVALID_ARGUMENT,
 )
-"""Answers of a GPU, a driver or a MIG instance that has no such figure."""
+"""Errors of a GPU, a driver or a MIG instance that does not support a figure."""
 
 PROCESS_LISTS = (
     pynvml.nvmlDeviceGetComputeRunningProcesses,
@@ -42,12 +42,12 @@ PROCESS_LISTS = (
 
 
 def read() -> tuple[Gpu, ...]:
-    """Read all GPUs as they are now; those that MIG splits as their instances.
+    """Read the current state of all GPUs; for a GPU split by MIG, of its instances.
 
     A GpusUnavailableError says why NVML cannot be used.
     """
     try:
-        # It is counted and not started again: the driver stays loaded while a process waits.
+        # Never shut down: NVML counts the calls, and the driver stays loaded while a process waits.
         pynvml.nvmlInit()
         return tuple(gpu for index in range(pynvml.nvmlDeviceGetCount()) for gpu in _at(index))
     except pynvml.NVMLError as error:
@@ -60,7 +60,7 @@ def _at(index: int) -> Iterator[Gpu]:
         uuid = str(pynvml.nvmlDeviceGetUUID(handle))
         name = str(pynvml.nvmlDeviceGetName(handle))
     except pynvml.NVMLError as error:
-        # Fallen off the bus, or not this user's: the others count as before.
+        # It fell off the bus, or this user may not use it; the others still count.
         yield Gpu(index, f"unknown-{index}", "unknown", 0, 0, fault=str(error))
         return
     mode = _supported(pynvml.nvmlDeviceGetMigMode, handle)
@@ -96,7 +96,7 @@ def _gpu(index: int, uuid: str, name: str, handle: object, parent: str | None) -
 
 
 def _processes(handle: object) -> tuple[GpuProcess, ...] | None:
-    """Computing and drawing processes, each once with its larger figure."""
+    """Compute and graphics processes, each once, with the larger of its two figures."""
     found: dict[int, int | None] = {}
     listed = [_supported(ask, handle) for ask in PROCESS_LISTS]
     for process in (process for answer in listed for process in answer or ()):
@@ -108,7 +108,7 @@ def _processes(handle: object) -> tuple[GpuProcess, ...] | None:
 
 
 def _supported(ask: Callable[[object], Value], handle: object) -> Value | None:
-    """Answer of NVML, or None where the GPU or the driver has no such figure."""
+    """NVML's answer, or None if the GPU or the driver does not support the figure."""
     try:
         return ask(handle)
     except pynvml.NVMLError as error:

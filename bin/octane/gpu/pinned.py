@@ -1,13 +1,13 @@
-"""Host memory that a GPU copies from and to, page-locked where the host allows it.
+"""Host memory for copies to and from a GPU, page-locked if the host allows it.
 
-A copy from ordinary (pageable) memory goes through a buffer of the driver, more slowly, and blocks
-the thread that asks for it; one from page-locked memory runs beside everything else. Locking takes
-about as long as filling the memory, so memory that is taken is kept and used again.
+A copy from ordinary (pageable) memory is slower, as it passes through a buffer of the driver, and
+blocks its thread; one from page-locked memory runs in the background. Locking takes about as long
+as filling the memory, so memory is kept and reused.
 
-Memory is mapped first and locked where it lies (cudaHostRegister), not allocated by CUDA: it begins
-at a page, takes whole pages and no more (CuPy's pool rounds up to powers of two), and is the same
-memory when the host refuses to lock it. The process that takes it must own the GPU's context: a
-lock does not pass on to other processes.
+Memory is first mapped and then locked in place (cudaHostRegister), not allocated by CUDA: it uses
+entire pages and no more (CuPy's pool rounds up to powers of two), and stays the same if the host
+refuses to lock it. The process that takes it must own the GPU's context, as other processes do not
+inherit the lock.
 """
 
 from __future__ import annotations
@@ -25,34 +25,33 @@ import numpy.typing as npt
 log = logging.getLogger(__name__)
 
 PORTABLE = 1
-"""cudaHostRegisterPortable: locked for all contexts of the process, not only the thread's own."""
+"""cudaHostRegisterPortable: locked for all contexts of the process, not only the current one."""
 
 
 def whole_pages(size: int) -> int:
-    """Bytes that memory of ``size`` bytes takes."""
+    """Round ``size`` bytes up to entire pages."""
     return max(1, -(-size // mmap.PAGESIZE)) * mmap.PAGESIZE
 
 
 class HostMemory(AbstractContextManager):
     """Memory for copies to and from a device, returned at the end; threads may share it.
 
-    The memory is page-locked where ``xp`` is ``cupy``: ``pinned``. ``warn`` is called once when the
-    host refuses to lock memory: the run goes on with ordinary memory, and ``pinned`` is False from
-    then on.
+    The memory is page-locked (``pinned``) if ``xp`` is ``cupy``. If the host refuses to lock
+    memory, ``warn`` is called once, and the run goes on with ordinary memory and ``pinned`` False.
     """
 
     def __init__(self, xp: ModuleType, *, warn: Callable[[str], None] = log.warning) -> None:
         self.pinned = xp is not np
         self._xp, self._warn = xp, warn
-        # By their addresses: what was given out, and whether it is locked.
+        # By address: memory that was taken, and whether it is locked.
         self._given: dict[int, tuple[npt.NDArray[np.uint8], bool]] = {}
         self._lock = Lock()
 
     def take(self, size: int) -> npt.NDArray[np.uint8]:
-        """Map memory of ``size`` bytes (at least one) that begins at a page."""
+        """Map ``size`` bytes (at least one) of memory that begins at a page."""
         mapped = mmap.mmap(-1, whole_pages(size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        # As NumPy does it: a third of the time for the first touch, and for locking. Only Linux has
-        # it, and kernels without huge pages (real-time ones) refuse it.
+        # As NumPy does: first touch and locking take a third of the time. Only Linux has it, and
+        # kernels without huge pages (real-time ones) refuse it.
         with suppress(AttributeError, OSError):
             mapped.madvise(mmap.MADV_HUGEPAGE)
         memory = np.frombuffer(mapped, np.uint8, max(1, size))
@@ -61,9 +60,9 @@ class HostMemory(AbstractContextManager):
         return memory
 
     def give_back(self, memory: npt.NDArray[np.uint8]) -> None:
-        """Unlock what was taken, once no copy is under way; it is freed with its last array.
+        """Unlock taken memory, once copies are finished; it is freed with its last array.
 
-        A KeyError says that the memory was not taken here, or was given back before.
+        A KeyError says that the memory was not taken here or was already given back.
         """
         with self._lock:
             _, locked = self._given.pop(memory.ctypes.data)
@@ -71,19 +70,19 @@ class HostMemory(AbstractContextManager):
                 self._xp.cuda.runtime.hostUnregister(memory.ctypes.data)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Give back all that is left, once copies that an error left under way are done."""
+        """Give back the remaining memory, after copies that an error left unfinished."""
         try:
             if any(locked for _, locked in self._given.values()):
                 self._xp.cuda.Device().synchronize()
             for memory in [memory for memory, _ in self._given.values()]:
                 self.give_back(memory)
         except self._xp.cuda.runtime.CUDARuntimeError:
-            # A GPU that is lost refuses it; the error that ended the block says why.
+            # A lost GPU refuses this; the error that ended the block says why.
             if kind is None:
                 raise
 
     def _locked(self, memory: npt.NDArray[np.uint8]) -> bool:
-        """Lock memory; say why it cannot be locked, the first time only."""
+        """Lock memory, and tell whether it is locked; warn only the first time."""
         if not self.pinned:
             return False
         runtime = self._xp.cuda.runtime
@@ -93,6 +92,6 @@ class HostMemory(AbstractContextManager):
             self.pinned = False
             self._warn(
                 f"The host refuses to page-lock {memory.nbytes / 1e6:.0f} MB ({error}); copies to "
-                "and from the GPU go on from ordinary memory, more slowly."
+                "and from the GPU use ordinary memory, which is slower."
             )
         return self.pinned

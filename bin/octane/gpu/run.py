@@ -1,17 +1,16 @@
-"""Work on a leased GPU, or elsewhere, or later, or on the CPU: the one retry loop.
+"""Work on a leased GPU, with retries there, on another GPU, later, or on the CPU.
 
-Four things go wrong with a GPU that others use too:
+Four things go wrong with a shared GPU:
 
-- No memory: the lease waits.
-- Another process is quicker between the grant and the making of the context: the lease is given
+- It lacks memory: the lease waits.
+- Another process takes it between the grant and the creation of the context: the lease is given
   back, and requested again after a pause.
-- Memory runs out: the work begins again with half the batch. Only when the smallest batch does not
-  fit is the GPU given up, for another one, for a later moment, and in the end for the CPU or an
-  error.
-- The GPU is lost, as a kernel or its memory failed. CUDA then does no work in this process until it
-  ends, on any GPU: the work ends with an error, and the workflow tries it again in a new process.
+- Memory runs out: the work starts again with half the batch. If even the smallest batch does not
+  fit, another GPU is tried, then a later moment, and at last the CPU, or it is an error.
+- The GPU is lost because a kernel or its memory failed. CUDA then refuses all work in this process,
+  on any GPU: the work ends with an error, and the workflow retries it in a new process.
 
-A GPU that is given up keeps the context of this process, and gets all other memory back.
+On a GPU that is given up, this process keeps its context but frees all other memory.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 CONTEXT_BYTES = 500_000_000
-"""Bytes of a GPU that a process takes with its context and loaded kernels, before any data."""
+"""GPU memory of a process for its context and kernels, before any data."""
 
 MOMENTS = 3
-"""Times that the smallest batch may run out of memory before a GPU is given up for good."""
+"""How often the smallest batch may run out of memory before a GPU is given up for good."""
 
 PAUSE = 1.0
-"""Seconds before the next try on a GPU, at first; doubled up to the limit below."""
+"""Seconds before the first new try on a GPU; doubled up to :data:`LONGEST_PAUSE`."""
 
 LONGEST_PAUSE = 30.0
 
@@ -56,9 +55,9 @@ LONGEST_PAUSE = 30.0
 class Attempt:
     """One try.
 
-    ``gpu`` is a UUID, None for the CPU; ``waited`` the seconds until the lease was granted, 0 for
-    further tries under the same lease; ``outcome`` one of 'done', 'out of memory', 'taken by
-    another', 'not usable', 'no GPU'; ``detail`` the text of the error, or why there is no GPU.
+    ``gpu`` is a UUID, or None for the CPU; ``waited`` is the seconds until the lease was granted, 0
+    for further tries under the same lease; ``outcome`` is one of 'done', 'out of memory', 'taken by
+    another', 'not usable', 'no GPU'; ``detail`` is the error's text, or why no GPU was leased.
     """
 
     gpu: str | None
@@ -77,7 +76,7 @@ class Share:
     device: CupyDevice | None = None
 
     def active(self) -> AbstractContextManager[None]:
-        """Compute on the device in the calling thread; the work's own thread does already."""
+        """Make the device current in the calling thread, as it is in the work's own thread."""
         return nullcontext() if self.device is None else self.device.active()
 
 
@@ -91,33 +90,33 @@ def on_device(
     metrics: Metrics,
     subject: str,
 ) -> Result:
-    """Do work on the device that the parameters allow, and record where and how.
+    """Do work on a device that the parameters allow, and record where and how.
 
-    A calling thread without a CUDA context of its own stays on the GPU that was leased last.
+    A calling thread without a CUDA context of its own stays on the last leased GPU.
 
     Parameters
     ----------
     work
-        Called with the device at every try: it must drop the results of an earlier try, and must
-        leave nothing of it on the GPU except what hangs on the error that it raises.
+        Called with the device at every try: it must drop the results of an earlier try, and leave
+        nothing on the GPU except objects referenced by the error that it raises.
     device_bytes
-        Bytes that the work takes on a GPU with a batch of that size, without the context.
+        GPU memory in bytes that the work needs with a batch of that size, without the context.
     batch
-        The largest batch: how many blocks are on the device at once. Halved down to 1 when memory
-        runs out.
+        The largest batch: how many blocks are on the device at once. Halved, down to 1, when
+        memory runs out.
     backend, sharing
-        Device, and how it is waited for; the timeout holds for all waiting together.
+        Which device, and how to wait for it; the timeout limits the total waiting time.
     metrics
-        Receives the device and the figures ``gpu``.
+        Receives the device and the ``gpu`` figures.
     subject
-        Work that it is for, shown to others who wait.
+        Name of the work, shown to others who wait.
 
     Raises
     ------
     NoGpuError
-        With backend gpu, when no GPU can be had.
+        With backend gpu, if no GPU can be used.
     GpuLostError
-        When the GPU fails during the work.
+        If the GPU fails during the work.
     """
 
     def attempt(share: Share) -> Result:
@@ -125,7 +124,7 @@ def on_device(
         return work(share)
 
     run = _Run(attempt, CONTEXT_BYTES + device_bytes(batch), batch)
-    # So that the waiting for a lease is on the record's timeline.
+    # So that waiting for a lease is on the record's timeline.
     with metrics.timeline.here():
         result = run.compute(backend, sharing, subject)
     last = run.attempts[-1]
@@ -139,12 +138,12 @@ def on_device(
         "attempts": [asdict(attempt) for attempt in run.attempts],
     }
     if fell_back:
-        metrics.warn("The GPU could not be used to the end, and the CPU did the work.")
+        metrics.warn("The GPU could not finish, so the CPU did the work.")
     return result
 
 
 class _Run(Generic[Result]):
-    """Work with its tries so far, and the GPUs that it gave up."""
+    """Work, its tries so far, and the GPUs that it gave up."""
 
     def __init__(self, work: Callable[[Share], Result], required: int, batch: int) -> None:
         self.work = work
@@ -154,7 +153,7 @@ class _Run(Generic[Result]):
         self.left: set[str] = set()
 
     def compute(self, backend: Backend, sharing: LeaseParameters, subject: str) -> Result:
-        """Try under one lease after the other, and in the end on the CPU."""
+        """Try under one lease after another, and at last on the CPU."""
         limit = sharing.timeout(backend)
         waited, pause = 0.0, PAUSE
         absent = None if backend == "cpu" else CupyDevice.missing()
@@ -162,7 +161,7 @@ class _Run(Generic[Result]):
             self._give_up(backend, absent, logging.INFO)
         while backend != "cpu" and absent is None:
             if self.attempts and limit is not None and waited >= limit:
-                # Otherwise a GPU that is granted and then cannot be had would be tried forever.
+                # Otherwise a GPU that is granted but then not usable would be tried forever.
                 last = self.attempts[-1]
                 late = f"no GPU could be used within {limit:g} s ({last.outcome}: {last.detail})"
                 self._give_up(backend, f"{late}; wait longer (--gpu_timeout), ask for less memory")
@@ -195,7 +194,7 @@ class _Run(Generic[Result]):
             ):
                 self.left.add(uuid)
                 continue
-            log.info("%s: the next try comes in %.0f s", outcome, pause)
+            log.info("%s: trying again in %.0f s", outcome, pause)
             time.sleep(pause * random.uniform(0.5, 1.5))
             waited += pause
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -204,21 +203,21 @@ class _Run(Generic[Result]):
         return result
 
     def _give_up(self, backend: Backend, reason: str, level: int = logging.WARNING) -> None:
-        """Take the CPU; with backend gpu it is an error. The reason ends with a remedy."""
+        """Use the CPU; with backend gpu, raise. The reason ends with a remedy."""
         if backend == "gpu":
             raise NoGpuError(f"backend is gpu, but {reason}, or give --backend cpu.")
         log.log(level, "backend auto: CPU, because %s", reason)
         self.attempts.append(Attempt(None, self.batch, 0.0, "no GPU", reason))
 
     def _exhausted(self, uuid: str) -> int:
-        """Count the times that the smallest batch ran out of memory on a GPU."""
+        """Count how often the smallest batch ran out of memory on a GPU."""
         return sum(
             attempt.gpu == uuid and attempt.batch == 1 and attempt.outcome == "out of memory"
             for attempt in self.attempts
         )
 
     def _under(self, held: Lease) -> list[Result]:
-        """Try under one lease, with ever smaller batches; the result, or none where none fits."""
+        """Try under one lease with ever smaller batches; an empty list if none fits."""
         assert held.gpu is not None
         uuid, waited, batch = held.gpu.uuid, held.waited, self.batch
         try:
@@ -234,7 +233,7 @@ class _Run(Generic[Result]):
             return []
         while True:
             results, failure = self._once(device, batch)
-            # After the error is gone, and with it the arrays of the frames that it passed through.
+            # The error is gone, and with it the arrays in the frames that it passed through.
             gc.collect()
             device.empty()
             outcome = "done" if results else "out of memory"
@@ -247,12 +246,12 @@ class _Run(Generic[Result]):
             waited, batch = 0.0, batch // 2
 
     def _once(self, device: CupyDevice, batch: int) -> tuple[list[Result], str]:
-        """Try once: the result, or none where memory ran out, and the text of that error."""
+        """Try once: a list with the result, or empty if memory ran out, and that error's text."""
         try:
             with device.active():
                 return [self.work(Share(device.xp, batch, device))], ""
         except Exception as error:
-            # Only the device's library knows its errors for lack of memory.
+            # Only the device's library recognises its out-of-memory errors.
             if device.is_out_of_memory(error):
                 return [], str(error)
             if device.is_lost():
@@ -263,7 +262,7 @@ class _Run(Generic[Result]):
 
 
 def _others(uuid: str, left: set[str]) -> bool:
-    """Return True where there is another GPU to go to."""
+    """Tell whether another GPU can be tried."""
     try:
         return bool(usable(read_gpus(), {uuid, *left}))
     except GpusUnavailableError:

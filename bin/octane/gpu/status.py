@@ -1,4 +1,4 @@
-"""Status: holders and waiters as a table, and gpu_slot.py's command on a share."""
+"""Status: a table of holders and waiters, and how gpu_slot.py runs its command."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from octane.gpu.lease_folder import Held, LeaseFolder
 
 
 def status(sharing: LeaseParameters) -> str:
-    """Show GPUs, slots, holders and waiters, for a terminal."""
+    """Describe GPUs, slots, holders and waiters for a terminal."""
     try:
-        gpus, reason = read_gpus(), "there is no GPU"
+        gpus, reason = read_gpus(), "no GPU was found"
     except GpusUnavailableError as error:
         gpus, reason = (), str(error)
     if not gpus:
@@ -32,7 +32,7 @@ def status(sharing: LeaseParameters) -> str:
     lines = []
     for gpu, load in zip(gpus, loads, strict=True):
         shown = f"{gigabytes(gpu.free)} of {gigabytes(gpu.total)} free"
-        shown += f", {gigabytes(load.available)} to give"
+        shown += f", {gigabytes(load.available)} available"
         if gpu.fault:
             shown = f"NVML reports: {gpu.fault}"
         busy = "" if gpu.utilisation is None else f", {gpu.utilisation} % busy"
@@ -48,7 +48,7 @@ def status(sharing: LeaseParameters) -> str:
 def _who(held: Held) -> str:
     """Describe a holder or a waiter."""
     record = held.record
-    # Other users' words must not steer a terminal.
+    # Other users' text must not control the terminal.
     subject = "".join(filter(str.isprintable, record.subject))
     minutes = (time.monotonic() - record.since) / 60
     size = gigabytes(record.required)
@@ -56,7 +56,7 @@ def _who(held: Held) -> str:
 
 
 def _user(uid: int) -> str:
-    """Name of a user, or the number where there is none."""
+    """Name of a user, or the number if it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -71,9 +71,9 @@ def run_on_share(
     subject: str,
     sharing: LeaseParameters,
 ) -> None:
-    """Wait for a share of ``required`` bytes, and become a command on it.
+    """Wait for a share of ``required`` bytes, and replace this process by a command that uses it.
 
-    The lease is a file that the command inherits: it lasts as long as any process has that open.
+    The command inherits the lease's file, and the lease lasts while any process has it open.
     """
     with lease(
         required,
@@ -84,10 +84,10 @@ def run_on_share(
         subject=subject or Path(words[0]).name,
     ) as held:
         if held.slot is not None:
-            # Above the numbers that scripts use, and those that tcsh closes; macOS has 256 in all.
+            # A number above those that scripts use and tcsh closes; macOS allows only 256.
             most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             fcntl.fcntl(held.slot.fd, fcntl.F_DUPFD, min(256, most // 2))
-        # Python ignores these two, and a program that is started would go on doing so.
+        # Python ignores these two signals, and the command would inherit that.
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         try:

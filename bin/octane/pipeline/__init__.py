@@ -1,1 +1,1 @@
-"""Blocks worked on by many threads."""
+"""Blocks processed by many threads."""

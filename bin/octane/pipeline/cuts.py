@@ -31,7 +31,7 @@ class Cuts:
         self.take(region, block)
 
     def fill(self, region: Region, make: Make, _: object, /) -> None:
-        """Write a region of what ``make`` makes, and take its part of each cut."""
+        """Write the voxels that ``make`` returns for a region, and take their part of each cut."""
         self[region] = make(region)
 
     def take(self, region: Region, block: npt.NDArray) -> None:
@@ -45,7 +45,7 @@ class Cuts:
                 plane[tuple(slice(start, start + n) for start, n in places)] = part
 
     def note(self, metrics: Metrics) -> None:
-        """Add the cuts, complex ones by modulus, and their pixels' spacing to a record."""
+        """Add the cuts (the modulus of complex ones) and their pixel spacing to a record."""
         for name, plane in zip("zyx", self._planes, strict=True):
             metrics.previews[f"slice_{name}"] = np.abs(plane) if plane.dtype.kind == "c" else plane
         metrics.previews["slice_spacing"] = np.multiply(self._grid.spacing, self._step)

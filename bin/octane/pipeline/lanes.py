@@ -1,9 +1,8 @@
-"""The pipeline: every tile read, computed and written by one worker, many workers at once.
+"""The pipeline: one worker reads, computes and writes a tile, and many workers run at once.
 
-A worker (a lane) does the whole chain for one tile and then begins the next, with the same buffers.
-The lanes are at different links of the chain, so that reading, copies, computing and writing
-overlap; on a GPU each lane has a stream of its own. There is no queue: memory is the buffers of the
-lanes, whatever the number of tiles.
+A worker (a lane) takes one tile through all stages and then begins the next, with the same buffers.
+As lanes are at different stages, reading, copying, computing and writing overlap; on a GPU each
+lane has its own stream. Without queues, memory is the buffers of the lanes, however many tiles.
 """
 
 import logging
@@ -32,7 +31,7 @@ Kept = TypeVar("Kept")
 
 
 class Lane:
-    """One worker with its buffers, which come from ``host`` and are kept from tile to tile."""
+    """One worker with its buffers, which come from ``host`` and are reused from tile to tile."""
 
     def __init__(self, xp: ModuleType, metrics: Metrics, host: HostMemory, track: Track) -> None:
         self.xp, self.metrics, self.host, self.track = xp, metrics, host, track
@@ -41,11 +40,11 @@ class Lane:
         self.stream = None if xp is np else xp.cuda.Stream(non_blocking=True)
 
     def active(self) -> AbstractContextManager[object]:
-        """Send work on the device to the lane's own stream."""
+        """Run work on the device in the lane's own stream."""
         return nullcontext() if self.stream is None else self.stream
 
     def timed(self, stage: str) -> AbstractContextManager[None]:
-        """Count the seconds of a block to a stage."""
+        """Add the seconds of a block to a stage."""
         return span(stage)
 
     def keep(self, name: str, make: Callable[[], Kept]) -> Kept:
@@ -55,14 +54,14 @@ class Lane:
         return self._own[name]  # ty: ignore[invalid-explicit-return]
 
     def buffer(self, name: str, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray:
-        """Return the host array of this name, with any content; on a GPU it is page-locked."""
+        """Return the host array of this name, uninitialised; page-locked if on a GPU."""
         dtype = np.dtype(dtype)
         size = math.prod(shape) * dtype.itemsize
         held = self._buffers.get(name)
         if held is None or held.nbytes < size:
             if held is not None:
                 self.host.give_back(self._buffers.pop(name))
-                # The old one goes first, so that both are never there at once.
+                # Free the old one first, so that both never exist at once.
                 del held
             held = self._buffers[name] = self.host.take(size)
         return held[:size].view(dtype).reshape(shape)
@@ -72,11 +71,11 @@ class Lane:
         if self.stream is None:
             return array
         with span("copy"):
-            # CUDA knows the machine's byte order alone.
+            # CUDA supports only the native byte order.
             array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
             copy = self.xp.empty(array.shape, array.dtype)
             copy.set(array, stream=self.stream)
-            # The array may be filled again at once. Only this lane waits, and others go on.
+            # The caller may refill the array at once. Only this lane waits.
             self._wait()
         self.metrics.count("copy", array.nbytes)
         return copy
@@ -88,7 +87,7 @@ class Lane:
         result = self.buffer(name, array.shape, array.dtype)
         with span("compute"):
             array = self.xp.ascontiguousarray(array)
-            # The copy waits for the kernels; without this their time would count as its own.
+            # Otherwise the copy would wait for the kernels, and their time would count as copying.
             self._wait()
         with span("copy"):
             array.get(stream=self.stream, out=result, blocking=False)
@@ -97,7 +96,7 @@ class Lane:
         return result
 
     def _wait(self) -> None:
-        """Sleep until the lane's stream is done; its own wait would keep a core busy."""
+        """Sleep until the lane's stream is done; the stream's own wait would keep a core busy."""
         done = self.xp.cuda.Event(block=True, disable_timing=True)
         done.record(self.stream)
         done.synchronize()
@@ -118,7 +117,7 @@ def run_pipeline(
     Parameters
     ----------
     tiles
-        In the order in which they begin.
+        Started in this order.
     work
         Reads, computes and writes one tile with the buffers of a lane; returns its bytes, for the
         progress. It times its stages (:data:`octane.core.timing.STAGES`) by :meth:`Lane.timed`.
@@ -127,7 +126,7 @@ def run_pipeline(
     workers
         Number of lanes: tiles in flight.
     metrics
-        Takes seconds and bytes.
+        Receives seconds and bytes.
     share
         Array module and device that compute; None for NumPy.
     describe
@@ -136,8 +135,8 @@ def run_pipeline(
     Raises
     ------
     Exception
-        The first that ``work`` raised, with the tile in its notes; tiles in work end, others do
-        not begin.
+        The first that ``work`` raised, with the tile in its notes; running tiles finish, others do
+        not start.
     """
     xp, active = (np, nullcontext) if share is None else (share.xp, share.active)
     tracks = [metrics.timeline.track(f"lane {n}") for n in range(min(workers, len(tiles)))]
@@ -149,7 +148,7 @@ def run_pipeline(
         def one(tile: Tile) -> None:
             lane = lanes.popleft()
             try:
-                # CUDA keeps the device for every thread separately.
+                # In CUDA the current device is per thread.
                 with metrics.timeline.on(lane.track), span(OTHER), active(), lane.active():
                     size = work(tile, lane)
             finally:

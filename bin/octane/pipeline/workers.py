@@ -1,4 +1,4 @@
-"""Blocks worked on by many threads, each block by one thread from its begin to its end.
+"""Blocks processed by many threads, each block by one thread from start to end.
 
 Memory is bounded by the number of threads: a block is in flight only while a thread holds it.
 """
@@ -34,12 +34,12 @@ def plan_workers(
     *,
     fixed: int = PROCESS_BYTES,
 ) -> int:
-    """Find how many workers fit: one per core (or as requested), fewer where memory is short.
+    """Find how many workers fit: one per core (or as requested), fewer if memory is short.
 
     Parameters
     ----------
     bytes_per_block, memory
-        Host memory that one block needs, and bytes that the step may plan with.
+        Host memory that one block needs, and that the step may use, in bytes.
     requested
         Number of workers that the user requests, or None.
     blocks
@@ -50,12 +50,12 @@ def plan_workers(
     Raises
     ------
     OctaneError
-        When not even one block fits.
+        If not even one block fits.
     """
     least = fixed + bytes_per_block
     if least > memory:
         raise OctaneError(
-            f"One block at a time needs {least / 1e6:.0f} MB and --memory allows "
+            f"One block at a time needs {least / 1e6:.0f} MB, but --memory allows "
             f"{memory / 1e6:.0f} MB; give --memory {least / 1e9 + 0.05:.1f}GB or more."
         )
     return max(1, min(requested or cores(), (memory - fixed) // bytes_per_block, blocks))
@@ -68,10 +68,10 @@ def run_tiles(
     workers: int,
     describe: Callable[[Tile], str] = str,
 ) -> list[Result]:
-    """Run ``work`` on every tile from ``workers`` threads; the results are in the tiles' order.
+    """Run ``work`` on every tile in ``workers`` threads; the results are in the tiles' order.
 
-    The first error stops the others: tiles not begun are dropped, those in work end, and the error
-    is raised with the tile's name, which ``describe`` gives.
+    After an error, running tiles finish and others do not start; the error is raised with the
+    tile's name, which ``describe`` returns, in its notes.
     """
     left = deque(range(len(tiles)))
     results: dict[int, Result] = {}
@@ -95,7 +95,7 @@ def run_tiles(
         for thread in threads:
             thread.join()
     finally:
-        # Also when a signal ends the wait: a task that is cancelled must not begin new tiles.
+        # Also if a signal ends the wait: a cancelled task must not start new tiles.
         left.clear()
         for thread in threads:
             if thread.is_alive():

@@ -28,7 +28,7 @@ def request(required, *uuids, slots=1):
 
 
 def load(gpu, *leases, others=0):
-    """A GPU with leases: GB that each was promised, GB that it uses (None: hidden), its slots."""
+    """A GPU with leases: GB promised to each, GB that it uses (None: hidden), its slots."""
     held = tuple(Held(f"slot.{n}", 0, record(g, slots)) for n, (g, _, slots) in enumerate(leases))
     used = tuple(None if used is None else round(used * GB) for _, used, _ in leases)
     return Load(gpu, held, used, others)
@@ -36,7 +36,7 @@ def load(gpu, *leases, others=0):
 
 @pytest.fixture
 def account(tmp_path):
-    """Look at a GPU of 100 GB with 50 free, on which processes (PID, GB) are, and leases."""
+    """Look at a GPU of 100 GB, 50 free, with processes (PID, GB) and leases."""
     taken = []
 
     def look(processes, *leases):
@@ -58,18 +58,18 @@ def of(pid, namespace=None):
     ("processes", "leases", "allocated", "others", "available"),
     [
         ([(50, 10)], [of(50)], [10], 0, 30),
-        # The same number in a container is another process.
+        # The same PID in a container is another process.
         ([(50, 10)], [of(50, namespace=pid_namespace() + 1)], [None], 1, 20),
-        # No credit beyond the promise.
+        # Memory beyond the promise does not count.
         ([(50, 45)], [of(50), of(51)], [30, None], 0, 20),
         # One process with two leases.
         ([(50, 40)], [of(50), of(50)], [30, 10], 0, 30),
         ([(50, 30)], [of(50), of(50)], [30, 0], 0, 20),
-        # NVML does not know how much.
+        # NVML does not know how much it uses.
         ([(50, None)], [of(50)], [None], 0, 20),
-        # Without a lease; oneself does not count.
+        # Without a lease; this process does not count.
         ([(70, 1), (71, 1), (os.getpid(), 1)], [], [], 2, 50),
-        # NVML lists no processes.
+        # NVML does not list processes.
         (None, [], [], 0, 50),
     ],
 )
@@ -98,7 +98,7 @@ LOST = Load(Gpu(0, "GPU-0", "?", 0, 0, fault="GPU is lost"))
         pytest.param([load(gpu())], request(40), 0, {}, True, id="idle"),
         pytest.param(
             [load(gpu()), load(gpu(1, 24))], request(41, *ALL), None,
-            {"GPU 0": "has 40.0 GB in all", "GPU 1": "has 24.0 GB in all"}, False, id="too large",
+            {"GPU 0": "has only 40.0 GB", "GPU 1": "has only 24.0 GB"}, False, id="too large",
         ),
         pytest.param(
             [load(gpu()), load(gpu(1))], request(4, "GPU-7"), None, {}, False, id="not allowed",
@@ -126,11 +126,11 @@ LOST = Load(Gpu(0, "GPU-0", "?", 0, 0, fault="GPU is lost"))
                      {}, True, id="spread"),
         pytest.param([load(gpu(), others=1), load(gpu(1, 80))], request(4, *ALL), 1,
                      {}, True, id="where nobody else is"),
-        # What is promised and not allocated is not free.
+        # Memory that is promised but not allocated is not free.
         pytest.param([load(gpu(free=35), (20, 5, 2))], request(20, slots=2), 0, {},
-                     True, id="as much as is to give"),
+                     True, id="all available"),
         pytest.param([load(gpu(free=35), (20, 5, 2))], request(20.1, slots=2), None,
-                     {"GPU 0": "20.0 GB to give; needs 20.1 GB"}, True, id="more than is to give"),
+                     {"GPU 0": "20.0 GB available; needs 20.1 GB"}, True, id="more than available"),
     ],
 )  # fmt: skip
 def test_a_decision_and_its_reasons(loads, wanted, granted, reasons, possible):
@@ -146,11 +146,11 @@ def test_a_decision_and_its_reasons(loads, wanted, granted, reasons, possible):
         (14.9, 0, 1, None),
         (40, BUSY + 1, 1, None),
         (40, None, 1, 0),  # MIG
-        (10, 100, 0, 0),  # nobody else, or none that is listed: memory decides
+        (10, 100, 0, 0),  # no other process, or none listed: memory decides
         (9.9, 0, 0, None),
     ],
 )
-def test_beside_processes_without_a_lease_more_memory_and_idle_time_are_asked_for(
+def test_next_to_processes_without_a_lease_more_memory_and_idle_time_are_needed(
     free, utilisation, others, granted
 ):
     assert CROWDED == 1.5
@@ -160,7 +160,7 @@ def test_beside_processes_without_a_lease_more_memory_and_idle_time_are_asked_fo
 
 LEASED = load(gpu(free=20), (20, 20, 4))
 CROWDED_OUT = load(gpu(free=20), (5, 5, 4), others=1)
-# One may free all that it was promised, as NVML does not show it.
+# The holder that NVML does not show may free all that it was promised.
 HIDDEN = load(gpu(free=18), (20, None, 4), (2, 2, 4))
 
 
@@ -177,7 +177,7 @@ HIDDEN = load(gpu(free=18), (20, None, 4), (2, 2, 4))
             for earlier in (request(35, slots=4), request(4, slots=1))
         ),
         ([HIDDEN], request(0, slots=4), request(40, slots=4), None),
-        # It goes ahead where the earlier could not run at all.
+        # It goes first if the earlier one could not run at all.
         ([load(gpu())], request(4, slots=4), request(41), 0),
         ([load(gpu())], request(4, slots=4), request(4, "GPU-1"), 0),
         ([CROWDED_OUT], request(4, slots=4), request(30, slots=4), 0),
@@ -192,7 +192,7 @@ def test_an_earlier_request_goes_first_where_it_could_run(loads, wanted, earlier
 
 
 def test_a_gpu_whose_leases_have_ended():
-    # A holder that does not show may be the process without a lease.
+    # A hidden holder may be the process without a lease.
     assert load(gpu(free=20), (20, None, 4), others=1).emptied() == load(gpu())
     found = load(gpu(free=35, utilisation=100), (4, 4, 2), others=1).emptied()
     assert found == load(gpu(free=39), others=1)

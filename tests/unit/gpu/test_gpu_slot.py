@@ -1,4 +1,4 @@
-"""bin/gpu_slot.py as a person meets it, on made-up GPUs with real locks and processes."""
+"""bin/gpu_slot.py as users run it, on simulated GPUs with real locks and processes."""
 
 import getpass
 import os
@@ -21,7 +21,7 @@ WAIT = ("sh", "-c", "echo there; read x")
 
 @pytest.fixture
 def slot(project, tmp_path, monkeypatch):
-    """Start gpu_slot.py; all that is left of it is killed in the end."""
+    """Start gpu_slot.py; remaining processes are killed at the end."""
     monkeypatch.setenv(VARIABLE, "2x40GB")
     monkeypatch.setenv("OCTANE_GPU_LOCK_DIR", str(tmp_path / "leases"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -31,7 +31,7 @@ def slot(project, tmp_path, monkeypatch):
             command = ("--", *command) if command else ()
 
             def prepare():
-                # A background job of a shell ignores it, and so does all that it starts.
+                # A shell's background job ignores it, and so do the processes that it starts.
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
                 if most is not None:
                     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -54,7 +54,7 @@ def slot(project, tmp_path, monkeypatch):
 
 @pytest.fixture
 def there(slot):
-    """Start gpu_slot.py with a command that says when it is there."""
+    """Start gpu_slot.py with a command that reports when it runs."""
 
     def start(*arguments, command=WAIT, **changed):
         process = slot(*arguments, command=command, **changed)
@@ -104,7 +104,7 @@ def test_a_script_that_numbers_its_own_files_keeps_the_lease(there, tmp_path):
 
 
 def test_few_open_files_are_enough(ended):
-    # 256 is what macOS gives.
+    # macOS allows 256.
     for most in (256, 64):
         inner = ("sh", "-c", "echo $CUDA_VISIBLE_DEVICES; ulimit -n")
         code, out, err = ended("--memory", "4GB", command=inner, most=most)
@@ -167,7 +167,7 @@ def test_without_a_gpu_in_time_the_command_runs_with_none(there, ended):
         (["--memory", "4GB", "--gpu_slots", "0"], ["true"], 1, "--gpu_slots is '0'"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(ended, tmp_path, arguments, command, code, words):
+def test_a_mistake_is_one_sentence(ended, tmp_path, arguments, command, code, words):
     found, out, err = ended(*arguments, command=command)
     assert (found, out) == (code, "")
     (line,) = [line for line in err.splitlines() if line.startswith("error: ")]
@@ -179,15 +179,15 @@ def test_what_is_wrong_is_one_sentence(ended, tmp_path, arguments, command, code
 
 def test_a_machine_without_gpus_says_so(ended):
     none = {VARIABLE: "0x1GB"}
-    assert ended("--status", **none)[1] == "No GPU can be leased, because there is no GPU.\n"
+    assert ended("--status", **none)[1] == "No GPU can be leased, because no GPU was found.\n"
 
 
-def test_what_nvml_says_of_a_gpu_is_shown(tmp_path, monkeypatch):
+def test_the_state_of_gpus_is_shown(tmp_path, monkeypatch):
     gpus = (
         Gpu(0, FIRST, "A40", 40 * 10**9, 10**10, utilisation=97),
         Gpu(1, SECOND, "A40", 0, 0, fault="GPU is lost"),
     )
     monkeypatch.setattr(status, "read_gpus", lambda: gpus)
     shown = status.status(LeaseParameters(gpu_lock_dir=tmp_path / "leases"))
-    assert "10.0 GB of 40.0 GB free, 10.0 GB to give, 97 % busy" in shown
+    assert "10.0 GB of 40.0 GB free, 10.0 GB available, 97 % busy" in shown
     assert "NVML reports: GPU is lost" in shown

@@ -1,4 +1,4 @@
-"""Which GPUs CUDA_VISIBLE_DEVICES leaves, and simulated ones."""
+"""GPUs that CUDA_VISIBLE_DEVICES shows, and simulated ones."""
 
 import pytest
 
@@ -41,13 +41,13 @@ GPUS = (
         (ONE, [ONE]),
         (f"{TWO},0", [TWO, ONE]),
         ("GPU-8932f", [ONE]),
-        ("GPU-8932", []),  # fits two
+        ("GPU-8932", []),  # matches two
         ("GPU-", []),
         (SECOND, [SECOND]),
         ("MIG-22", [SECOND]),
         ("MIG-", []),
         (OLD, [OLD]),
-        ("2", [FIRST]),  # what CUDA takes of a GPU that is split
+        ("2", [FIRST]),  # the instance that CUDA uses of a split GPU
         (SPLIT, [FIRST]),
         (f"{FIRST},junk,0", [FIRST]),
     ],
@@ -68,6 +68,6 @@ def test_a_number_and_a_size_are_idle_gpus():
 
 
 @pytest.mark.parametrize("description", ["two", "2x", "2xmany", "/nowhere.json", "x40GB"])
-def test_what_cannot_be_understood_is_said(description):
+def test_an_invalid_description_is_refused(description):
     with pytest.raises(GpusUnavailableError, match=VARIABLE):
         simulated_gpus(description)

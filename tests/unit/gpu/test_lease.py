@@ -1,4 +1,4 @@
-"""Taking, waiting and giving back, with real locks and made-up GPUs."""
+"""Taking, waiting and giving back, with real locks and simulated GPUs."""
 
 import logging
 import time
@@ -32,7 +32,7 @@ def folder(tmp_path):
 
 
 class Source:
-    """GPUs from a list of answers, the last of them for ever; an error is raised."""
+    """GPUs from a list of answers, the last one forever; an error is raised."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -48,7 +48,7 @@ class Source:
 
 @pytest.fixture
 def reading(monkeypatch):
-    """Have GPUs read from a list of answers."""
+    """Make the GPUs be read from a list of answers."""
 
     def use(*answers):
         source = Source(*answers)
@@ -69,7 +69,7 @@ def held_names(folder):
 
 
 def refused(words, *arguments, **more):
-    """A lease is an error that says so."""
+    """Check that a lease is refused with these words."""
     with pytest.raises(OctaneError, match=words):
         lease(*arguments, **more).__enter__()
 
@@ -101,7 +101,7 @@ def test_cpu_looks_at_nothing(monkeypatch, folder):
     ("answer", "words"),
     [
         (GpusUnavailableError("the driver is not loaded"), "the driver is not loaded"),
-        ((), "there is no GPU"),
+        ((), "no GPU was found"),
     ],
 )
 def test_without_a_gpu_auto_is_the_cpu_at_once_and_gpu_an_error(
@@ -129,7 +129,7 @@ def test_an_allocation_is_kept_to(monkeypatch, setting, given):
         refused(words, "4GB", backend="gpu")
 
 
-def test_what_no_gpu_has_is_not_waited_for(caplog):
+def test_a_request_larger_than_every_gpu_does_not_wait(caplog):
     with lease("41GB") as held:
         assert (held.gpu, held.fallback) == (None, True)
     assert caplog.records[-1].levelname == "WARNING"
@@ -171,8 +171,8 @@ def test_the_log_says_why_it_waits_once_a_minute(reading, caplog, monkeypatch):
         pass
     waits = [r.message for r in caplog.records if r.message.startswith("waiting for 4.0 GB")]
     assert [wait.partition("GPU 0: ")[2] for wait in waits] == [
-        "3.0 GB to give; needs 4.0 GB",
-        "3.0 GB to give, and another process is there; needs 6.0 GB",
+        "3.0 GB available; needs 4.0 GB",
+        "3.0 GB available, and another process is there; needs 6.0 GB",
     ]
 
 

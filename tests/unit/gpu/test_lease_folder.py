@@ -1,4 +1,4 @@
-"""Locked files that all users of a node share: what holds them, and what is passed over."""
+"""Locked files that all users of a node share: what holds them, and what is ignored."""
 
 import errno
 import fcntl
@@ -71,7 +71,7 @@ def test_a_lease_is_held_until_it_is_released_and_its_file_serves_again(folder):
     assert names(folder) == ["GPU-0.1"]
     assert take(folder).name == "GPU-0.0"
     two.release()
-    # Kinds with a common beginning are separate.
+    # Kinds with a common prefix are separate.
     held = [take(folder, kind) for kind in ("GPU-1", "GPU-11", "GPU-1.1")]
     assert names(folder, "GPU-1") == ["GPU-1.0"]
     for slot in held:
@@ -80,7 +80,7 @@ def test_a_lease_is_held_until_it_is_released_and_its_file_serves_again(folder):
 
 @pytest.fixture
 def hold(folder):
-    """Hold a lease in a process that goes on with some code."""
+    """Hold a lease in a process that then runs some code."""
     with ExitStack() as stack:
 
         def start(code):
@@ -133,7 +133,7 @@ def test_a_program_that_is_started_meanwhile_does_not_keep_the_lease(folder):
 
 def test_a_folder_that_each_program_would_find_elsewhere_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(LeaseFolderError, match="by its whole path"):
+    with pytest.raises(LeaseFolderError, match="as an absolute path"):
         names(Path("leases"))
 
 
@@ -160,7 +160,7 @@ def test_a_file_that_another_locks_is_not_taken(folder):
         (lambda path: path.symlink_to(path.parent), "must be a folder"),
         (lambda path: path.symlink_to("nowhere"), "must be a folder"),
         (lambda path: path.write_text(""), "must be a folder"),
-        (lambda path: path.mkdir() or path.chmod(0o777), r"without a sticky bit.*chmod 1777"),
+        (lambda path: path.mkdir() or path.chmod(0o777), r"without the sticky bit.*chmod 1777"),
     ],
 )
 def test_a_folder_in_which_leases_are_not_safe_is_refused(folder, make, words):
@@ -189,7 +189,7 @@ def test_a_full_or_read_only_folder_is_one_clear_sentence(folder, monkeypatch, c
 @pytest.mark.parametrize("refusing", [stat.S_ISDIR, stat.S_ISREG])
 def test_a_folder_without_locks_is_one_clear_sentence(folder, monkeypatch, refusing):
     def refuse(fd, operation):
-        # NFS locks a folder, and no file that is open for reading.
+        # NFS locks folders, but not files that are open only for reading.
         if refusing(os.fstat(fd).st_mode):
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         flock(fd, operation)

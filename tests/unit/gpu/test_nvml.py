@@ -1,4 +1,4 @@
-"""Every way in which NVML fails has an answer; figures that it lacks are None."""
+"""Every failure of NVML has a defined result; unsupported figures are None."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ GIVEN = {
     "MemoryInfo": ("memory", None),
     "UtilizationRates": ("rates", UNSUPPORTED),
 }
-"""By the ends of the names of NVML's functions: the key of a GPU, and its default."""
+"""By the end of an NVML function's name: the key of a GPU, and its default."""
 
 
 def given(gpu, key, default):
@@ -37,7 +37,7 @@ def given(gpu, key, default):
 
 @pytest.fixture
 def node(monkeypatch):
-    """Have NVML show GPUs that are dicts; a value that is an error is raised."""
+    """Make NVML show GPUs given as dicts; values that are errors are raised."""
 
     def install(*gpus):
         def instance(gpu, place):
@@ -113,7 +113,7 @@ def test_a_gpu_that_is_lost_has_a_fault_and_the_others_count(node, where):
     assert sound.fault is None
 
 
-def test_figures_that_a_gpu_does_not_have_are_none(node):
+def test_unsupported_figures_are_none(node):
     node(a40(0, rates=UNSUPPORTED, compute=UNSUPPORTED, graphics=UNSUPPORTED))
     (gpu,) = nvml.read()
     assert (gpu.utilisation, gpu.processes, gpu.fault) == (None, None, None)

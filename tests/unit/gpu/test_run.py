@@ -1,4 +1,4 @@
-"""The one retry loop, on devices that compute with NumPy and fail on demand."""
+"""The retry loop, on devices that compute with NumPy and fail on demand."""
 
 import gc
 import importlib.util
@@ -28,7 +28,7 @@ class NoMemoryError(Exception):
 
 
 class FakeDevices:
-    """Devices with a log of what is done to them, and the troubles that the test wants."""
+    """Devices with a log of their calls, which fail as the test demands."""
 
     def __init__(self, unusable=(), taken=0, missing=None, lost=False):
         self.log = []
@@ -62,7 +62,7 @@ def quick(monkeypatch):
 
 @pytest.fixture
 def on_gpu(tmp_path, quick):
-    """Do work on two GPUs of 40 GB with fake devices; result, figures, and tries in short."""
+    """Do work on two GPUs of 40 GB with fake devices; return result, figures and tries."""
 
     def do(work, *, batch=1, backend="auto", timeout=300.0, gpus="2x40GB", devices=None):
         devices = devices or FakeDevices()
@@ -84,12 +84,12 @@ def on_gpu(tmp_path, quick):
 
 
 def where(share):
-    """The GPU that the work runs on."""
+    """Return the GPU that the work runs on."""
     return None if share.device is None else share.device.uuid
 
 
 def fitting(limit):
-    """Work that runs out of memory on a GPU with batches over a limit."""
+    """Work that runs out of GPU memory with batches above a limit."""
 
     def work(share):
         if share.device is not None and share.batch > limit:
@@ -99,7 +99,7 @@ def fitting(limit):
     return work
 
 
-def test_work_runs_on_the_gpu_with_a_lease_and_the_pool_is_returned(on_gpu, tmp_path):
+def test_work_runs_on_the_gpu_with_a_lease_and_the_pool_is_freed(on_gpu, tmp_path):
     def held():
         with LeaseFolder(tmp_path / "leases") as folder:
             return [
@@ -114,7 +114,7 @@ def test_work_runs_on_the_gpu_with_a_lease_and_the_pool_is_returned(on_gpu, tmp_
     assert (figures["backend"], figures["gpu"], figures["fell_back"]) == ("gpu", FIRST, False)
 
 
-def test_what_a_failed_try_had_on_the_device_is_dropped_before_the_pool_is_returned(on_gpu):
+def test_arrays_of_a_failed_try_are_dropped_before_the_pool_is_freed(on_gpu):
     alive, seen = [], []
 
     class Watching(FakeDevices):
@@ -208,7 +208,7 @@ def test_without_the_library_nothing_is_leased(on_gpu, tmp_path, caplog):
     assert not (tmp_path / "leases").exists()
 
 
-def test_whether_cupy_is_there_is_told_without_loading_it(monkeypatch):
+def test_a_missing_cupy_is_noticed_without_importing_it(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert str(CupyDevice.missing()).startswith("CuPy is not installed; install CuPy 13")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: sys)
@@ -226,7 +226,7 @@ def test_a_gpu_that_is_lost_ends_the_work_and_the_lease(on_gpu, tmp_path, backen
     with pytest.raises(GpuLostError, match=f"{FIRST} failed .*--backend cpu") as caught:
         on_gpu(lambda share: 1 / 0, backend=backend, devices=devices)
     assert caught.value.code == 104
-    # Nothing more is asked of it.
+    # Its device is not called again.
     assert devices.log == [("open", FIRST)]
     with LeaseFolder(tmp_path / "leases") as folder:
         assert folder.held(FIRST) == []

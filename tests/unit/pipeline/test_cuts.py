@@ -1,4 +1,4 @@
-"""Cuts are taken from the blocks that are written."""
+"""Cuts are taken from the written blocks."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from octane.store.volumes import ArrayWriter
 
 
 @pytest.mark.parametrize(("longest", "step"), [(256, 1), (16, 3)])
-def test_cuts_are_the_planes_of_what_was_written(rng, monkeypatch, longest, step):
+def test_cuts_are_planes_of_the_written_volume(rng, monkeypatch, longest, step):
     voxels = rng.random((7, 20, 33), np.float32)
     monkeypatch.setattr(pipeline_cuts, "CUT", longest)
     written, metrics = np.empty(voxels.shape, np.complex64), Metrics("stack")

@@ -17,7 +17,7 @@ from octane.pipeline.lanes import run_pipeline
 
 @pytest.fixture
 def metrics():
-    """Of a step."""
+    """Metrics of a step."""
     return Metrics("test")
 
 
@@ -32,7 +32,7 @@ def run(metrics):
 
 
 def test_reading_computing_and_writing_overlap(run):
-    # Each tile waits in a stage of its own for the others: without overlap this would not end.
+    # Each tile waits for the others in a different stage: without overlap this would not end.
     together = threading.Barrier(3, timeout=20)
 
     def work(tile, lane):
@@ -43,7 +43,7 @@ def test_reading_computing_and_writing_overlap(run):
     run([0, 1, 2], work, workers=3)
 
 
-def test_a_lane_uses_its_buffers_and_what_it_keeps_again(run):
+def test_a_lane_reuses_its_buffers_and_kept_objects(run):
     seen, made = set(), []
 
     def work(tile, lane):
@@ -101,6 +101,6 @@ def test_the_record_and_the_log_have_the_stages_of_the_lanes(run, metrics, caplo
     progress, shares = caplog.messages[-2:]
     assert re.fullmatch(r"TEST: 4 of 4, [\d.]+ tiles/s, \d+ MB/s, 0 s left", progress)
     assert re.fullmatch(r"TEST: 4 tiles, 2 workers, 0\.\d s: read \d+%, .*", shares)
-    # A second pipeline of a step has seconds of its own.
+    # A second pipeline of a step counts its own seconds.
     run([0], lambda tile, lane: 1)
     assert "read" not in caplog.messages[-1]

@@ -13,7 +13,7 @@ from octane.pipeline.workers import plan_workers, run_tiles
 
 
 def test_a_signal_stops_the_tiles_that_have_not_begun():
-    # As SIGTERM does in a command: an exception in the thread that waits.
+    # As SIGTERM in a command: an exception in the waiting thread.
     begun, main = [], threading.main_thread().ident
     assert main is not None
 
@@ -23,7 +23,7 @@ def test_a_signal_stops_the_tiles_that_have_not_begun():
             signal.pthread_kill(main, signal.SIGINT)
         time.sleep(0.01)
 
-    # A shell that puts the tests in the background has them ignore SIGINT.
+    # If a shell runs the tests in the background, they ignore SIGINT.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -33,8 +33,8 @@ def test_a_signal_stops_the_tiles_that_have_not_begun():
     assert len(begun) < 500
 
 
-def test_a_signal_while_a_thread_starts_leaves_no_thread_at_work(monkeypatch):
-    # The pool does not know of that thread, and would not wait for it.
+def test_a_signal_while_a_thread_starts_stops_all_threads(monkeypatch):
+    # A pool would not know of that thread, nor wait for it.
     class Stopped(BaseException):
         pass
 
