@@ -76,7 +76,7 @@ def work(share):
 
 @pytest.mark.emulated
 @pytest.mark.parametrize("full", [True, False])
-def test_work_on_another_gpu_makes_no_context_on_the_first(tmp_path, full):
+def test_work_on_another_gpu_creates_its_context_only_there(tmp_path, full):
     code = (
         CONTEXTS
         + WORK_IN_THREADS

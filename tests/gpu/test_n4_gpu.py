@@ -329,7 +329,7 @@ def test_a_volume_of_one_value_is_refused(cupy):
             correct(image, xp=cupy)
 
 
-def test_the_example_of_the_documents_gives_what_the_cpu_does():
+def test_the_documented_example_matches_the_cpu():
     page = (PROJECT / "docs" / "python.md").read_text(encoding="utf-8")
     on_host, on_gpu = re.findall(r"(?s)```python\n(.*?)```", page)[:2]
     assert "xp=cupy" in on_gpu

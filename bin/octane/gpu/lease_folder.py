@@ -1,11 +1,11 @@
 """Lease folder: leases and places in the queue as locked files, shared by all users of a node.
 
 A lease, or a place in the queue, is a file of its holder with an ``flock`` on it. The kernel drops
-the lock once no process has the file open, however they end: neither the holder nor children that
-it forked, as these may still use the GPU. Programs that the holder starts do not inherit the file,
-as every descriptor is close-on-exec, unless it is handed over on purpose (:attr:`Locked.fd`). A
-file's content is for people and for the memory account, and counts only while the file is locked.
-Files are not removed; their user reuses them.
+the lock once neither the holder nor a child that it forked has the file open, however they end: the
+children may still use the GPU. Programs that the holder starts do not inherit the file, as every
+descriptor is close-on-exec, unless it is handed over on purpose (:attr:`Locked.fd`). A file's
+content is for people and for the memory account, and counts only while the file is locked. Files
+are not removed; their user reuses them.
 
 A process looks and takes under one lock, the mutex: that of the folder itself, held for a few
 milliseconds. So the state cannot change between a decision and its record. Releasing does not need

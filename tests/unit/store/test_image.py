@@ -93,7 +93,7 @@ def test_a_chunk_that_cannot_be_read_is_not_called_corrupt(chunked, tmp_path, de
 
 
 @pytest.mark.parametrize(("owner", "call"), [(os, "open"), (os, "stat")])
-def test_an_index_that_cannot_be_read_lacks_no_chunks(write_image, voxels, denied, owner, call):
+def test_an_unreadable_index_is_not_one_without_chunks(write_image, voxels, denied, owner, call):
     path = write_image("s.ome.zarr", voxels, chunks=(10, 10, 10), shards=(20, 20, 20))
     with (
         denied(owner, call, "c/0/0/0"),
@@ -241,7 +241,7 @@ def test_each_channel_and_time_point_is_read_however_it_is_stored(several, optio
 
 
 @pytest.mark.parametrize("name", ["0.5", "shards"])
-def test_only_what_is_read_must_be_there(several, name):
+def test_only_chunks_that_are_read_must_exist(several, name):
     # It holds voxels of channel 1; in a shard, of channel 0 too.
     chunk = "0/c/1/1/0/0/0" if name == "0.5" else "0/c/1/0/0/0/0"
     path, voxels = several(**STORES[name])

@@ -45,7 +45,7 @@ def no_reading(*_):
         *product(["a.nii", "a.nii.gz", "a.nrrd", "packed.nrrd"], ["complex64"]),
     ],
 )
-def test_a_header_tells_what_the_image_does(write_file, voxels, name, dtype, monkeypatch):
+def test_a_header_describes_the_image(write_file, voxels, name, dtype, monkeypatch):
     path = write_file(name, (100 * voxels).astype(dtype))
     image = sitk.ReadImage(path)
     monkeypatch.setattr(sitk, "ReadImage", no_reading)

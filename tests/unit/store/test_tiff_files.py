@@ -84,7 +84,7 @@ def refused(path, words, **given):
         (ome(**SIZES), {"like": Grid(SHAPE, GIVEN)}, (7, 3, 2)),
     ],
 )
-def test_the_voxel_size_is_what_the_file_states_or_else_what_is_given(
+def test_the_voxel_size_is_the_stated_one_or_else_the_given_one(
     write, voxels, options, given, spacing
 ):
     volume = opened(write(**options), **given)
