@@ -171,8 +171,8 @@ def test_a_unit_that_is_overruled_is_kept_in_the_record_of_each_step(
     assert image.grid.spacing == (20, 20, 20)
     stitched = stitch_section(source, tmp_path / "a.zarr", StitchParameters(overlap=(0, 0)), *given)
     stacked = stack_sections([source], tmp_path / "b.zarr", StackParameters(), *given)
-    words = "The store states lengths in millimeter; they are read in micrometer, as input_unit "
-    words += "says."
+    words = "The store states lengths in millimeter; they are read in micrometer, as "
+    words += "--input_unit says."
     for made in (resampled, stitched, stacked):
         assert made.figures["remarks"] == [words]
         assert words in made.warnings
