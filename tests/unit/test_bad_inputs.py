@@ -157,7 +157,12 @@ CASES = [
     ("n4", linked("a.zarr", "--save_bias_field", "a.zarr"), "the save_bias_field", "another name"),
     ("stitch", linked("a.zarr", *TABLES), "replace table.csv, the positions", "another name"),
     ("stack", linked("in.zarr"), "would replace in.zarr, the sources", "another name"),
-    ("resample", plain(*TARGET, "--metrics", "no/m.json"), "the folder is not there", "make it"),
+    (
+        "resample",
+        plain(*TARGET, "--metrics", "no/m.json"),
+        "its folder does not exist",
+        "create it",
+    ),
     ("n4", plain("--n4_mask", "none.nii"), "none.nii does not exist", "check the path"),
     ("n4", linked("n4.png"), "n4.png has an unsupported format", "use .ome.zarr, .nii"),
     ("stitch", linked("a.nii"), "a.nii is not an OME-Zarr name", "end it in .ome.zarr"),
@@ -179,13 +184,13 @@ CASES = [
     ("resample", called("a", "b.zarr", "c"), "'c'", ""),
     ("resample", called("a"), "DESTINATION", ""),
     ("resample", called(), "SOURCE", ""),
-    ("n4", called("a", "b", "--memory", "4"), "'4' is not a size with its unit", "like 4GB."),
+    ("n4", called("a", "b", "--memory", "4"), "'4' is not a size with a unit", "like 4GB."),
     ("stitch", called("a", "b.zarr", "--overlap", "1.5"), "--overlap is '1.5'", ""),
     ("stack", called("out.zarr", "none_1.zarr"), "none_1.zarr does not exist", "check the path"),
     ("preflight", called("in", "out.json"), "--request", ""),
     ("stack", called("a.zarr", "b", "--displacements", "."), ". is a folder", "name of a file."),
-    ("phantom", called("out", "--metrics", "."), ". is a folder", "give the name of a file."),
-    ("n4", called("a", "b", "--preview", "."), ". is a folder", "give the name of a file."),
+    ("phantom", called("out", "--metrics", "."), ". is a folder", "give a file name."),
+    ("n4", called("a", "b", "--preview", "."), ". is a folder", "give a file name."),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Common parts of the commands in ``bin/``: flags from models, one-sentence errors, logging."""
+"""Shared code of the commands in ``bin/``: run a step, one-sentence errors, logging."""
 
 import atexit
 import errno
@@ -23,23 +23,25 @@ from octane.core.errors import NO_SPACE, GpuLostError, InputError, NoSpaceError,
 from octane.core.files import require_free
 
 RESULTS = ("destination", "save_bias_field", "save_flat_field", "displacements")
+"""Parameters of commands that name results; these replace existing ones only when told to."""
 RECORDS = ("metrics", "preview")
-"""Parameters of commands that name what is written; records replace what is there."""
+"""Parameters of commands that name records; these always replace existing ones."""
 FILES = (*RECORDS, "save_flat_field", "displacements", "config", "samplesheet")
+"""Parameters of commands that name a file, not a folder."""
 
 REFUSED = ("can't start new thread", "failed to map segment", "Cannot allocate memory")
-"""Words of Python and of the loader where memory, address space or threads are lacking."""
+"""Parts of Python's and the loader's messages when memory, address space or threads run out."""
 
 
 def run(step: Callable[..., None], *, problems: str | None = None) -> None:
-    """Run a script of ``bin/``: a function with the words that `Parser` takes.
+    """Run a script of ``bin/``: call ``step`` with the arguments that `Parser` reads.
 
-    ``problems`` names the output of a check that is to end well and say there what is wrong: of a
-    task that fails Nextflow shows more.
+    ``problems`` names the output of a check that succeeds and writes its errors there, because
+    Nextflow would surround the error of a failed task with its own report.
 
-    An error is one sentence on standard error and exit code 1. The code is 28 (the system's ENOSPC)
-    without space, 137 without memory, and 104 where a GPU failed: there the workflow can try again.
-    ``OCTANE_DEBUG=1`` shows the traceback.
+    An error is one sentence on standard error and exit code 1. The workflow can retry the codes 28
+    (ENOSPC: no space left), 137 (out of memory) and 104 (GPU lost). ``OCTANE_DEBUG=1`` shows the
+    traceback.
     """
     _prepare()
     try:
@@ -48,15 +50,15 @@ def run(step: Callable[..., None], *, problems: str | None = None) -> None:
         _fail(str(error), error, error.code)
     except (MemoryError, RuntimeError, ImportError, OSError) as error:
         if _lacks_memory(error):
-            # The code of a process that was killed for its memory, which the workflow tries again.
-            remedy = "give a smaller --memory or fewer --workers, or run where there is more"
+            # As if the kernel had killed it for its memory: the workflow retries this code.
+            remedy = "give a smaller --memory or fewer --workers, or use a larger machine"
             _fail(f"Not enough memory or threads; {remedy}.", error, 137)
         if not isinstance(error, OSError):
             raise
-        # A full disk or a lost mount can show itself at any write.
+        # A full disk or a lost mount can surface at any write.
         _fail(
-            f"{error.filename or 'A file'}: {error.strerror or error}; check the disk, its space "
-            "and your rights.",
+            f"{error.filename or 'A file'}: {error.strerror or error}; check the disk, its free "
+            "space and your permissions.",
             error,
             NoSpaceError.code if error.errno in NO_SPACE else OctaneError.code,
         )
@@ -72,18 +74,18 @@ def _call(step: Callable[..., None], problems: str | None) -> None:
     except OctaneError as error:
         if problems is None or isinstance(error, NoSpaceError):
             raise
-        # numpy comes with it, which gpu_slot.py does without.
+        # Imported here because it loads numpy, which gpu_slot.py does not need.
         from octane.core.metrics import write_json
 
         write_json(given.arguments[problems], {"problems": str(error).splitlines()})
 
 
 def _require_outputs(arguments: Mapping[str, object]) -> None:
-    """Raise where an output of a command cannot be written, or would replace what it reads."""
+    """Raise an OctaneError if an output cannot be written or would replace another argument."""
     values: dict[str, object] = {}
     for name, value in arguments.items():
         values |= dict(value) if isinstance(value, BaseModel) else {name: value}
-    # These are words or files.
+    # The named ones are keywords or files.
     named = [
         (name, Path(path))
         for name, value in values.items()
@@ -93,9 +95,11 @@ def _require_outputs(arguments: Mapping[str, object]) -> None:
     ]
     for index, (name, output) in enumerate(named):
         if name in FILES and output.is_dir():
-            raise InputError(f"{output} is a folder; give the name of a file.")
+            raise InputError(f"{output} is a folder; give a file name.")
         if name in RECORDS and not output.parent.is_dir():
-            raise InputError(f"{output}: the folder is not there; make it, or correct the name.")
+            raise InputError(
+                f"{output}: its folder does not exist; create it, or correct the path."
+            )
         for other, path in named[:index] + named[index + 1 :]:
             if name in RESULTS + RECORDS and _replaces(output, path):
                 raise InputError(
@@ -110,7 +114,7 @@ def _require_outputs(arguments: Mapping[str, object]) -> None:
 
 
 def _replaces(output: Path, other: Path) -> bool:
-    """Tell whether an output is another path, holds it, or lies in the store that it is."""
+    """Tell whether an output is another path, contains it, or is inside that store."""
     if output.exists() and other.exists() and output.samefile(other):
         return True
     place, found = output.resolve(), other.resolve()
@@ -121,42 +125,42 @@ def _replaces(output: Path, other: Path) -> bool:
 def _prepare() -> None:
     """Set up logging, signals, and the environment of libraries."""
     if sys.stderr is None:
-        # Closed by the caller (2>&-): the first file that is opened would get its number.
+        # Closed by the caller (2>&-): the next file opened would become standard error.
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
     )
-    # zarr's event loop logs its unfinished reads when a corrupt chunk ends the command, below the
-    # one sentence that names the chunk.
+    # When a corrupt chunk ends the command, zarr's event loop would log its unfinished reads below
+    # the sentence that names the chunk.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    # Before NumPy is imported: workers are threads already, and the threads of OpenBLAS would wait
-    # for work on cores that these need. Not in os.environ, which the command of gpu_slot.py gets.
+    # Before NumPy is imported: workers are threads already, and OpenBLAS's would spin on the cores
+    # that they need. Not in os.environ, which the command that gpu_slot.py starts would inherit.
     if "OPENBLAS_NUM_THREADS" not in os.environ:
         os.putenv("OPENBLAS_NUM_THREADS", "1")
-    # As it ends, the interpreter would look through all objects of all modules for garbage.
+    # Saves the interpreter a garbage collection over all modules at exit.
     atexit.register(gc.freeze)
-    # A task that is cancelled still removes what it has written in part.
+    # A cancelled task still removes its partial output.
     for number in (signal.SIGTERM, signal.SIGINT):
-        # A shell that puts a command in the background has it ignore SIGINT.
+        # A shell starts background commands with SIGINT ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
 
 
 def _stop(number: int, _: FrameType | None) -> None:
-    # A second one would break off what the first one clears up.
+    # A second signal would interrupt the clean-up after the first.
     for other in (signal.SIGTERM, signal.SIGINT):
         signal.signal(other, lambda *_: None)
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def installed() -> None:
-    """Run the command that pip installed under another name: octane-gpu-slot is gpu_slot.py."""
+    """Run the script behind a command that pip installed: gpu_slot.py for octane-gpu-slot."""
     name = Path(sys.argv[0]).name.removeprefix("octane-").removesuffix(".exe").replace("-", "_")
     runpy.run_module(f"octane.commands.{name}", run_name="__main__")
 
 
 def _lacks_memory(error: BaseException | None) -> bool:
-    """Tell whether memory, address space or threads were refused, which libraries wrap."""
+    """Tell whether an error, or one that it wraps, means too little memory or too few threads."""
     while error is not None:
         refused = getattr(error, "errno", None) in (errno.ENOMEM, errno.EAGAIN)
         if refused or isinstance(error, MemoryError) or any(w in str(error) for w in REFUSED):
@@ -168,12 +172,11 @@ def _lacks_memory(error: BaseException | None) -> bool:
 def _fail(sentence: str, error: BaseException, code: int = 1) -> None:
     if os.environ.get("OCTANE_DEBUG"):
         raise error
-    # The tile or block of the error.
+    # They name the tile or block.
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", []))
     sys.stderr.write(f"error: {_unstaged(sentence + notes)}\n")
     if isinstance(error, GpuLostError):
-        # CuPy would free what it has on the GPU as the interpreter ends: an error for each object,
-        # or a crash of the driver.
+        # At exit CuPy would free its GPU memory: one error per object, or a crash of the driver.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -181,9 +184,9 @@ def _fail(sentence: str, error: BaseException, code: int = 1) -> None:
 
 
 def _unstaged(sentence: str) -> str:
-    """Name the inputs of a task by their own places, to which Nextflow's links in it lead."""
+    """Replace links that Nextflow staged in a task by the paths of the inputs they point to."""
     for argument in sys.argv[1:]:
-        # Path.is_symlink raises where an argument is too long for a name.
+        # Path.is_symlink raises if an argument is too long for a file name.
         if "/" not in argument or not os.path.islink(argument):  # noqa: PTH114
             continue
         target = Path(argument).parent / Path(argument).readlink()

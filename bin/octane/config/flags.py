@@ -1,4 +1,4 @@
-"""Words of a command line, by the parameters of its function and the fields of their models."""
+"""Command-line parser built from a function's parameters and the fields of their models."""
 
 import argparse
 import inspect
@@ -19,17 +19,16 @@ from octane.config.params import StepParameters
 from octane.core.errors import InputError
 
 StoreName = Annotated[Path, ".zarr"]
-"""Name of an OME-Zarr image that is made."""
+"""Path of an OME-Zarr image to create."""
 NEGATIVE = re.compile(r"-\.?\d")
-"""Start of a negative number, of which argparse takes ``-1e-3`` for a flag."""
+"""Start of a negative number; argparse mistakes ``-1e-3`` for a flag."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser of the words for a function, whose docstring is the help.
+    """Parser of the arguments of a function, whose docstring is the help.
 
-    The fields of each parameter that is a model become flags with the names of the workflow's
-    parameters, and the model checks their values. Other parameters are switches, texts, and paths
-    or lists of them.
+    The fields of each parameter that is a model become flags, named like the workflow's parameters,
+    and the model validates their values. Other parameters are switches, strings, paths, or lists.
     """
 
     def __init__(self, step: Callable[..., None]) -> None:
@@ -38,7 +37,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--version", action="version", version=__version__)
         self.flags, self.switches = ["--help", "--version"], set[str]()
         self.signature = inspect.signature(step)
-        # Python without docstrings (-OO) has none.
+        # Empty if Python runs without docstrings (-OO).
         helps = defaultdict(str, re.findall(r"^(\w+)\n((?: {4}.+\n?)+)", stated, re.MULTILINE))
         required, optional = [], []
         for name, own in self.signature.parameters.items():
@@ -58,7 +57,7 @@ class Parser(argparse.ArgumentParser):
                 text = helps[name] + " [required]" * (own.default is own.empty)
                 flags = [f"--{name}"]
                 self._add(self.add_argument, flags, name, own.annotation, own.default, text)
-        # A list among the options would take the words behind it.
+        # Positionals come first, or an option that takes a list would consume them.
         self.usage = " ".join(["%(prog)s", *required, "[OPTIONS]", *optional])
 
     def _add(
@@ -82,7 +81,7 @@ class Parser(argparse.ArgumentParser):
             *(flags or [name]),
             **({"dest": name} if flags else {}),
             action="extend" if several else "store",
-            # A list of words that has a default may be empty.
+            # A positional list with a default may be empty.
             nargs=("+" if flags or default is not None else "*") if several else None,
             type=Path if Path in types else str,
             metavar="|".join(shown) if flags else name.upper(),
@@ -90,14 +89,14 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Raise an OctaneError for words that are wrong."""
+        """Raise an InputError instead of exiting."""
         raise InputError(f"{message[0].upper()}{message[1:]}. See --help.")
 
     def arguments(self, words: list[str] | None = None) -> inspect.BoundArguments:
-        """Read the words, by default those of the command line."""
+        """Parse ``words``, by default the command line's."""
         found, left = self.parse_known_args(self._joined(sys.argv[1:] if words is None else words))
         if unknown := [word for word in left if word.startswith("-")]:
-            hint = " A command's own flags come after --." if "[-- " in str(self.usage) else ""
+            hint = " Put the command and its flags after --." if "[-- " in str(self.usage) else ""
             name = unknown[0].partition("=")[0]
             raise InputError(misspelt(name, self.flags) + hint)
         if left:
@@ -121,7 +120,7 @@ class Parser(argparse.ArgumentParser):
         return bound
 
     def _joined(self, words: Sequence[str]) -> list[str]:
-        """Join values to their flags by ``=`` where argparse would not take them for values."""
+        """Join values to their flags with ``=`` if argparse would not read them as values."""
         end = words.index("--") if "--" in words else len(words)
         joined: list[str] = []
         for word in words[:end]:
@@ -131,14 +130,14 @@ class Parser(argparse.ArgumentParser):
                 joined[-1] += f"={word}"
             else:
                 joined.append(word)
-        # A switch alone is on.
+        # A switch without a value is on.
         return [f"{w}=true" if w in self.switches else w for w in joined] + [*words[end:]]
 
 
 def misspelt(given: str, names: Collection[str]) -> str:
-    """Sentence on an unknown name, which suggests the nearest of the known ones.
+    """Error message for an unknown name, with the closest valid ones.
 
-    It may lack the step's name, or have hyphens or capitals: ``--shrink-factor`` is
+    The name may lack the step's prefix, or use hyphens or capitals: ``--shrink-factor`` suggests
     ``--n4_shrink_factor``.
     """
     import difflib
@@ -153,10 +152,7 @@ def misspelt(given: str, names: Collection[str]) -> str:
 
 
 def sentences(error: ValidationError, model: type[StepParameters]) -> list[str]:
-    """Write one sentence for each problem.
-
-    An unknown name gets the nearest field of the model as a suggestion.
-    """
+    """Write one sentence per problem; an unknown name gets the closest field as a suggestion."""
     lines = []
     for problem in error.errors(include_url=False):
         name = str(problem["loc"][0]) if problem["loc"] else "parameters"
@@ -172,21 +168,21 @@ def sentences(error: ValidationError, model: type[StepParameters]) -> list[str]:
             if "%" in str(shown) or problem.get("ctx") == {"lt": 1}:
                 words = "give a fraction below 1, such as 0.2 for 20 %"
             elif unit and re.fullmatch(r"[\d.,\s]*\d\s*[A-Za-z\u00b5\u03bc]+", str(shown)):
-                words = f"give the number of {unit}s alone, without a unit"
+                words = f"give the number of {unit}s without a unit"
             lines.append(f"{flag} is {shown!r}: {words}.")
-    # Each wrong member of a list is a separate problem with the same words.
+    # Each invalid member of a list is a separate problem with the same message.
     return list(dict.fromkeys(lines))
 
 
 def _unit(model: type[StepParameters], name: str) -> str:
-    """Unit of a field, as it is spelled in prose; empty where it has none."""
+    """Unit of a field as prose spells it, or '' if it has none."""
     known = name in model.model_fields
     return _noted(model.model_fields[name], "unit").replace("meter", "metre") if known else ""
 
 
 def _switched(text: str) -> bool:
     if text not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"{text!r} is given; write true or false")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a switch; write true or false")
     return text == "true"
 
 
@@ -196,7 +192,7 @@ def _model(parameter: inspect.Parameter) -> type[StepParameters] | None:
 
 
 def _noted(info: FieldInfo, key: str) -> str:
-    """Return what the parameter notes under a key; empty: nothing."""
+    """Value of a field's extra under a key, or ''."""
     return cast("dict[str, str]", info.json_schema_extra).get(key, "")
 
 
@@ -213,13 +209,13 @@ def _described(info: FieldInfo) -> str:
 
 
 def _members(kind: object) -> list[object]:
-    """Types and words that an annotation allows besides None; of lists and tuples ``list`` too."""
+    """Types and literals that an annotation allows except None; lists and tuples add ``list``."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _members(parts[0])
     if origin in (list, tuple):
         return [list, *_members(parts[0])]
     if parts:
-        # Of a Literal these are words.
+        # The parts of a Literal are its values.
         return [member for part in parts for member in _members(part)]
     return [] if kind is NoneType else [kind]

@@ -1,15 +1,15 @@
 """The one definition of every parameter: name, type, unit, default, range and help.
 
-One model per step. From these come the flags and ``--help`` of each command, the validation in
-PREFLIGHT, and the files that :mod:`octane.config.schema` writes. Each description says when to
-change the value.
+One model per step. The flags and ``--help`` of each command, the validation in PREFLIGHT and the
+files written by :mod:`octane.config.schema` derive from them. Each description says when to change
+the value.
 
-In the workflow and on command lines a step's field has the step's name before its own
-(``n4_strength``) unless it names another (``workflow=``). ``workflow=False`` keeps a field out of
-the workflow; a command has it under its own name.
+In the workflow and on command lines, a field's name is prefixed with its step's name
+(``n4_strength``) unless ``workflow=`` names it otherwise. ``workflow=False`` keeps a field out of
+the workflow; commands use its bare name.
 
-A parameter acts per subject, and may be a column of a samplesheet, where its model or the field
-itself says so (``per_subject``); the others are read once for the whole run.
+A parameter can be set per subject, in a column of a samplesheet, if its model or the field itself
+says so (``per_subject``); the others apply to the entire run.
 """
 
 import re
@@ -29,7 +29,7 @@ Codec = Literal["zstd", "blosc-lz4", "none"]
 Value = TypeVar("Value")
 
 AUTO_TIMEOUT = 300.0
-"""Seconds that ``auto`` waits for a GPU before it takes the CPU."""
+"""Seconds that ``auto`` waits for a GPU before it falls back to the CPU."""
 
 
 def parameter(
@@ -44,17 +44,17 @@ def parameter(
     variable: str | None = None,
     **limits: float,
 ) -> Value:
-    """Field of a model; ``limits`` are pydantic's ``ge``, ``gt``, ``le`` and ``lt``."""
+    """Define a model's field; ``limits`` are pydantic's ``ge``, ``gt``, ``le`` and ``lt``."""
     extra = {"unit": unit, "workflow": workflow, "per_subject": per_subject}
     extra |= {"workflow_default": workflow_default, "alias": alias, "variable": variable}
     stated = {name: value for name, value in extra.items() if value is not None}
-    # pydantic's stubs give each limit its own type; at run time Field takes a mapping of them.
+    # pydantic's stubs type each limit separately; at run time Field accepts a mapping.
     field = Field(default, description=description, json_schema_extra=stated, **limits)  # ty: ignore
     return cast("Value", field)
 
 
 def _listed(value: object) -> object:
-    """Let ``"40 40 40"``, ``"40,40,40"``, a bare number and repeated flags stand for a list."""
+    """Split ``"40 40 40"``, ``"40,40,40"``, a bare number or repeated flags into a list."""
     parts = value if isinstance(value, list | tuple) else [value]
     if not all(isinstance(part, str | int | float) for part in parts):
         return value
@@ -67,7 +67,7 @@ def _listed(value: object) -> object:
 
 
 def _per_axis(axes: str) -> Callable[[object], object]:
-    """Take a number for each of the axes in this order, one for all, or each under its name."""
+    """Accept one number per axis in this order, one for all axes, or each by name (``z=4``)."""
     order, example = " ".join(axes), ",".join(f"{axis}=4" for axis in axes)
     count = {2: "two", 3: "three"}[len(axes)]
 
@@ -87,13 +87,13 @@ def _per_axis(axes: str) -> Callable[[object], object]:
 
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
-# Nextflow reads a number as one.
+# Nextflow hands over digits as a number.
 Text = Annotated[str, Field(coerce_numbers_to_str=True)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Integers = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_listed)]
 Lengths = Annotated[tuple[PositiveFloat, ...], BeforeValidator(_listed)]
-# Open-ended for the command line, which would otherwise insist on three numbers where one may stand
-# for all; the validators fix the length. ITK's options have ITK's order.
+# Of any length, because the command line accepts one number for all axes; the validators expand it.
+# ITK's options use ITK's order.
 Lengths3 = Annotated[tuple[PositiveFloat, ...], BeforeValidator(_per_axis("zyx"))]
 Counts3 = Annotated[tuple[Count, ...], BeforeValidator(_per_axis("zyx"))]
 Counts2 = Annotated[tuple[Count, ...], BeforeValidator(_per_axis("yx"))]
@@ -104,9 +104,9 @@ ControlPoints = Annotated[
     tuple[Annotated[int, Field(ge=4)], ...], BeforeValidator(_per_axis("xyz"))
 ]
 MASK_WORDS = ("tissue", "none", "null", "")
-"""Words of ``n4_mask`` that name no file; after the first, those for none."""
+"""Values of ``n4_mask`` that are not files; all but the first mean none."""
 FLAT_FIELD_WORDS = ("estimate", "none", "null", "")
-"""Words of ``stitch_flat_field`` that name no file; after the first, those for none."""
+"""Values of ``stitch_flat_field`` that are not files; all but the first mean none."""
 AUTO: Literal["auto"] = "auto"
 ESTIMATE: Literal["estimate"] = "estimate"
 
@@ -117,19 +117,19 @@ def _sized(value: str) -> str:
 
 
 def _only(value: object) -> object:
-    """Give the one member of a list of one."""
+    """Unwrap a list of one member."""
     return value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
 
 
 def _or_none(value: object) -> object:
-    """Let 'none' on a command line stand for no value."""
+    """Read 'none' and empty text as None."""
     return None if str(_only(value)).strip().lower() in ("", "none") else value
 
 
 def _word_or_file(
     words: tuple[str, ...], none: Literal["none"] | None
 ) -> Callable[[object], str | None]:
-    """Take the first of the words, in any case, or the name of a file; the others mean none."""
+    """Accept a file's name or the first word, in any case; the other words become ``none``."""
 
     def read(value: object) -> str | None:
         text = str(_only(value)).strip()
@@ -143,19 +143,19 @@ _mask, _flat_field = _word_or_file(MASK_WORDS, None), _word_or_file(FLAT_FIELD_W
 
 
 def _auto(value: object) -> object:
-    """Let 'auto' stand for a value that follows from the data."""
+    """Read 'auto' as None: the step derives the value from the data."""
     return None if str(_only(value)).strip().lower() == AUTO else value
 
 
 def _memory(value: object) -> object:
-    # As resourceLimits in conf/base.config, which Nextflow reads before this is checked.
+    # The pattern of resourceLimits in conf/base.config, which Nextflow reads before this check.
     if not re.fullmatch(r"(?=.*[1-9])[0-9]+([.][0-9]+)? *[KMGT]B?", str(value).strip()):
         raise ValueError("give a size such as '32 GB'")
     return value
 
 
 def _switched(value: object) -> object:
-    # As `switched` in lib/functions.nf: the command line's values are text to Nextflow 26.04.
+    # Like `switched` in lib/functions.nf: Nextflow 26.04 passes command-line values as text.
     text = str(value).strip().lower()
     if text not in ("true", "false"):
         raise ValueError("write true or false")
@@ -172,16 +172,16 @@ class StepParameters(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
     title: ClassVar[str] = ""
     prefix: ClassVar[str] = ""
-    """Stands before the fields' names in the workflow."""
+    """Prefix of the fields' names in the workflow."""
     per_subject: ClassVar[bool] = True
     per_task: ClassVar[tuple[str, ...]] = ()
-    """Fields that the workflow sets for each task: they stand in the record's command."""
+    """Fields that the workflow sets per task: recorded in the command, not in the settings."""
     in_workflow: ClassVar[tuple[str, ...] | None] = None
-    """Fields that are parameters of the workflow; None: all that do not say otherwise."""
+    """Fields that are workflow parameters; None: all without ``workflow=False``."""
 
     @classmethod
     def workflow_name(cls, field: str) -> str | None:
-        """Name of the workflow's parameter; None: the field is not one."""
+        """Name of a field's workflow parameter; None if it is not one."""
         if field not in (cls.in_workflow or cls.model_fields):
             return None
         stated = cast("dict[str, str | None]", cls.model_fields[field].json_schema_extra)
@@ -189,11 +189,11 @@ class StepParameters(BaseModel):
 
     @classmethod
     def flag(cls, field: str) -> str:
-        """Flag of a command: the workflow's name, or the field's own where that has none."""
+        """Command-line flag: the workflow parameter's name, else the field's own."""
         return f"--{cls.workflow_name(field) or field}"
 
     def flags(self) -> list[str]:
-        """Words of a command line that give these values; none for a default."""
+        """Command-line words for these values; defaults are left out."""
         defaults = type(self)().model_dump(mode="json")
         words: list[str] = []
         for name, value in self.model_dump(mode="json").items():
@@ -211,7 +211,7 @@ class StepParameters(BaseModel):
         return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
     def recorded(self, *others: "StepParameters") -> dict[str, object]:
-        """Values of these and other parameters under their fields' names, for a step's record."""
+        """Values of these and ``others`` by field name, for a step's record."""
         return {
             name: value
             for model in (self, *others)
@@ -226,8 +226,8 @@ class InputParameters(StepParameters):
     title: ClassVar[str] = "Reading input"
     input_unit: Unit | None = parameter(
         None,
-        "Unit of the voxel size of OME-Zarr or TIFF input that states none; never guessed. Of "
-        "OME-Zarr it overrules a stated one, which a warning names.",
+        "Unit of the voxel size of OME-Zarr or TIFF input that does not state it; never guessed. "
+        "It overrides a unit stated in OME-Zarr, with a warning.",
     )
     voxel_size: Lengths3 | None = parameter(
         None,
@@ -237,33 +237,31 @@ class InputParameters(StepParameters):
     )
     missing_chunks: Literal["error", "fill"] = parameter(
         "error",
-        "What a chunk that is not in the store means: an error, or the array's fill value. Choose "
-        "fill for stores whose writer leaves empty chunks out.",
+        "Read a chunk that is missing from the store as an error, or as the array's fill value. "
+        "Use fill for stores whose writer omits empty chunks.",
     )
     channel: Text | None = parameter(
         None,
-        "Channel of input that has several: its number from 0, or else its name in the metadata.",
+        "Channel of multi-channel input: its number from 0, or its name in the metadata.",
     )
-    timepoint: int | None = parameter(
-        None, "Time point of input that has several: its number from 0.", ge=0
-    )
+    timepoint: int | None = parameter(None, "Time point of a time series: its number from 0.", ge=0)
 
 
 class SubjectOverrides(InputParameters):
-    """Parameters of a new subject that a person states; None: left to the data."""
+    """Parameters of a new subject that the user sets; None: taken from the data."""
 
     outdir: Path | None = parameter(
-        None, "Folder for the results; unset: results in the current folder, or next to the data."
+        None, "Folder for the results; unset: ./results, or next to data that contain this folder."
     )
     resolution: Lengths3 | None = parameter(None, "Target voxel size in micrometres.")
     overlap: Fractions2 | None = parameter(
         None, "Overlap of neighbouring tiles as a fraction of a tile."
     )
     section_thickness: PositiveFloat | None = parameter(
-        None, "Distance from one section's surface to the next one's in micrometres."
+        None, "Distance between the surfaces of consecutive sections in micrometres."
     )
     input_kind: Literal["auto", "mosaic", "section", "volume"] = parameter(
-        "auto", "Kind of the data, where their metadata do not say it."
+        "auto", "Kind of the data, if their metadata do not state it."
     )
 
 
@@ -273,30 +271,30 @@ class ExecutionParameters(StepParameters):
     title: ClassVar[str] = "Device and resources"
     per_task: ClassVar[tuple[str, ...]] = ("memory", "workers", "overwrite")
     backend: Literal["auto", "gpu", "cpu"] = parameter(
-        "auto", "Device: auto takes a GPU where there is one, gpu insists on it, cpu needs none."
+        "auto", "Device: auto uses a GPU if one is available, gpu requires one, cpu uses none."
     )
     memory: Size = parameter(
         "4GB",
-        "Host memory that a step may plan with; the number of blocks in flight follows. The "
-        "workflow passes each task's own.",
+        "Host memory budget of a step, which limits the blocks in flight. The workflow passes each "
+        "task's memory.",
         workflow=False,
     )
     workers: int | None = parameter(
         None,
-        "Threads that each read, compute and write their own block; unset: one per core. The "
+        "Threads, each of which reads, computes and writes its own block; unset: one per core. The "
         "workflow passes each task's cpus.",
         workflow=False,
         alias="--threads",
         ge=1,
     )
-    overwrite: bool = parameter(False, "Replace output that exists already.", workflow=False)
+    overwrite: bool = parameter(False, "Replace existing output.", workflow=False)
 
 
 class LeaseParameters(StepParameters):
-    """Waiting for a share of a GPU, and holding it.
+    """Sharing a GPU between tasks, and waiting for it.
 
-    The workflow hands these to its tasks by the environment: they change no result, and are not to
-    be part of a task's hash.
+    The workflow passes these to its tasks through the environment: they do not change results, and
+    must not enter a task's hash.
     """
 
     title: ClassVar[str] = "Sharing GPUs"
@@ -306,7 +304,7 @@ class LeaseParameters(StepParameters):
     )
     auto_timeout: float = parameter(
         AUTO_TIMEOUT,
-        "How long backend auto waits for a GPU before it takes the CPU.",
+        "How long backend auto waits for a GPU before it falls back to the CPU.",
         unit="second",
         variable="OCTANE_AUTO_TIMEOUT",
         ge=0,
@@ -316,31 +314,31 @@ class LeaseParameters(StepParameters):
         BeforeValidator(_or_none),
     ] = parameter(
         None,
-        "How long backend gpu waits before it is an error; unset: without limit.",
+        "How long backend gpu waits for a GPU before it fails; unset: no limit.",
         unit="second",
         variable="OCTANE_GPU_TIMEOUT",
     )
     gpu_lock_dir: Path | None = parameter(
         None,
-        "Folder of the node that all who share its GPUs keep their leases in. Unset: "
+        "Folder on the node for the leases of everyone who shares its GPUs. Unset: "
         "$OCTANE_GPU_LOCK_DIR, else /var/tmp/octane-gpu-leases.",
         variable="OCTANE_GPU_LOCK_DIR",
     )
 
     def timeout(self, backend: str) -> float | None:
-        """Seconds to wait with a backend; None: without limit."""
+        """Seconds that a backend waits for a GPU; None: no limit."""
         return self.auto_timeout if backend == "auto" else self.gpu_timeout
 
 
 class ResampleParameters(StepParameters):
-    """RESAMPLE: every tile (or a volume) to the target resolution."""
+    """RESAMPLE: tiles (or a volume) resampled to the target resolution."""
 
     title: ClassVar[str] = "Resampling"
     prefix: ClassVar[str] = "resample_"
     resolution: Lengths3 | None = parameter(
         None,
-        "Target voxel size: one number, or three in the order z y x. Unset: the data keep their "
-        "own and RESAMPLE is skipped.",
+        "Target voxel size: one number, or three in the order z y x. Unset: RESAMPLE is skipped "
+        "and the data keep their voxel size.",
         unit="micrometer",
         workflow="resolution",
     )
@@ -352,8 +350,8 @@ class ResampleParameters(StepParameters):
     )
     layout: Literal["mosaic", "volume"] = parameter(
         "mosaic",
-        "mosaic: each tile is an acquisition of its own and is resampled alone; volume: one "
-        "continuous image. The workflow knows which from the input.",
+        "mosaic: each tile is a separate acquisition and is resampled separately; volume: one "
+        "continuous image. The workflow derives it from the input.",
         workflow=False,
     )
     allow_upsampling: bool = parameter(
@@ -364,8 +362,8 @@ class ResampleParameters(StepParameters):
     dtype: DType = parameter("input", "Type of the output; integers are rounded and clipped.")
     codec: Codec = parameter(
         "blosc-lz4",
-        "Compression of the resampled mosaics, which are read once more and dropped: of the "
-        "codecs the one that writes and reads fastest for its size. none where disk is plenty.",
+        "Compression of the resampled mosaics, which are temporary and read once. The default "
+        "writes and reads fastest for its size; use none if disk space is plentiful.",
     )
 
 
@@ -390,61 +388,60 @@ class StitchParameters(StepParameters):
     )
     check_overlap: Literal["error", "warning"] = parameter(
         "error",
-        "Where most tiles correlate with their neighbours at another overlap, and not as they are "
-        "placed. error: stop and name it; warning: go on. A doubtful case is a warning.",
+        "If most tiles correlate with their neighbours at another overlap than they are placed at: "
+        "error stops and names that overlap, warning goes on. A doubtful case only warns.",
     )
     flat_field: Annotated[str, BeforeValidator(_flat_field)] = parameter(
         "none",
-        "Even out tiles that are darker to their edges. estimate: from where tiles overlap, for "
-        "each section; FILE: a TIFF or .npy of the light over a whole tile (octane's own, or "
-        "BaSiC's); none: as they are. The report says how large the shading is.",
+        "Flat-field correction of tiles that darken towards their edges. estimate: from the "
+        "overlaps of each section's tiles; FILE: a TIFF or .npy of the illumination of a full tile "
+        "(octane's own, or BaSiC's); none: no correction. The report gives the shading.",
     )
     dark_offset: Annotated[float, Field(ge=0, allow_inf_nan=False)] = parameter(
         0.0,
-        "Grey level of a pixel without light, which is taken away before the flat field acts. Use "
-        "it for cameras, whose level is often 100.",
+        "Grey level of an unlit pixel, subtracted before the flat-field correction. Set it for "
+        "cameras, where it is often 100.",
     )
     codec: Codec = parameter(
-        "blosc-lz4", "Compression of the stitched sections, which are read once more and dropped."
+        "blosc-lz4", "Compression of the stitched sections, which are temporary and read once."
     )
 
 
 class StackParameters(StepParameters):
-    """STACK: sections on top of each other."""
+    """STACK: sections stacked into one volume."""
 
     title: ClassVar[str] = "Stacking"
     prefix: ClassVar[str] = "stack_"
     align: Literal["none", "translation", "rigid"] = parameter(
         "none",
-        "Move sections so that they fit their neighbours. none: each lies where it was imaged, and "
-        "the report says how far it lies from where it fits; translation: shifts; rigid: rotations "
-        "as well. It interpolates once more where a section is moved, and not where it fits.",
+        "Align sections to their neighbours. none: keep the imaged positions and report the "
+        "displacements; translation: shift sections; rigid: rotate them as well. Only sections "
+        "that are moved are interpolated once more.",
     )
     section_thickness: PositiveFloat | None = parameter(
         None,
-        "Distance from one section's surface to the next one's. Unset: read from the section's "
-        "metadata, else from where the sections lie along z, else the full imaged depth.",
+        "Distance between the surfaces of consecutive sections. Unset: read from the section's "
+        "metadata, else from the sections' positions along z, else the full imaged depth.",
         unit="micrometer",
         workflow="section_thickness",
     )
     section_surface: float = parameter(
         0.0,
-        "Depth of a section's surface in its image: what lies above, such as water, is left out.",
+        "Depth of a section's surface in its image; what is above, such as water, is cropped.",
         unit="micrometer",
         workflow="section_surface",
         ge=0,
     )
     allow_missing_sections: int = parameter(
         0,
-        "How many gaps in the numbering of the sections to accept; each becomes a blank slab and "
-        "is listed in the report.",
+        "How many missing section numbers to accept; each becomes a blank slab and is listed in "
+        "the report.",
         workflow="allow_missing_sections",
         ge=0,
     )
     codec: Codec = parameter(
         "zstd",
-        "Compression of the volume. The workflow takes blosc-lz4 where N4 reads it and it is then "
-        "dropped.",
+        "Compression of the volume. The workflow uses blosc-lz4 if only N4 reads the volume.",
         workflow=False,
     )
 
@@ -456,8 +453,8 @@ class N4Parameters(StepParameters):
     prefix: ClassVar[str] = "n4_"
     mask: Annotated[str | None, BeforeValidator(_mask)] = parameter(
         None,
-        "Where the field is fitted: a file of 0 and 1 on the volume's grid, 'tissue' for a mask "
-        "made from the data (Otsu per section), unset or 'none' for every voxel.",
+        "Voxels that the field is fitted to: a file of 0 and 1 on the volume's grid, 'tissue' for "
+        "a mask computed from the data (Otsu per section), unset or 'none' for every voxel.",
         workflow_default="tissue",
     )
     weights: Annotated[str | None, BeforeValidator(_or_none)] = parameter(
@@ -468,35 +465,35 @@ class N4Parameters(StepParameters):
     )
     mode: Literal["global", "per_section", "two_pass"] = parameter(
         "global",
-        "global: one field over the volume; per_section: one for each section, whose brightness "
-        "stays; two_pass: per section, then one field over the result.",
+        "global: one field over the volume; per_section: one field per section, which keeps the "
+        "section's brightness; two_pass: per section, then one field over the result.",
     )
     section_starts: Annotated[Integers | None, BeforeValidator(_or_none)] = parameter(
         None,
-        "First plane of every section, for a volume whose metadata has none: '0 30 60'. Planes "
-        "before the first belong to no section.",
+        "First plane of every section, such as '0 30 60', for a volume without section metadata. "
+        "Planes before the first belong to no section.",
     )
     histogram_matching: Literal["none", "section", "plane"] = parameter(
         "none",
-        "Before the fit, bring the histogram of each section's (or plane's) tissue to that of "
-        "all: for sections that differ in brightness or contrast.",
+        "Before the fit, match the tissue histogram of each section (or plane) to that of the "
+        "volume: for sections that differ in brightness or contrast.",
     )
     z_profile_gain: bool = parameter(
         False,
-        "Before the fit, bring the planes of a section to one mean intensity: for attenuation "
+        "Before the fit, scale the planes of a section to one mean intensity: for attenuation "
         "with depth.",
     )
     shrink_factor: Annotated[ItkCounts | None, BeforeValidator(_auto)] = parameter(
         (4, 4, 4),
-        "Every n-th voxel enters the fit: one number, or three in ITK's order x y z; auto: up to "
-        "4 while the mesh keeps enough voxels, more where --memory asks for it. Lower it for small "
-        "volumes or fine fields.",
+        "Fit to every n-th voxel: one number, or three in ITK's order x y z; auto: up to 4 while "
+        "the mesh keeps enough voxels, more if --memory requires it. Lower it for small volumes "
+        "or fine fields.",
         workflow_default=AUTO,
     )
     iterations: Annotated[Integers | None, BeforeValidator(_auto)] = parameter(
         (50, 50, 50, 50),
-        "Most iterations at each fitting level; the length is the number of levels. auto: 50 at "
-        "up to four levels, fewer along axes that are too short for so fine a mesh.",
+        "Maximum iterations at each fitting level, one number per level. auto: 50 at each of up to "
+        "four levels, with fewer levels along axes too short for the finest mesh.",
         workflow_default=AUTO,
     )
     convergence_threshold: float = parameter(
@@ -516,15 +513,15 @@ class N4Parameters(StepParameters):
     )
     spline_distance_mm: Annotated[ItkLengths | None, BeforeValidator(_or_none)] = parameter(
         None,
-        "Largest distance of the first level's knots: one number, or three in ITK's order x y z. "
-        "Takes the place of the control points.",
+        "Maximum knot spacing of the first level: one number, or three in ITK's order x y z. "
+        "Replaces the control points.",
         unit="millimeter",
     )
     strength: float = parameter(
-        1.0, "Blend against the input: 0 leaves it untouched, 1 corrects fully.", ge=0, le=1
+        1.0, "Degree of correction: 0 leaves the input unchanged, 1 corrects fully.", ge=0, le=1
     )
     nonfinite: Literal["error", "mask"] = parameter(
-        "error", "NaN and Inf in the volume: an error, or left out of the fit."
+        "error", "NaN and Inf in the volume: stop with an error, or mask them out of the fit."
     )
     dtype: DType = parameter(
         "input", "Type of the corrected volume; integers are rounded and clipped."
@@ -547,7 +544,7 @@ class PyramidParameters(StepParameters):
 
 
 class PhantomParameters(StepParameters):
-    """PHANTOM: a synthetic serial-section OCT subject with its truth."""
+    """PHANTOM: a synthetic serial-section OCT subject with its ground truth."""
 
     title: ClassVar[str] = "Phantom"
     prefix: ClassVar[str] = "phantom_"
@@ -555,12 +552,12 @@ class PhantomParameters(StepParameters):
     in_workflow: ClassVar[tuple[str, ...] | None] = ("seed",)
     sections: int = parameter(4, "Number of sections.", ge=1)
     seed: int = parameter(1, "Seed; the same seed makes the same subject.", ge=0)
-    tiles: Counts2 = parameter((3, 3), "Tiles of a section, in the order y x.")
+    tiles: Counts2 = parameter((3, 3), "Tiles per section, in the order y x.")
     tile_shape: Counts3 = parameter((48, 128, 128), "Voxels of a full tile, in the order z y x.")
     edge_fraction: Fraction = parameter(
         0.25,
-        "Part of a tile that is cut from the last row and column; 0: all tiles are full. Must "
-        "leave more than the overlap.",
+        "Fraction of a tile cropped from the last row and column; 0: all tiles are full. The rest "
+        "must exceed the overlap.",
     )
     voxel_size: Lengths3 = parameter(
         (3.5, 4.0, 4.0), "Voxel size, in the order z y x.", unit="micrometer"
@@ -569,44 +566,46 @@ class PhantomParameters(StepParameters):
         (0.2, 0.2), "Overlap of neighbouring tiles as a fraction of a tile, in the order y x."
     )
     section_thickness: PositiveFloat = parameter(
-        150.0, "Thickness that is cut; what is imaged below it is seen again.", unit="micrometer"
+        150.0,
+        "Thickness of each cut; tissue imaged below it appears again in the next section.",
+        unit="micrometer",
     )
     speckle_looks: float = parameter(
-        16.0, "Independent looks averaged into the speckle; 0: none.", ge=0
+        16.0, "Independent looks averaged in the speckle; 0: no speckle.", ge=0
     )
     attenuation: float = parameter(
         1.0, "Attenuation with depth in a section.", unit="1/millimeter", ge=0
     )
-    shading: Fraction = parameter(0.1, "Loss of intensity at the corner of a tile.")
+    shading: Fraction = parameter(0.1, "Fraction of the intensity lost at the corners of a tile.")
     bias: float = parameter(0.5, "Half range of the log bias field over the subject.", ge=0)
     section_steps: float = parameter(
-        0.0, "Half range of the log brightness that differs between sections.", ge=0
+        0.0, "Half range of the log brightness differences between sections.", ge=0
     )
     position_error: float = parameter(
         0.0,
-        "Largest stage error of a tile in y and x; the true positions go into positions.csv.",
+        "Maximum stage error of a tile in y and x; positions.csv has the true positions.",
         unit="micrometer",
         ge=0,
     )
     shift: float = parameter(
         0.0,
-        "Largest displacement of a section in y and x; each one's stands in the truth.",
+        "Maximum displacement of a section in y and x; the truth records each one.",
         unit="micrometer",
         ge=0,
     )
     rotation: float = parameter(
-        0.0, "Largest rotation of a section about the middle.", unit="degree", ge=0
+        0.0, "Maximum rotation of a section about its centre.", unit="degree", ge=0
     )
     dtype: Literal["uint16", "float32"] = parameter("float32", "Type of the mosaics.")
     truth_resolution: PositiveFloat = parameter(
         10.0,
-        "Voxel size of the truth; N4 compares with it where the run has the same --resolution.",
+        "Voxel size of the truth; N4 compares with it if the run has the same --resolution.",
         unit="micrometer",
     )
 
 
 class WorkflowParameters(StepParameters):
-    """Parameters of the workflow as a whole."""
+    """Input, output, steps and resources of a run."""
 
     title: ClassVar[str] = "Workflow"
     per_subject: ClassVar[bool] = False
@@ -617,48 +616,48 @@ class WorkflowParameters(StepParameters):
     )
     samplesheet: Path | None = parameter(
         None,
-        "CSV table of a cohort, in place of --input: one row for each subject, with the columns "
-        "subject, input, and parameters that differ.",
+        "CSV table of a cohort, instead of --input: one row per subject, with the columns subject, "
+        "input and any parameters that differ.",
     )
-    outdir: Path = parameter(Path("results"), "Folder for the results; made where it is not there.")
+    outdir: Path = parameter(Path("results"), "Folder for the results; created if missing.")
     subject: str | None = parameter(
         None,
-        "Name of the subject; unset: the name of the input. In a params file a name of digits is "
-        "put in quotes.",
+        "Name of the subject; unset: the name of the input. In a params file, quote a name of "
+        "digits.",
         per_subject=True,
     )
     input_kind: Literal["auto", "mosaic", "section", "volume"] = parameter(
         "auto",
-        "What the input is. auto: from octane's own metadata; else a folder of stores holds "
-        "mosaics, and a single store is a mosaic when its chunks span the full Z.",
+        "Kind of the input. auto: from octane's own metadata; without them a folder of stores "
+        "holds mosaics, and a single store is a mosaic if its chunks span the full Z.",
         per_subject=True,
     )
     positions: Path | None = parameter(
         None,
-        "CSV of tile positions: columns section, row, column, y, x (micrometer, of the tile's "
-        "first edge). Replaces the overlap.",
+        "CSV of tile positions: columns section, row, column, y, x (of the tile's first edge, in "
+        "micrometres). Replaces the overlap.",
         per_subject=True,
     )
     truth: Path | None = parameter(
-        None, "A phantom's truth folder; adds figures against it to the report.", per_subject=True
+        None, "A phantom's truth folder; the report compares with it.", per_subject=True
     )
-    phantom: Switch = parameter(False, "Make a phantom and run on it, in place of --input.")
+    phantom: Switch = parameter(False, "Make a phantom and run on it, instead of --input.")
     skip_resample: Switch = parameter(False, "Skip RESAMPLE; the data go on unchanged.")
-    skip_stitch: Switch = parameter(False, "Skip STITCH; the sections are whole already.")
+    skip_stitch: Switch = parameter(False, "Skip STITCH; the sections are already stitched.")
     skip_n4: Switch = parameter(False, "Skip N4; the volume goes on unchanged.")
     skip_pyramid: Switch = parameter(False, "Leave the volume at one resolution.")
     skip_report: Switch = parameter(False, "Write no report.")
     keep_going: Switch = parameter(
         False,
-        "A task that fails, after its retries, ends its subject alone: the run goes on with the "
-        "others, and ends with exit code 1. Without it the whole run stops.",
+        "If a task still fails after its retries, drop only its subject: the run goes on with the "
+        "others, and ends with exit code 1. Without it the entire run stops.",
     )
     save_bias_field: Switch = parameter(
-        False, "Publish the multiplicative bias field at full resolution as well."
+        False, "Also publish the multiplicative bias field at full resolution."
     )
     overwrite_subject: Switch = parameter(
         False,
-        "Replace the results of another input under the same subject's name: the subject's folder "
+        "Replace the results of another input under the same subject name: the subject's folder "
         "in outdir is emptied first. Without it such a run is refused.",
     )
     publish_dir_mode: Literal["symlink", "copy"] = parameter(
@@ -666,9 +665,9 @@ class WorkflowParameters(StepParameters):
     )
     scratch_dir: Annotated[bool | str, BeforeValidator(read_scratch)] = parameter(
         False,
-        "Where tasks run: false in the work directory, true in the node's TMPDIR, or a path, "
-        "which may have variables such as '$SLURM_TMPDIR'. It must be there, or end in / for "
-        "tasks to make it. Use one when the work directory is on a slow network file system.",
+        "Where tasks run. false: the work directory; true: the node's TMPDIR; or a path, which may "
+        "contain variables such as '$SLURM_TMPDIR' and must exist, or end in / for tasks to create "
+        "it. Use a scratch folder if the work directory is on a slow network file system.",
     )
     check_space: Switch = parameter(
         True,
@@ -677,8 +676,8 @@ class WorkflowParameters(StepParameters):
     )
     gpu_count: int = parameter(
         0,
-        "GPUs of the node; with gpu_slots it limits the tasks that use one at a time. 0: no "
-        "limit, for machines without. On Slurm it limits nothing: Slurm gives GPUs out.",
+        "GPUs of this machine; at most gpu_count x gpu_slots tasks use them at a time. 0: no "
+        "limit, for machines without GPUs. Ignored on Slurm, which allocates GPUs itself.",
         ge=0,
         le=9999,
     )
@@ -694,13 +693,13 @@ class WorkflowParameters(StepParameters):
         "the project's folder.",
     )
     slurm_queue: str | None = parameter(
-        None, "Partition for the jobs of -profile slurm; unset: the cluster's own."
+        None, "Partition for the jobs of -profile slurm; unset: the cluster's default."
     )
     slurm_gpu_queue: str | None = parameter(
         None, "Partition for jobs that ask for a GPU; unset: slurm_queue."
     )
     slurm_gpu_type: str | None = parameter(
-        None, "Type of GPU to ask Slurm for, such as a100, where a cluster has several."
+        None, "Type of GPU to ask Slurm for, such as a100, if the cluster has several."
     )
     slurm_account: str | None = parameter(
         None, "Account that the jobs of -profile slurm are charged to."
@@ -708,7 +707,7 @@ class WorkflowParameters(StepParameters):
     slurm_options: str | None = parameter(
         None,
         "Further options of sbatch for every job of -profile slurm, such as '--qos=normal'; GPU "
-        "jobs get their --gres as well.",
+        "jobs also get --gres.",
     )
     trace_report: Switch = parameter(
         True, "Write Nextflow's trace, timeline, report and DAG to pipeline_info."

@@ -1,4 +1,4 @@
-"""Samplesheet of a cohort: a row for each subject with its own parameters, all checked at once."""
+"""Samplesheet of a cohort: one row per subject with its parameters, all checked at once."""
 
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -17,21 +17,24 @@ from octane.core.errors import InputError
 def check_samplesheet(
     path: Path, name: str, subjects: Sequence[Mapping[str, object]]
 ) -> dict[str, str]:
-    """Check a samplesheet, and return the place of each subject's row, for sentences on it.
+    """Check a samplesheet; return the file and line of each subject's row, for messages about it.
 
     Parameters
     ----------
     path, name
-        The sheet, and its name in sentences.
+        The sheet, and its name in messages.
     subjects
         The rows as Nextflow reads them: ``id``, the cells that are not empty (``given``), and
-        sentences on the files that they name (``problems``).
+        messages about the files that they name (``problems``).
 
-    An OctaneError has a line for each problem.
+    Raises
+    ------
+    InputError
+        With one line per problem.
     """
     sheet = read_samplesheet(path, name)
     if not (sheet.rows or sheet.problems):
-        raise InputError(f"{name} holds no subject; add a row for each.")
+        raise InputError(f"{name} lists no subjects; add a row for each.")
     _check_columns(sheet)
     _check_names(sheet)
     read = {subject["id"]: subject for subject in subjects}
@@ -40,7 +43,7 @@ def check_samplesheet(
         for problem in cast("list[str]", own.get("problems") or []):
             sheet.problem(line, problem)
         try:
-            # Without the run's own values, which are checked with each subject.
+            # The run's own values are checked with each subject.
             WorkflowModel.model_validate(
                 {n: value for n, value in cells.items() if n in WorkflowModel.model_fields}
             )
@@ -63,7 +66,7 @@ def _check_columns(sheet: Sheet) -> None:
         elif not allowed[column]:
             sheet.problem(
                 line,
-                f"{column} is one for the whole run and no column; leave it out, and give "
+                f"{column} applies to the entire run and cannot be a column; remove it, and give "
                 f"--{column} to the run.",
             )
 
@@ -79,23 +82,23 @@ def _check_names(sheet: Sheet) -> None:
             continue
         if problem := unfit_name(name):
             sheet.problem(line, problem)
-        # Their results are folders, and some file systems know no capitals, or one form of an é.
+        # Subjects name folders, and some file systems ignore case or normalize an é.
         before = first.setdefault(unicodedata.normalize("NFC", name).casefold(), line)
         if before != line:
             sheet.problem(
                 line,
                 f"the subject {name} is already in line {before}; give each subject one row and a "
-                "name of its own.",
+                "unique name.",
             )
 
 
 def _require_same(sheet: Sheet, read: Mapping[object, Mapping[str, object]], number: int) -> None:
-    """Note where Nextflow, which reads lines one by one, finds other cells than are written."""
+    """Note the first row that Nextflow, which reads line by line, splits into other cells."""
     for line, cells in sheet.rows:
         if read.get(cells["subject"], {}).get("given") != cells or number != len(sheet.rows):
             sheet.problem(
                 line,
-                "Nextflow reads other cells in this sheet; write each row in one line, and no "
-                "quotes inside a cell.",
+                "Nextflow reads this sheet differently; write each row on one line, without quotes "
+                "inside a cell.",
             )
             break

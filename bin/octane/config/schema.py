@@ -1,6 +1,6 @@
-"""Files that are generated from the parameter models.
+"""Files generated from the parameter models.
 
-The workflow's parameters are the fields of all models under one flat set of names.
+The workflow's parameters are the fields of all models in one flat namespace.
 """
 
 import json
@@ -21,7 +21,7 @@ SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 SEQUENCES = (list, tuple, set)
 LISTED = ["string", "number", "array"]
 LISTS = (
-    "Several numbers are written `10 8 8` or `10,8,8`, in the order that is stated, or by name: "
+    "Write several numbers as `10 8 8` or `10,8,8`, in the stated order, or by name: "
     "`z=10,y=8,x=8`."
 )
 SIGNS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
@@ -29,9 +29,9 @@ SIGNS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMa
 
 @dataclass(frozen=True)
 class Entry:
-    """One parameter of the workflow, its step and its field.
+    """One parameter of the workflow, with its step and its field.
 
-    With ``per_subject`` it may be a column of a samplesheet.
+    With ``per_subject`` it may be a samplesheet column.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Entry:
 
 
 def entries() -> Iterator[Entry]:
-    """Every parameter of the workflow, in order."""
+    """Iterate over the parameters of the workflow, in order."""
     for step, model in STEPS.items():
         for field, info in model.model_fields.items():
             stated = cast("Mapping[str, str | None]", info.json_schema_extra)
@@ -55,7 +55,7 @@ def entries() -> Iterator[Entry]:
 
 
 def by_step() -> Iterator[tuple[str, type[StepParameters], list[Entry]]]:
-    """Every step with its model and its parameters, in order."""
+    """Iterate over the steps with their models and parameters, in order."""
     for step, own in groupby(entries(), key=lambda entry: entry.step):
         yield step, STEPS[step], [*own]
 
@@ -63,7 +63,7 @@ def by_step() -> Iterator[tuple[str, type[StepParameters], list[Entry]]]:
 def _model() -> type[StepParameters]:
     fields = {}
     for entry in entries():
-        # The workflow may have another default.
+        # The workflow's default may differ from the command's.
         info = copy(entry.info)
         info.default = entry.default
         fields[entry.name] = (info.annotation, info)
@@ -75,7 +75,7 @@ WorkflowModel = _model()
 
 
 def settings_of(values: StepParameters) -> Settings:
-    """Settings of each step, from a validated :data:`WorkflowModel`."""
+    """Convert a validated :data:`WorkflowModel` into the settings of each step."""
     flat = values.model_dump(mode="json")
     steps: dict[str, dict[str, object]] = {step: {} for step in STEPS}
     for entry in entries():
@@ -84,7 +84,7 @@ def settings_of(values: StepParameters) -> Settings:
 
 
 def plain(default: object) -> object:
-    """Convert a default for a file: lists and paths become strings, as on a command line."""
+    """Convert a value for a file: lists and paths become strings, as on a command line."""
     if isinstance(default, Path):
         return str(default)
     if isinstance(default, SEQUENCES):
@@ -99,9 +99,9 @@ def plain(default: object) -> object:
 def as_groovy(value: object) -> str:
     """Write a value for a Nextflow config.
 
-    Characters beyond ASCII are escaped: the encoding of a file depends on the machine's settings.
+    Non-ASCII characters are escaped, because Nextflow reads the file in the machine's encoding.
     """
-    # JSON's words, numbers and escapes are Groovy's.
+    # Groovy shares JSON's literals, numbers and escapes.
     if value is None or isinstance(value, int | float):
         return json.dumps(value)
     escaped = json.dumps(str(value))[1:-1].replace("'", "\\'")
@@ -128,10 +128,10 @@ def _properties() -> dict[str, dict]:
 
 
 def _json_type(entry: Entry) -> dict[str, object]:
-    """Type, choices and limits: pydantic's, without null, and with the forms of a list."""
+    """Type, choices and limits from pydantic, without null; a list may be a string or a number."""
     own = _properties()[entry.name]
     members = [member for member in own.get("anyOf", [own]) if member["type"] != "null"]
-    # A list is written '40 40 40'; one value alone arrives as a number.
+    # A list is written '40 40 40'; a single value arrives as a number.
     kinds = [
         kind
         for member in members
@@ -176,10 +176,10 @@ def parameter_table() -> str:
     lines = [
         "# Parameters",
         "",
-        "Generated from `bin/octane/config/params.py` by `make generate`. A parameter has one",
-        "name: in a params file (`n4_strength`), on Nextflow's command line and as a flag of the",
-        "step's own command in `bin/` (`--n4_strength`). Those with a + may be a column of a",
-        "samplesheet; the others are read once for the whole run.",
+        "Generated from `bin/octane/config/params.py` by `make generate`. A parameter has the same",
+        "name in a params file (`n4_strength`), on Nextflow's command line and as a flag of the",
+        "step's own command in `bin/` (`--n4_strength`). Those with a + may be columns of a",
+        "samplesheet; the others apply to the entire run.",
         "",
         LISTS,
     ]
@@ -208,7 +208,7 @@ def parameter_table() -> str:
 
 
 def help_text() -> str:
-    """Write ``lib/help.txt``: what ``nextflow run main.nf --help`` prints."""
+    """Write ``lib/help.txt``, which ``nextflow run main.nf --help`` prints."""
     call = "nextflow run main.nf --input MOSAICS_OR_VOLUME [--outdir DIR] [parameters]"
     lines = [call, LISTS.replace("`", "'")]
     for _, model, own in by_step():
@@ -228,4 +228,4 @@ GENERATED = {
     "nextflow_schema.json": nextflow_schema,
     "docs/parameters.md": parameter_table,
 }
-"""Files of the project, and the function that writes each."""
+"""Generated files of the project, with the function that makes the text of each."""

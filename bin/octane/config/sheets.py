@@ -1,6 +1,6 @@
-"""Tables in CSV that people write: samplesheets, a row a subject, and positions of tiles.
+"""CSV tables that users write: samplesheets, with one row per subject, and tile positions.
 
-Every cell stays the text that was written, so that a subject 01 stays "01".
+Cells stay text, so that a subject 01 stays "01".
 """
 
 import csv
@@ -13,17 +13,18 @@ from octane.core.errors import InputError
 from octane.core.files import read_regular
 
 SEPARATORS = ",;\t"
-"""Spreadsheets write semicolons where the comma is the decimal sign: the most frequent one counts.
+"""Column separators; the most frequent one in the first line counts.
 
-As ``rowsOf`` in subworkflows/prepare.nf.
+Spreadsheets write semicolons if the comma is the decimal sign. ``rowsOf`` in
+subworkflows/prepare.nf does the same.
 """
 
 
 @dataclass
 class Sheet:
-    """Line and cells of each row, without empty ones; lines of the columns; problems, as sentences.
+    """Rows of a table as (line, cells), without empty rows and cells, and the problems found.
 
-    A column belongs to the line that it first stands in.
+    ``columns`` maps each column to the line of the header.
     """
 
     name: str
@@ -32,14 +33,14 @@ class Sheet:
     problems: list[str] = field(default_factory=list)
 
     def problem(self, line: int, sentence: str) -> None:
-        """Note a problem."""
+        """Add a problem on a line."""
         self.problems.append(f"{self.name}, line {line}: {sentence}")
 
 
 def read_samplesheet(path: Path, name: str) -> Sheet:
-    """Read a samplesheet in CSV, separated by commas, semicolons or tabs, in UTF-8.
+    """Read a samplesheet: CSV in UTF-8, separated by commas, semicolons or tabs.
 
-    Sentences call it by ``name``. An OctaneError says that it is not a table.
+    Messages call it ``name``. Raises an InputError if it is not a CSV table.
     """
     if path.suffix.lower() not in (".csv", ".tsv"):
         raise InputError(f"{name} is not a samplesheet in CSV; save it as .csv or .tsv.")
@@ -49,11 +50,11 @@ def read_samplesheet(path: Path, name: str) -> Sheet:
 
 
 def read_table(path: Path) -> Sheet:
-    """Read a table in CSV whatever its name ends in; an OctaneError names its problems."""
+    """Read a CSV table whatever its suffix; an InputError lists its problems."""
     return _table(_text(path, str(path)), str(path))
 
 
-# A run asks for a table of positions once for each of its sections.
+# A run reads the same table of positions once per section.
 @lru_cache(maxsize=1)
 def _table(text: str, name: str) -> Sheet:
     sheet = Sheet(name)
@@ -69,13 +70,13 @@ def _text(path: Path, name: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", "not a text file")
         raise InputError(
-            f"{name} cannot be read ({reason}); check your rights, or save it as CSV in UTF-8."
+            f"{name} cannot be read ({reason}); check your permissions, or save it as CSV in UTF-8."
         ) from error
 
 
 def _read_csv(text: str, sheet: Sheet) -> None:
     first = next((line for line in text.splitlines() if line.strip()), "")
-    # A quote counts also after a blank.
+    # With skipinitialspace a quote may follow a blank.
     reader = csv.reader(
         io.StringIO(text, newline=""),
         delimiter=max(SEPARATORS, key=first.count),
@@ -93,12 +94,12 @@ def _read_csv(text: str, sheet: Sheet) -> None:
             if not header:
                 header, sheet.columns = cells, dict.fromkeys(cells, line)
                 if "" in header or len(sheet.columns) < len(header):
-                    sheet.problem(line, "name every column, each once.")
+                    sheet.problem(line, "give every column a unique name.")
             elif len(cells) != len(header):
                 sheet.problem(
                     line,
-                    f"there are {len(cells)} cells and {len(header)} columns; fill it up, and put "
-                    "a cell that holds the separator in quotes.",
+                    f"there are {len(cells)} cells but {len(header)} columns; add missing "
+                    "cells, or quote cells that contain the separator.",
                 )
             else:
                 texts = zip(header, cells, strict=True)

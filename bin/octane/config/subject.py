@@ -1,7 +1,7 @@
-"""A subject's config for Nextflow: every parameter with its meaning, some with a value.
+"""Nextflow config of a subject: every parameter with its description, some with a value.
 
-One template makes both the file that a person copies and the file that bin/new_subject.py writes.
-A parameter without a value is a comment with its default.
+The template that users copy and the file that bin/new_subject.py writes come from the same code.
+Parameters without a value are commented out, with their default.
 """
 
 import textwrap
@@ -12,13 +12,13 @@ from octane.config.params import STEPS
 from octane.config.schema import Entry, as_groovy, entries, plain
 
 TEMPLATE = "conf/subjects/template.config"
-"""The file that :func:`template` is written to."""
+"""File that ``make generate`` writes :func:`template` to."""
 
 WIDTH = 94
-"""Characters of a comment; with its margin a line has 100."""
+"""Characters of a comment line; the indent brings it to 100."""
 
 LEFT_OUT = ("help", "samplesheet", "phantom", "phantom_seed")
-"""Parameters of other kinds of run, which no subject's config states."""
+"""Parameters of other kinds of run, left out of a subject's config."""
 
 FIRST = (
     "subject",
@@ -42,16 +42,16 @@ FIRST = (
 CLOSING = """\
 }
 
-// Nextflow's trace, timeline, report and DAG go into the outdir above: keep this line below it.
+// Writes Nextflow's trace, timeline, report and DAG to the outdir above: keep this line below it.
 includeConfig "${projectDir}/conf/pipeline_info.config"
 """
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Value of a parameter, and sentences on its origin.
+    """Value of a parameter, with sentences on its origin.
 
-    With ``stated`` False it stays a comment: a suggestion for a person to decide on.
+    With ``stated`` False it is commented out: a suggestion for the user to decide on.
     """
 
     value: object
@@ -60,7 +60,7 @@ class Setting:
 
 
 def _wrapped(text: str) -> list[str]:
-    # A line break or a backslash in a file's name must not end the comment or be read as an escape.
+    # A line break in a file name would end the comment, and a backslash start an escape.
     safe = "".join(sign if sign.isprintable() else " " for sign in text).replace("\\", "/")
     wrapped = textwrap.wrap(safe, WIDTH, break_long_words=False, break_on_hyphens=False)
     return [f"// {line}" for line in wrapped]
@@ -75,7 +75,7 @@ def _field(entry: Entry, setting: Setting | None) -> list[str]:
 
 
 def config_text(about: Sequence[str], settings: Mapping[str, Setting]) -> str:
-    """Write a subject's config: sentences at its head, then all parameters with what is known."""
+    """Write a subject's config: sentences at its head, then all parameters with their settings."""
     known = {entry.name: entry for entry in entries() if entry.name not in LEFT_OUT}
     groups = {"This subject": [known.pop(name) for name in FIRST]}
     for entry in known.values():
@@ -89,13 +89,13 @@ def config_text(about: Sequence[str], settings: Mapping[str, Setting]) -> str:
 
 
 def template() -> str:
-    """Write ``conf/subjects/template.config``, which a person fills in."""
+    """Write ``conf/subjects/template.config``, which users copy and fill in."""
     return config_text(
         [
             "One subject: copy to conf/subjects/NAME.config, fill in, and run",
             "    nextflow run main.nf -c conf/subjects/NAME.config",
-            "bin/new_subject.py DATA --name NAME looks at the data and writes such a file itself.",
-            "What is a comment has the default that it shows. The command line wins.",
+            "bin/new_subject.py DATA --name NAME inspects the data and writes such a file.",
+            "Parameters that are commented out show their default. The command line wins.",
             "Generated from bin/octane/config/params.py by `make generate`; edit that, not this.",
         ],
         {

@@ -1,4 +1,4 @@
-"""Names of subjects, paths and scratch folders that a person gave."""
+"""Validation of subject names, paths and scratch folders."""
 
 import itertools
 import os
@@ -10,19 +10,19 @@ from pathlib import Path
 from octane.core.errors import InputError
 
 OFF = ("false", "no", "off", "0", "null", "none", "")
-"""Texts of ``scratch_dir`` for the work directory, as a params file or a shell writes them."""
+"""Values of ``scratch_dir`` for the work directory, as a params file or a shell writes them."""
 ON = ("true", "yes", "on", "1")
-"""Texts for the node's TMPDIR."""
+"""Values for the node's TMPDIR."""
 NEXTFLOW = ("params-file", "preview", "profile", "resume", "stub", "stub-run", "work-dir")
-"""Options of Nextflow that are written with one dash."""
+"""Nextflow options, which start with a single dash."""
 
 VARIABLE = re.compile(r"\$(?:\{\w+\}|\w+)")
 SIGNS = re.compile(r"[^\w/.,:+@%=-]")
-"""Characters that the shell line that makes the folder would not take literally."""
+"""Characters that are special to the shell that creates the folder."""
 
 
 def further_words(command: str) -> list[str]:
-    """Words of the command line of a run that belong to no parameter, as ``b`` in --input a b."""
+    """Words of a run's command line without a parameter, such as ``b`` in ``--input a b``."""
     words = itertools.dropwhile(lambda word: word != "run", shlex.split(command))
     plain = [
         word
@@ -34,21 +34,21 @@ def further_words(command: str) -> list[str]:
 
 
 def unfit_name(name: str) -> str | None:
-    """Sentence on a name that can be no folder or part of a shell's command; None for any other."""
+    """Error message for a name unfit for folders and shell commands, or None if it is fit."""
     signs = all(unicodedata.category(sign)[0] in "LMN" or sign in " ._()-" for sign in name)
     if name and signs and name[0] not in ".-":
         return None
     return (
-        f"'{name}' is not a subject name; use letters, digits, blanks and ._()-, with no . or - "
-        "first."
+        f"'{name}' is not a subject name; use letters, digits, blanks and ._()-, and do not start "
+        "with . or -."
     )
 
 
 def unlinkable(path: Path) -> str | None:
-    """Sentence on a path that Nextflow cannot link into a task's folder; None for any other.
+    """Error message for a path that Nextflow cannot link into a task's folder, or None.
 
-    As ``unlinkable`` in subworkflows/prepare.nf: Nextflow follows links and keeps the last name,
-    and a shell reads these signs as a pattern.
+    Nextflow follows links and keeps the last name, and its shell script would expand these
+    characters as patterns. ``unlinkable`` in subworkflows/prepare.nf does the same.
     """
     signs = re.findall(r"[\[\]*?{}$\x00-\x1f\x7f]", f"{path.resolve()}{path.name}")
     if not signs:
@@ -62,8 +62,8 @@ def unlinkable(path: Path) -> str | None:
 def read_scratch(value: object) -> bool | str:
     """Read ``scratch_dir``: False for the work directory, True for TMPDIR, else a path with $NAMEs.
 
-    ``conf/base.config`` reads it in the same way, in a closure that can call no function; a test
-    compares the two.
+    ``conf/base.config`` repeats this in a closure, which cannot call functions; a test compares
+    the two.
     """
     text = str(value).strip()
     if text.lower() in OFF:
@@ -72,10 +72,10 @@ def read_scratch(value: object) -> bool | str:
 
 
 def require_scratch(scratch: bool | str) -> None:
-    """Raise an OctaneError where tasks cannot work in the scratch folder, as far as is known here.
+    """Raise an InputError if tasks cannot use the scratch folder, unless only a node can tell.
 
-    Nextflow makes a missing folder, which would hide a typing error: a folder must exist, or end in
-    ``/`` as the sign that tasks make it.
+    Nextflow would create a missing folder and so hide a typo: the folder must exist, or end in
+    ``/`` to have tasks create it.
     """
     if scratch is False:
         return
@@ -86,19 +86,19 @@ def require_scratch(scratch: bool | str) -> None:
         plain = VARIABLE.sub("", scratch)
         if "$" in plain or SIGNS.search(plain) or not scratch.startswith(("/", "$")):
             raise InputError(
-                f"--scratch_dir {scratch} is not a full path of letters, digits and ._,:+@%=- "
+                f"--scratch_dir {scratch} is not an absolute path of letters, digits and ._,:+@%=- "
                 "(with $NAME or ${NAME} for a variable); give one, true for the node's TMPDIR, or "
                 "false."
             )
         if not all(os.environ.get(v.strip("${}")) for v in VARIABLE.findall(scratch)):
-            # Only a node knows the folder.
+            # Only the node can resolve the variable.
             return
         folder, shown = Path(os.path.expandvars(scratch)), scratch
         if not folder.exists():
             if scratch[-1] != "/":
                 raise InputError(
-                    f"--scratch_dir {scratch} does not exist; make it, or end it in / to have "
-                    f"tasks make it ({scratch}/), or give true for the node's TMPDIR, or false."
+                    f"--scratch_dir {scratch} does not exist; create it, or end it in / to have "
+                    f"tasks create it ({scratch}/), or give true for the node's TMPDIR, or false."
                 )
             folder = folder.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):

@@ -1,7 +1,7 @@
-"""Arrays of NumPy and CuPy in one code path, and the types of voxels.
+"""One code path for NumPy and CuPy arrays, and voxel types.
 
-Algorithms ask :func:`namespace` for the module of their arrays, and use what both modules share.
-CuPy, which takes a second to load the CUDA libraries, is imported for its own arrays only.
+Algorithms ask :func:`namespace` for the module of their arrays, and use only what both share.
+CuPy, which takes a second to load the CUDA libraries, is imported only for its own arrays.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def is_cupy(array: object) -> bool:
 
 
 def namespace(*arrays: object) -> ModuleType:
-    """Return ``cupy`` where an array or scalar among these is CuPy's, else ``numpy``."""
+    """Return ``cupy`` if any of the arrays or scalars is CuPy's, else ``numpy``."""
     if any(is_cupy(array) for array in arrays):
         return import_module("cupy")
     return np
@@ -43,12 +43,15 @@ def to_host(array: ArrayLike) -> np.ndarray:
 
 
 def output_type(asked: str, own: np.dtype) -> np.dtype:
-    """Type of an output in native order: what ``dtype`` asks for, or the input's own."""
+    """Type of an output in native byte order: ``asked``, or the input's own for "input"."""
     return (own if asked == "input" else np.dtype(asked)).newbyteorder("=")
 
 
 def working_type(dtype: np.dtype) -> np.dtype:
-    """Type to compute in: floating and complex ones in native order, small integers in float32."""
+    """Type to compute in: real and complex floats in native byte order, integers as floats.
+
+    Integers of up to 16 bits and float16 become float32, larger integers float64.
+    """
     if dtype.kind in "fc" and dtype.itemsize > 2:
         return dtype.newbyteorder("=")
     return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
@@ -65,29 +68,29 @@ def as_dtype(values: npt.NDArray, dtype: npt.DTypeLike) -> npt.NDArray:
     if target.kind not in "iu":
         return values.astype(target, copy=False)
     xp = namespace(values)
-    # Rounded in float32 at least: NumPy rounds uint8 to float16, which lacks large integers.
+    # In float32 at least: NumPy would round uint8 in float16, which lacks large integers.
     rounded = xp.rint(values.astype(working_type(values.dtype), copy=False))
     return xp.clip(rounded, *integer_limits(target, rounded.dtype)).astype(target)
 
 
 def integer_limits(target: np.dtype, floating: np.dtype) -> tuple[float, float]:
-    """Smallest and largest value of a floating type that are values of an integer type too."""
+    """Smallest and largest values that a floating and an integer type share."""
     limits = np.iinfo(str(target))
     top = floating.type(limits.max)
-    # float64 lacks the largest int64, and float32 the largest int32: the one below.
+    # float64 rounds the largest int64 up, and float32 the largest int32: use the float below.
     if int(top) > limits.max:
         top = np.nextafter(top, floating.type(0))
     return float(limits.min), float(top)
 
 
 def require_cpu(backend: Backend, step: str) -> None:
-    """Raise an OctaneError where a step of the CPU is to run on a GPU."""
+    """Raise an InputError if a CPU-only step is to run on a GPU."""
     if backend == "gpu":
-        raise InputError(f"{step} runs on the CPU; leave --backend gpu to RESAMPLE and N4.")
+        raise InputError(f"{step} runs on the CPU; use --backend gpu only for RESAMPLE and N4.")
 
 
 def processor() -> str:
-    """The processor's name as Linux knows it, else the architecture."""
+    """Name of the processor as Linux reports it, else its architecture."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text(encoding="utf-8").splitlines():

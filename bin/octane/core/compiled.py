@@ -1,6 +1,7 @@
-"""Loops compiled for the CPU by numba, which keeps their machine code for later processes.
+"""Loops compiled by numba for the CPU, with their machine code cached for later processes.
 
-Import it, and what uses it, where a step computes: numba takes a third of a second to import.
+Import this module, and those that use it, only when a step computes: numba takes a third of a
+second to import.
 """
 
 import hashlib
@@ -27,16 +28,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# A division by zero gives the result of IEEE: the test for it would keep loops scalar.
+# IEEE division by zero: Python's check for it would prevent vectorization.
 _njit = partial(numba.njit, nogil=True, error_model="numpy")
 
 helper = register_jitable(fastmath=False)
-"""Make a function callable from loops, with IEEE arithmetic in the order written."""
+"""Make a function callable from compiled loops, with IEEE arithmetic in the order written."""
 
 reordered = register_jitable(fastmath={"reassoc", "contract"})
-"""The same, but its sums may be taken in another order, and products be fused into them.
+"""Like :data:`helper`, but sums may be reordered and fused with products, to be vectorized.
 
-Vector instructions need that. The order is fixed at compilation: other processors may give others.
+The order is fixed at compilation, so results may differ between processors.
 """
 
 _lock = threading.Lock()
@@ -44,10 +45,10 @@ _warned = threading.Event()
 
 
 def compiled(signature: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Compile a function, or load its machine code, for arguments of the types of a signature.
+    """Compile a function, or load its cached machine code, for one signature.
 
-    It runs without the interpreter's lock and without tests of indices. A call with other types
-    raises a TypeError; arrays must be writable and contiguous where the signature says ``::1``.
+    It runs without the interpreter's lock and without bounds checks. A call with other types
+    raises a TypeError; arrays must be writable, and contiguous if the signature says ``::1``.
     """
     return lambda function: _compile(function, signature)
 
@@ -60,8 +61,8 @@ def _compile(function: Callable[P, R], signature: str) -> Callable[P, R]:
             try:
                 return _cached(function, signature, folder)
             except (EOFError, pickle.UnpicklingError):
-                # A crash cut it short, or a loss of power left zeros.
-                logger.warning("Compiled code in %s is damaged and is made again.", folder)
+                # Truncated by a crash, or zeroed by a power failure.
+                logger.warning("The compiled code in %s is damaged; compiling it again.", folder)
                 shutil.rmtree(folder)
                 return _cached(function, signature, folder)
         except OSError as error:
@@ -70,7 +71,7 @@ def _compile(function: Callable[P, R], signature: str) -> Callable[P, R]:
 
 
 def _cached(function: Callable[P, R], signature: str, folder: Path) -> Callable[P, R]:
-    # numba reads the setting when it is given a function.
+    # numba reads the setting when it decorates a function.
     with _lock:
         before = numba.config.CACHE_DIR  # ty: ignore[missing-attribute]
         numba.config.CACHE_DIR = str(folder)  # ty: ignore[missing-attribute]
@@ -81,10 +82,10 @@ def _cached(function: Callable[P, R], signature: str, folder: Path) -> Callable[
 
 
 def _key(signature: str) -> str:
-    """A name for what machine code depends on.
+    """Hash of everything that machine code depends on.
 
-    numba sees changes of the function's file alone, not of a helper's in another one. Two processes
-    that compile a function for other types or processors at the same time would mix up its files.
+    numba notices changes only in the function's own file, not in a helper's. A folder per key also
+    separates processes that compile a function for other types or processors at the same time.
     """
     cpu = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     made_from = signature, cpu, numba.__version__, sys.version_info[:2], _digest_of_code()
@@ -100,18 +101,18 @@ def _digest_of_code() -> str:
 
 
 def _folders() -> Iterator[Path]:
-    """Folders that machine code may be kept in."""
+    """Candidate folders for the cache, in order of preference."""
     if given := os.environ.get("NUMBA_CACHE_DIR"):
         yield Path(given)
     yield PACKAGE / "__pycache__"
-    # A user may have no home.
+    # Path.home raises if the user has none.
     with suppress(RuntimeError):
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "octane")
 
 
 @cache
 def _root() -> Path | None:
-    """The first of these that can be written; None, with a warning, without any."""
+    """First writable folder for the cache; None, with a warning, if none is."""
     refusal = OSError()
     for folder in _folders():
         try:
@@ -129,6 +130,6 @@ def _warn(refusal: OSError) -> None:
         _warned.set()
         logger.warning(
             "Compiled code cannot be cached (%s), so every process compiles it again; set "
-            "NUMBA_CACHE_DIR to an empty folder that can be written.",
+            "NUMBA_CACHE_DIR to an empty writable folder.",
             refusal,
         )

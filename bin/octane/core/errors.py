@@ -1,4 +1,4 @@
-"""Exceptions for faults of the input, a parameter or the machine, not of the code.
+"""Exceptions for problems with the input, a parameter or the machine, not with the code.
 
 * OctaneError
   + InputError: data, a file or a parameter
@@ -16,25 +16,25 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-"""A full disk and a full quota."""
+"""Error numbers of a full disk and an exceeded quota."""
 
 
 class OctaneError(Exception):
-    """One sentence for the person at the terminal: names the file or parameter and the remedy."""
+    """One sentence for the user that names the file or parameter and the remedy."""
 
     code = 1
     """Exit code of the command."""
 
 
 class InputError(OctaneError):
-    """Data, a file or a parameter that was given cannot be used as it is."""
+    """The given data, file or parameter cannot be used."""
 
 
 class ChunkError(InputError):
-    """A chunk cannot be had.
+    """A chunk cannot be read.
 
-    ``key`` is its place in the store, ``reason`` the end of a sentence. ``sentence`` names the
-    store and the remedy, where these are known.
+    ``key`` is its path in the store, and ``reason`` completes the sentence "chunk KEY ...".
+    ``sentence`` replaces that sentence by one that also names the store and the remedy.
     """
 
     def __init__(self, key: str, reason: str, sentence: str = "") -> None:
@@ -44,7 +44,7 @@ class ChunkError(InputError):
 
 
 class MissingChunkError(ChunkError):
-    """The store does not hold the chunk."""
+    """The chunk is missing from the store."""
 
 
 class CorruptChunkError(ChunkError):
@@ -52,30 +52,30 @@ class CorruptChunkError(ChunkError):
 
 
 class UnreadableChunkError(ChunkError):
-    """The system does not give the chunk: for lack of rights, or of a disk or a server."""
+    """The chunk cannot be read from the system: no permission, or a disk or server failed."""
 
 
 class GpuLostError(OctaneError):
-    """A GPU failed: CUDA does no work in this process until it ends, another one may succeed."""
+    """A GPU failed: CUDA is unusable in this process, but a new process may succeed."""
 
-    # The workflow tries it again, in the end on the CPU.
+    # The workflow retries this code, the last time on the CPU.
     code = 104
 
 
 class NoGpuError(OctaneError):
-    """No GPU can be used, and the CPU is not allowed in its place."""
+    """No GPU can be used, and the CPU may not replace it."""
 
 
 class NoSpaceError(OctaneError):
-    """No space is left: the command may succeed elsewhere, or when some is freed."""
+    """No space left: the command may succeed elsewhere, or once some is freed."""
 
-    # The system's error number: the workflow distinguishes it from an error in the data.
+    # The workflow retries this code, unlike errors in the data.
     code = errno.ENOSPC
 
 
 @contextmanager
 def collecting(problems: list[str]) -> Generator[None]:
-    """Add what is wrong to the problems, a sentence a line, and go on."""
+    """Append an OctaneError of the block to ``problems``, one sentence per line, and go on."""
     try:
         yield
     except OctaneError as error:
@@ -83,8 +83,8 @@ def collecting(problems: list[str]) -> Generator[None]:
 
 
 def unreadable(error: OSError) -> InputError:
-    """Make the error for a file or folder that exists and cannot be read."""
+    """Make the error for a file or folder that exists but cannot be read."""
     return InputError(
-        f"{error.filename} cannot be read ({error.strerror or error}); check your rights, the disk "
-        "and the network, and run again (a workflow with -resume)."
+        f"{error.filename} cannot be read ({error.strerror or error}); check your permissions, the "
+        "disk and the network, and run again (a workflow with -resume)."
     )

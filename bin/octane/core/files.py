@@ -1,4 +1,4 @@
-"""Outputs that are whole once they have their name, and results on the disk."""
+"""Atomic outputs, which get their name only when complete, and durable ones."""
 
 import errno
 import logging
@@ -18,12 +18,14 @@ from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
 
 logger = logging.getLogger(__name__)
 
-PARTIAL, OLD = ".partial-", ".old"
-"""Prefixes of the names of what is unfinished, and of what steps aside for it."""
+PARTIAL = ".partial-"
+"""Prefix of the temporary name of an unfinished output."""
+OLD = ".old"
+"""Prefix of the temporary name of an output that is being replaced."""
 
 
 class IrregularFileError(OSError):
-    """A folder, FIFO or device where a regular file belongs."""
+    """A folder, FIFO or device in place of a regular file."""
 
 
 def require_regular(path: Path, state: os.stat_result) -> None:
@@ -34,7 +36,7 @@ def require_regular(path: Path, state: os.stat_result) -> None:
 
 
 def open_regular(path: Path) -> int:
-    """Open a regular file to be read; an OSError for all else, without waiting for a FIFO."""
+    """Open a regular file for reading; anything else is an OSError, and a FIFO does not block."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         require_regular(path, os.fstat(descriptor))
@@ -45,34 +47,34 @@ def open_regular(path: Path) -> int:
 
 
 def read_regular(path: Path) -> bytes:
-    """Bytes of a regular file; errors as in :func:`open_regular`."""
+    """Read a regular file; errors as in :func:`open_regular`."""
     with os.fdopen(open_regular(path), "rb") as stream:
         return stream.read()
 
 
 def task_folder(path: Path) -> Path | None:
-    """The folder of the Nextflow task that a path lies in, links followed; None outside of any."""
-    # Not Path.resolve, which a link to itself is an error for.
+    """Folder of the Nextflow task that contains a path, links followed; None outside of tasks."""
+    # Path.resolve would raise for a link to itself.
     real = Path(os.path.realpath(path))
     return next((folder for folder in (real, *real.parents) if is_task_folder(folder)), None)
 
 
 def is_task_folder(folder: Path) -> bool:
-    """Tell whether a folder's name is one that Nextflow gives to tasks' folders."""
+    """Tell whether a folder is named like Nextflow's task folders."""
     name = re.fullmatch("[0-9a-f]{30}", folder.name)
     return name is not None and re.fullmatch("[0-9a-f]{2}", folder.parent.name) is not None
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link, or a folder with all that is in it."""
+    """Remove a file, a link, or a folder with its contents."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
 
 
-def _is_there(path: Path) -> bool:
-    """Tell whether the name is taken, even by a link to nothing."""
+def _is_taken(path: Path) -> bool:
+    """Tell whether a name is taken, even by a dangling link."""
     return path.exists() or path.is_symlink()
 
 
@@ -84,8 +86,8 @@ def _is_own(folder: Path) -> bool:
 
 
 def require_free(destination: Path, *, overwrite: bool) -> None:
-    """Raise an OctaneError where an output exists, with ``overwrite`` if it is of others."""
-    if not _is_there(destination):
+    """Raise an OctaneError if an output exists; with ``overwrite``, if octane did not make it."""
+    if not _is_taken(destination):
         return
     if not overwrite:
         raise OctaneError(f"Output {destination} exists already; give --overwrite to replace it.")
@@ -93,13 +95,13 @@ def require_free(destination: Path, *, overwrite: bool) -> None:
         raise OctaneError(f"{destination} is not a regular file; choose another name.")
     if destination.is_dir() and not destination.is_symlink() and not _is_own(destination):
         raise OctaneError(
-            f"{destination} is a folder that octane did not make and does not replace; "
-            "choose another name."
+            f"{destination} is a folder that octane did not make, so it is not replaced; choose "
+            "another name."
         )
 
 
 class Left(NamedTuple):
-    """A leftover temporary file of a process of this machine, or the old output moved ``aside``."""
+    """Temporary file that a process of this machine left, or the old output it moved ``aside``."""
 
     destination: Path
     process: int
@@ -107,31 +109,31 @@ class Left(NamedTuple):
 
 
 def left_by(path: Path) -> Left | None:
-    """Read a name that :func:`writing` gives; None for any other."""
+    """Parse a temporary name of :func:`writing`; None for any other name."""
     name = rf"({re.escape(OLD)})?{re.escape(PARTIAL + node())}-(\d{{1,9}})-(.+)"
     found = re.fullmatch(name, path.name, re.DOTALL)
     return found and Left(path.with_name(found[3]), int(found[2]), bool(found[1]))
 
 
 def _clean(destination: Path) -> None:
-    """Remove what killed processes left of an output.
+    """Remove the temporary files that killed processes left of an output.
 
-    An output that stepped aside gets its name again where its successor did not get it.
+    An output that was moved aside is restored if its successor never got the name.
     """
-    # Two that clean at once may take a path from each other.
+    # Another process may clean the same paths at the same time.
     with suppress(OSError):
         for path in list(destination.parent.iterdir()):
             found = left_by(path)
             if found is None or found.destination != destination or _is_running(found.process):
                 continue
-            if found.aside and not _is_there(destination):
+            if found.aside and not _is_taken(destination):
                 path.rename(destination)
             else:
                 remove(path)
 
 
 def _is_running(process: int) -> bool:
-    """Tell whether another process has this number."""
+    """Tell whether another process has this PID."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -143,7 +145,7 @@ def _is_running(process: int) -> bool:
 
 
 def _exchange(partial: Path, destination: Path) -> bool:
-    """Swap two names at once; False where the file system or the system cannot."""
+    """Swap two names atomically; False if the operating or file system cannot."""
     swap = getattr(CDLL(None), "renameat2", None)
     here, exchange = -100, 2
     names = os.fsencode(partial), os.fsencode(destination)
@@ -151,13 +153,13 @@ def _exchange(partial: Path, destination: Path) -> bool:
 
 
 def put(partial: Path, destination: Path) -> None:
-    """Give a path its name, and remove what had it."""
-    if not _is_there(destination):
+    """Rename an output to its final name, and remove its predecessor."""
+    if not _is_taken(destination):
         partial.rename(destination)
     elif _exchange(partial, destination):
         remove(partial)
     else:
-        # A rename cannot replace a folder that is not empty: the old one steps aside first.
+        # A rename cannot replace a folder that is not empty: move the old one aside first.
         old = partial.with_name(f"{OLD}{partial.name}")
         destination.rename(old)
         partial.rename(destination)
@@ -171,13 +173,20 @@ def writing(
     overwrite: bool = False,
     remedy: str = "choose another place for the output",
 ) -> Generator[Path]:
-    """Give a temporary path next to ``destination`` and rename it when the block ends well.
+    """Yield a temporary path next to ``destination``, and rename it if the block succeeds.
 
-    The temporary name keeps the suffix, by which file writers choose their format. When the block
-    raises, the temporary path is removed and ``destination`` stays as it was. Missing folders are
-    made; ``remedy`` ends the sentence where a folder cannot be written. Errors are those of
-    :func:`require_free`, an OctaneError for such a folder, a NoSpaceError, and an OSError with the
-    name of ``destination`` where a write failed.
+    The temporary name keeps the suffix, by which file writers choose their format. If the block
+    raises, the temporary path is removed and ``destination`` is left unchanged. Missing folders are
+    created.
+
+    Raises
+    ------
+    OctaneError
+        From :func:`require_free`, or if the folder cannot be written; ``remedy`` ends that message.
+    NoSpaceError
+        If the disk or the quota is full.
+    OSError
+        If a write failed; it names ``destination``.
     """
     partial = destination.with_name(f"{PARTIAL}{node()}-{os.getpid()}-{destination.name}")
     try:
@@ -192,7 +201,7 @@ def writing(
         ) from error
     try:
         yield partial
-        if _is_there(destination) and not overwrite:
+        if _is_taken(destination) and not overwrite:
             raise OctaneError(
                 f"{destination} was created by another process in the meantime; choose another "
                 "name."
@@ -202,21 +211,21 @@ def writing(
         remove(partial)
         if isinstance(error, OSError) and error.errno in NO_SPACE:
             raise NoSpaceError(
-                f"{destination}: {error.strerror}; free some, or choose another place for the "
-                "output. Nothing was left half-written."
+                f"{destination}: {error.strerror}; free some space, or choose another place for "
+                "the output. Nothing was left half-written."
             ) from error
-        # A write that fails does not know the name of its file.
+        # The error of a failed write does not name the file.
         if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             error.filename = str(destination)
         raise
 
 
 def write_object(path: Path, pieces: Sequence[bytes], *, to_disk: bool = False) -> None:
-    """Write a file of a store under a temporary name next to it, and rename it when it is whole.
+    """Write a file of a store under a temporary name next to it, and rename it when complete.
 
-    A process that is killed leaves no half of it under its name. Missing folders are made. An
-    OSError, of a full disk for one, passes. With ``to_disk`` the system begins at once to write it
-    to the disk, which :func:`bring_to_disk` then waits for.
+    So a killed process never leaves a partial file under the final name. Missing folders are
+    created. An OSError, such as of a full disk, is passed on. With ``to_disk`` the system starts
+    to flush the file at once, which :func:`bring_to_disk` then waits for.
     """
     partial = path.with_name(f"{PARTIAL}{os.getpid()}-{threading.get_ident()}-{path.name}")
     try:
@@ -228,11 +237,11 @@ def write_object(path: Path, pieces: Sequence[bytes], *, to_disk: bool = False) 
         with stream:
             for piece in pieces:
                 left = memoryview(piece)
-                # One write takes 2 GB at most, and less where a disk fills up.
+                # One write accepts at most 2 GB, and less if the disk fills up.
                 while left:
                     left = left[stream.write(left) :]
             if to_disk and (begin := getattr(CDLL(None), "sync_file_range", None)):
-                # SYNC_FILE_RANGE_WRITE. Where it fails, bring_to_disk does all of it.
+                # SYNC_FILE_RANGE_WRITE. If it fails, bring_to_disk flushes everything.
                 begin(stream.fileno(), c_int64(0), c_int64(0), 2)
         partial.rename(path)
     except BaseException:
@@ -241,16 +250,19 @@ def write_object(path: Path, pieces: Sequence[bytes], *, to_disk: bool = False) 
 
 
 UNKNOWN_HERE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
-"""Answers of file systems that cannot bring anything to a disk."""
+"""Error numbers of fsync on file systems that do not support it."""
 
 
 def bring_to_disk(result: Path) -> None:
-    """Wait until a file, or a folder with all that is in it, is on the disk under its name.
+    """Flush a file, or a folder with its contents, to the disk (fsync).
 
-    A loss of power can take what was written in the last half minute: intermediates are then made
-    again, results by nobody. Network file systems report earlier errors, such as a full quota, now.
+    A power failure can destroy data of the last half minute; unlike intermediates, results are not
+    made again. Network file systems report deferred errors, such as a full quota, only now.
 
-    An OctaneError says that the disk could not take it.
+    Raises
+    ------
+    OctaneError
+        If the disk could not store it.
     """
     inside = [Path(p) / name for p, _, names in os.walk(result) for name in ("", *names)]
     for path in (*inside, result, result.parent):
@@ -260,8 +272,8 @@ def bring_to_disk(result: Path) -> None:
         except OSError as error:
             if error.errno not in UNKNOWN_HERE:
                 raise OctaneError(
-                    f"{path} could not be brought to the disk ({error.strerror}); remove "
-                    f"{result}, see that the disk has space and is sound, and run again."
+                    f"{path} could not be flushed to the disk ({error.strerror}); remove "
+                    f"{result}, check the disk and its free space, and run again."
                 ) from error
         finally:
             os.close(fd)

@@ -1,7 +1,7 @@
-"""Filters of images, which go on beyond a border as their mirror image does.
+"""Image filters with mirrored borders.
 
-They give the results of SciPy's filters bit for bit, without its import, which takes longer than
-many a step works.
+They return the results of SciPy's filters bit for bit, without importing SciPy, which takes longer
+than many steps run.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ BLOCK = 1 << 15
 
 
 def gaussian(image: npt.NDArray, sigma: float, truncate: float = 4.0) -> npt.NDArray:
-    """Gaussian filter of ``sigma`` pixels, cut after ``truncate`` sigmas."""
+    """Gaussian filter of ``sigma`` pixels, truncated at ``truncate`` sigmas."""
     radius = int(truncate * sigma + 0.5)
     weights = np.exp(-0.5 / sigma**2 * np.arange(-radius, radius + 1) ** 2)
     weights /= weights.sum()
@@ -34,7 +34,7 @@ def gaussian(image: npt.NDArray, sigma: float, truncate: float = 4.0) -> npt.NDA
 def _along_axes(
     image: npt.NDArray, radius: int, filtered: Callable[[npt.NDArray, int], npt.NDArray]
 ) -> npt.NDArray:
-    """Filter one axis after the other; ``filtered`` takes float64 columns with their borders."""
+    """Filter one axis after the other; ``filtered`` receives padded float64 columns."""
     for axis in range(image.ndim):
         moved = np.moveaxis(image, axis, 0)
         n = len(moved)

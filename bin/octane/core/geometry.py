@@ -1,4 +1,4 @@
-"""Positions of voxels: pixel-centred grids in micrometres, axes always z, y, x."""
+"""Voxel grids: voxel centres in micrometres, axes always z, y, x."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ MICROMETERS: dict[str, float] = {
     "centimeter": 1e4,
     "meter": 1e6,
 }
-"""Length of the units that octane takes, in micrometres."""
+"""Units of length that octane accepts, in micrometres."""
 LENGTHS: dict[str, float] = {
     **MICROMETERS,
     **{"nm": 1e-3, "mm": 1e3, "cm": 1e4, "m": 1e6},
@@ -23,27 +23,27 @@ LENGTHS: dict[str, float] = {
     **dict.fromkeys(("um", "\u00b5m", "\u03bcm", "micron", "microns"), 1.0),
     **dict.fromkeys(("in", "inch", "inches"), 25400.0),
 }
-"""The same with the spellings of other writers; each means exactly one length."""
+"""The same with spellings of other writers; each is unambiguous."""
 
 
 def spelled(values: Sequence[float]) -> str:
-    """Numbers of the axes as they are shown: whole ones in full, lengths in six digits."""
+    """Format the numbers of the axes: integers in full, lengths with six digits."""
     return " x ".join(str(v) if isinstance(v, int) else f"{v:g}" for v in values)
 
 
 def bounds(region: Region) -> str:
-    """A block as it is shown: ``0:14 128:256 0:60``, first and last voxel + 1 along z, y and x."""
+    """Format a block as ``0:14 128:256 0:60``: first voxel and last voxel + 1 along z, y and x."""
     return " ".join(f"{part.start}:{part.stop}" for part in region)
 
 
 def vector(z: float, y: float, x: float) -> Vector:
-    """Three floats, so that NumPy scalars do not leak into metadata."""
+    """Convert to three Python floats, so that NumPy scalars do not leak into metadata."""
     return float(z), float(y), float(x)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A regular grid: voxels, their distance and the centre of the first one in micrometres."""
+    """A regular grid: its shape, and the spacing and first voxel's centre in micrometres."""
 
     shape: tuple[int, int, int]
     spacing: Vector
@@ -77,29 +77,29 @@ class Grid:
 
 
 def shape_of(region: Region) -> tuple[int, ...]:
-    """Voxels of a region along each axis."""
+    """Number of voxels of a region along each axis."""
     return tuple(r.stop - r.start for r in region)
 
 
 def place_in(block: Region, region: Region) -> Region:
-    """Place of a region in a block, counted from the block's first voxel."""
+    """Region relative to a block's first voxel."""
     axes = zip(region, block, strict=True)
     return tuple(slice(r.start - b.start, r.stop - b.start) for r, b in axes)
 
 
 def block_at(position: Sequence[int], size: Sequence[int], shape: Sequence[int]) -> Region:
-    """Region of the block at a position, counted in blocks, cut at the edge of ``shape``."""
+    """Region of the block at a position, counted in blocks, clipped to ``shape``."""
     axes = zip(position, size, shape, strict=True)
     return tuple(slice(p * n, min((p + 1) * n, m)) for p, n, m in axes)
 
 
 def samples(extent: float, spacing: float) -> int:
-    """Voxels of ``spacing`` that span ``extent`` (both micrometres): rounded, at least one."""
-    # The tolerance keeps a half that is a rounding error away from itself (3 x 3.5 / 7) stable.
+    """Number of voxels of ``spacing`` that span ``extent`` (micrometres): rounded, at least one."""
+    # The tolerance always rounds halves up, despite floating-point errors (3 x 3.5 / 7).
     return max(1, math.floor(extent / spacing + 0.5 + 1e-9))
 
 
 def blocks(shape: tuple[int, ...], size: tuple[int, ...]) -> list[Region]:
-    """Regions of at most ``size`` that cover ``shape`` in raster order."""
+    """Regions of at most ``size`` that tile ``shape`` in raster order."""
     counts = (range(-(-n // b)) for n, b in zip(shape, size, strict=True))
     return [block_at(position, size, shape) for position in product(*counts)]

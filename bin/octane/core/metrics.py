@@ -26,14 +26,14 @@ from octane.core.versions import versions
 logger = logging.getLogger(__name__)
 
 ATTEMPT = "OCTANE_ATTEMPT"
-"""The environment variable with the number of tries of the task, this one included."""
+"""Environment variable with the number of the task's attempt, from 1."""
 
 
 @dataclass
 class Metrics:
-    """Record of a step while it runs; ``previews`` are small arrays for the report's pictures.
+    """Record of a running step; ``previews`` are small arrays for the report's pictures.
 
-    ``inputs`` has the original path of each input, by the argument that names it.
+    ``inputs`` maps each argument that names an input to its original path.
     """
 
     step: str
@@ -50,7 +50,7 @@ class Metrics:
 
     @contextmanager
     def timed(self, stage: str) -> Generator[None]:
-        """Count the seconds of the block to ``stage``, except those of spans within it."""
+        """Add the seconds of the block to ``stage``, except those of nested spans."""
         with self.timeline.here(), span(stage):
             yield
 
@@ -60,7 +60,7 @@ class Metrics:
             self.bytes[stage] = self.bytes.get(stage, 0) + int(size)
 
     def add_figures(self, figures: BaseModel) -> None:
-        """Add the figures of a model, under the names by which the report reads them."""
+        """Add the figures of a model, under the names that the report reads."""
         self.figures.update(figures.model_dump(mode="json", by_alias=True))
 
     def warn(self, message: str) -> None:
@@ -69,14 +69,14 @@ class Metrics:
         self.warnings.append(message)
 
     def warn_in_report(self, message: str) -> None:
-        """Warn, and show the warning at the head of the report: none of its checks finds this."""
+        """Warn, and show the warning at the top of the report, whose checks cannot find it."""
         self.warn(message)
         remarks = self.figures.setdefault("remarks", [])
         assert isinstance(remarks, list)
         remarks.append(message)
 
     def record(self) -> dict[str, object]:
-        """Return the whole record, ready for JSON."""
+        """Return the complete record, ready for JSON."""
         elapsed = time.perf_counter() - self._start
         return {
             "step": self.step,
@@ -103,7 +103,7 @@ class Metrics:
         }
 
     def save(self, path: Path | None, preview: Path | None) -> None:
-        """Write the record and the previews where paths are given, over what is there."""
+        """Write the record and the previews to the paths that are given, replacing files."""
         if path is not None:
             write_json(path, self.record())
         if preview is not None:
@@ -112,11 +112,11 @@ class Metrics:
 
 
 def _staged(arguments: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Find inputs of a task: links, as Nextflow stages them, or its copies in ``input/``."""
+    """Find the inputs of a task: links staged by Nextflow, or its copies in ``input/``."""
     return {
         argument: {"path": str(Path(argument).resolve())}
         for argument in arguments
-        # Path.is_symlink raises where an argument is too long for a name.
+        # Path.is_symlink raises if an argument is too long for a file name.
         if os.path.islink(argument) or argument.startswith("input/")  # noqa: PTH114
     }
 
@@ -125,7 +125,7 @@ def peak_memory() -> int:
     """Return the largest resident memory of this process so far, in bytes."""
     status = Path("/proc/self/status")
     if status.exists():
-        # The figure of getrusage begins with that of the process that started this one.
+        # getrusage would include the peak of the process that started this one.
         found = re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(encoding="utf-8"), re.MULTILINE)
         if found is not None:
             return int(found[1]) * 1024
@@ -135,7 +135,7 @@ def peak_memory() -> int:
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write ``content`` as indented JSON, over what is there; NaN and Inf become null."""
+    """Write ``content`` as indented JSON, replacing a file; NaN and Inf become null."""
     with writing(path, overwrite=True) as partial:
         partial.write_text(as_json(content), encoding="utf-8")
 
@@ -148,7 +148,7 @@ def as_json(content: object) -> str:
 
 
 def _listed(value: object) -> object:
-    """Convert arrays and numbers of NumPy."""
+    """Convert NumPy arrays and scalars for JSON."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    raise TypeError(f"{type(value).__name__} has no place in JSON")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")

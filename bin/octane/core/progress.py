@@ -1,4 +1,4 @@
-"""Progress of long work: a log line now and then."""
+"""Progress of long work, as occasional log lines."""
 
 import logging
 import sys
@@ -8,7 +8,7 @@ from threading import Lock
 logger = logging.getLogger(__name__)
 
 LINE_EVERY_S = 10.0
-"""Seconds between lines of a log."""
+"""Seconds between lines in a log."""
 TERMINAL_EVERY_S = 2.0
 """Seconds between updates on an interactive terminal."""
 
@@ -23,7 +23,7 @@ class Progress:
         self._start = self._last = time.monotonic()
 
     def __call__(self, size: int) -> None:
-        """One block of ``size`` bytes is finished; without any, none are shown."""
+        """Count a finished block of ``size`` bytes; without bytes, no MB/s are shown."""
         with self._lock:
             self.done += 1
             self.bytes += size
@@ -40,13 +40,13 @@ class Progress:
 
 
 class IterationLog:
-    """A line in the log now and then for iterations; parts fitted together share the lines."""
+    """Occasional log lines on iterations; parts that are fitted together share them."""
 
     def __init__(self, label: str) -> None:
         self._label, self._last, self._lock = label, time.monotonic(), Lock()
 
     def __call__(self, part: str, done: int, most: int, convergence: float) -> None:
-        """Count an iteration: ``done`` of at most ``most`` of a part, and its measure."""
+        """Report that a part has done ``done`` of at most ``most`` iterations."""
         with self._lock:
             now = time.monotonic()
             if now - self._last < LINE_EVERY_S:

@@ -1,6 +1,6 @@
-"""Records of tasks, and the figures in them that steps write and the report reads.
+"""Records of tasks and their figures, which steps write and the report reads.
 
-A step may note more figures than its model lists; they are kept as they are.
+A step may record more figures than its model lists; they are kept unchanged.
 """
 
 from collections.abc import Collection
@@ -17,19 +17,19 @@ ORDER = ("resample", "stitch", "stack", "n4", "pyramid")
 
 Shape = tuple[int, int, int]
 SHADING = 0.03
-"""Largest shading of tiles that needs no flat field: even light is measured as less."""
+"""Largest shading of tiles that needs no flat field; even illumination measures less."""
 EXPOSED = 1.5
-"""Brightness over its neighbours', or the inverse, above which a tile was imaged otherwise."""
+"""Ratio of a tile's brightness to its neighbours', or its inverse, above which it is uneven."""
 
 
 class RecordedTrack(BaseModel, defer_build=True):
-    """A track; ``stages`` have ``start+length`` of their pieces, microseconds since the start."""
+    """A track; ``stages`` list their pieces as ``start+length`` in microseconds from the start."""
 
     name: str
     stages: dict[str, Annotated[str, Field(pattern=r"^(\d+\+\d+( |$))*$")]]
 
     def pieces(self) -> list[tuple[int, int, str]]:
-        """Return start, length and stage of all pieces in the order of time."""
+        """Return start, length and stage of all pieces in chronological order."""
         return sorted(
             (int(start), int(length), stage)
             for stage, text in self.stages.items()
@@ -57,7 +57,7 @@ class Record(BaseModel, defer_build=True):
     host: Context = {}
     seconds: dict[str, float] = {}
     wall_seconds: dict[str, float] = {}
-    # Another name than the type, which annotations below it would no longer find.
+    # Not named `bytes`, which would hide the type from the annotations below.
     traffic: dict[str, int] = Field(default={}, alias="bytes")
     peak_memory_bytes: int | None = None
     warnings: list[str] = []
@@ -71,21 +71,22 @@ class Record(BaseModel, defer_build=True):
 
     @property
     def on_gpu(self) -> bool:
-        """True where a GPU computed."""
+        """True if the step computed on a GPU."""
         return self.device.get("backend") == "gpu"
 
     @property
     def waited(self) -> float:
-        """Seconds of waiting for a GPU; 0 for steps that take none."""
+        """Seconds of waiting for a GPU; 0 for steps that use none."""
         lease = cast("dict[str, float]", self.figures.get("gpu") or {})
         return lease.get("slot_wait_seconds", 0.0)
 
 
 class Outcome(BaseModel, defer_build=True):
-    """Parts missing from the results of a subject, as ``outcomeOf`` of the workflow gives it.
+    """Parts missing from the results of a subject, as the workflow's ``outcomeOf`` reports them.
 
-    ``missing`` names tasks without a record, ``section_01_resample`` or ``stack``; ``changed`` is
-    empty unless the input changed while it was read; ``sentence`` says all of it.
+    ``missing`` names tasks without a record, such as ``section_01_resample`` or ``stack``;
+    ``changed`` is a sentence if the input changed while it was read, else empty; ``sentence``
+    says all of it.
     """
 
     missing: list[str] = []
@@ -110,9 +111,8 @@ class Figures(BaseModel):
 class OverlapFigures(Figures):
     """Overlap along one axis as fractions of a tile: as placed, and where the tiles correlate.
 
-    ``found`` is None where neighbours have too little structure in common to tell; ``better`` says
-    that it fits clearly better than the given one, ``certain`` that most tiles do not fit as they
-    are placed.
+    ``found`` is None if neighbours share too little structure to tell; ``better`` means that it
+    fits clearly better than the given one, ``certain`` that most tiles do not fit as placed.
     """
 
     axis: str
@@ -123,7 +123,7 @@ class OverlapFigures(Figures):
 
 
 def fitting(overlaps: Collection[OverlapFigures]) -> str:
-    """Overlaps as ``--overlap`` takes them, y before x: found ones where these fit better."""
+    """Format overlaps for ``--overlap``, y before x: the found one if it fits better."""
     values = []
     for axis in "yx":
         own = [overlap for overlap in overlaps if overlap.axis == axis]
@@ -137,8 +137,8 @@ def fitting(overlaps: Collection[OverlapFigures]) -> str:
 class MisplacedFigures(Figures):
     """A tile that does not fit its neighbours, and where it fits.
 
-    ``shift`` is in micrometres (y, x), ``swapped`` the row and column of the tile whose place fits;
-    without either it fits nowhere.
+    ``shift`` is in micrometres (y, x), ``swapped`` the row and column of the tile whose place it
+    fits; without either it fits nowhere.
     """
 
     row: int
@@ -151,7 +151,7 @@ class MisplacedFigures(Figures):
         """The tile in words."""
         name = f"row {self.row}, column {self.column}"
         if self.swapped is not None:
-            return f"{name} fits in the place of row {self.swapped[0]}, column {self.swapped[1]}"
+            return f"{name} fits at row {self.swapped[0]}, column {self.swapped[1]}"
         if self.shift is None:
             return f"{name} fits none of its neighbours"
         y, x = self.shift
@@ -159,7 +159,7 @@ class MisplacedFigures(Figures):
 
 
 class UnevenFigures(Figures):
-    """A tile of another brightness than its neighbours, and its brightness over theirs."""
+    """A tile that differs in brightness from its neighbours; ``brightness`` is the ratio."""
 
     row: int
     column: int
@@ -175,10 +175,10 @@ class UnevenFigures(Figures):
 class StitchFigures(Figures):
     """A stitched section.
 
-    Shading is the range of the tiles' flat field over its mean, as they came and evened out; None:
-    not measured, or not evened out. ``seam_y`` and ``seam_x`` are the mismatch along an axis in
-    even light, by means of blocks of pixels, and ``speckle_y`` and ``speckle_x`` what speckle alone
-    gives to it.
+    Shading is the range of the tiles' flat field over its mean, before and after the correction;
+    None: not measured, or not corrected. ``seam_y`` and ``seam_x`` are the mismatch along an axis
+    after evening out the light, between means of pixel blocks; ``speckle_y`` and ``speckle_x`` are
+    the part of it that speckle causes.
     """
 
     section: int | None = None
@@ -198,7 +198,7 @@ class StitchFigures(Figures):
     shape: Shape
 
     def mismatch(self, axis: str) -> float | None:
-        """Seam along an axis less what speckle gives to it; None where no tiles overlap."""
+        """Seam along an axis without speckle's part; None if no tiles overlap."""
         seam, speckle = getattr(self, f"seam_{axis}"), getattr(self, f"speckle_{axis}")
         return None if seam is None else max(0.0, seam**2 - speckle**2) ** 0.5
 
@@ -206,11 +206,11 @@ class StitchFigures(Figures):
 class SectionFigures(Figures):
     """One section of a stack.
 
-    ``thickness`` is in micrometres, ``thickness_from`` says in words where it comes from.
-    ``brightness`` is that of its tissue over its neighbours', ``step`` that over the one before;
-    ``flipped`` names the axes along which it must be turned over to fit them; ``shift`` (y, x) in
-    micrometres and ``rotation`` in degrees about the volume's middle say how it lies displaced;
-    ``moved`` that STACK moved it back. All are None where nothing could be compared.
+    ``thickness`` is in micrometres, and ``thickness_from`` describes its source. ``brightness`` is
+    the ratio of its tissue's brightness to its neighbours', ``step`` that to the previous section;
+    ``flipped`` names the axes along which it must be mirrored to fit them. ``shift`` (y, x) in
+    micrometres and ``rotation`` in degrees about the volume's centre are its displacement;
+    ``moved`` tells whether STACK undid it. Values that could not be measured are None.
     """
 
     number: int
@@ -230,8 +230,8 @@ class SectionFigures(Figures):
 class StackFigures(Figures):
     """A stack.
 
-    ``boundaries`` has the factor by which brightness jumps where a section begins, by its number;
-    ``unlike`` are neighbours, by number, without structure in common.
+    ``boundaries`` maps a section's number to the factor by which brightness jumps at its start;
+    ``unlike`` lists neighbours, by number, without common structure.
     """
 
     sections: list[SectionFigures]
@@ -262,7 +262,7 @@ class SectionFitFigures(Figures):
 
 
 class VariationFigures(Figures):
-    """Variation of one section in tissue, on the grid that N4 fitted."""
+    """Coefficient of variation of one section's tissue, on the grid that N4 fitted."""
 
     number: int
     cv_before: float
@@ -270,7 +270,7 @@ class VariationFigures(Figures):
 
 
 class N4Figures(Figures):
-    """A bias correction; ``boundaries`` are those of the result, as of :class:`StackFigures`."""
+    """A bias correction; ``boundaries`` are the result's, as in :class:`StackFigures`."""
 
     levels: list[LevelFigures]
     most_iterations: list[int] = []

@@ -1,11 +1,11 @@
-"""Time of a step: named spans of every thread.
+"""Timing of a step by named spans on every thread.
 
-``with span("decode"):`` is all that other code writes, at any depth. A thread that works for a
-record has a :class:`Track`, on which the innermost open span counts: reading that decodes is not
+Other code only writes ``with span("decode"):``, at any depth. A thread that works for a record has
+a :class:`Track`, on which only the innermost open span counts, so that a read that decodes is not
 counted twice. Under NVIDIA's profiler (Nsight Systems) each span is an NVTX range as well.
 
-The sums of a track are exact. Of its pieces it keeps only the longest, so that its memory is
-bounded however long the step is.
+The sums of a track are exact. It keeps only the longest pieces, so that its memory is bounded
+however long the step runs.
 """
 
 import os
@@ -16,15 +16,15 @@ from heapq import heappush, heappushpop
 from threading import Lock, current_thread, local, main_thread
 
 MOST = 512
-"""Pieces that a track keeps: more than a page is wide."""
+"""Pieces that a track keeps: more than the report has pixels across."""
 
 PROFILED = "NVTX_INJECTION64_PATH"
-"""The variable by which a profiler names the library that NVTX loads."""
+"""Environment variable in which a profiler names the library that NVTX loads."""
 
 STAGES = ("read", "decode", "copy", "compute", "encode", "write")
-"""Stages of a worker's block, in this order: input, device, output."""
+"""Stages of a worker's block, in order: input, device, output."""
 OTHER = "other"
-"""Time of a worker's block outside of these stages."""
+"""Stage for the time of a worker's block outside these stages."""
 
 Piece = tuple[float, float, str]
 """Start and end in seconds since the start of the timeline, and the stage."""
@@ -33,12 +33,12 @@ Piece = tuple[float, float, str]
 _here = local()
 _nvtx = None
 if os.environ.get(PROFILED):
-    # A profiler listens; elsewhere loading it would only cost time.
+    # Only under a profiler: otherwise loading it would just cost time.
     import nvtx as _nvtx
 
 
 def summed(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Sum of each name over all parts, in the order in which the names come."""
+    """Sum each name over all parts, in order of first appearance."""
     total: dict[str, float] = {}
     for part in parts:
         for name, value in part.items():
@@ -47,7 +47,7 @@ def summed(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 class Track:
-    """Time of one thread or lane: ``seconds`` of each stage without spans within, and pieces."""
+    """Time of one thread or lane: ``seconds`` per stage without nested spans, and pieces."""
 
     def __init__(self, name: str, start: float) -> None:
         self.name = name
@@ -61,7 +61,7 @@ class Track:
         self._moved, self._moved_to = 0.0, ""
 
     def begin(self, stage: str) -> None:
-        """Open a span; the clock of the span around it stops."""
+        """Open a span and pause the enclosing one."""
         now = time.perf_counter()
         if self._open:
             self._close(now)
@@ -69,20 +69,20 @@ class Track:
         self._since = now
 
     def end(self) -> None:
-        """Close the innermost span; the clock of the span around it goes on."""
+        """Close the innermost span and resume the enclosing one."""
         now = time.perf_counter()
         self._close(now)
         self._open.pop()
         self._since = now
 
     def move(self, stage: str, seconds: float) -> None:
-        """Count seconds of the open span to another stage."""
+        """Count seconds of the open span towards another stage."""
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
         self._moved += seconds
         self._moved_to = stage
 
     def pieces(self) -> list[Piece]:
-        """Return the longest :data:`MOST` pieces in the order of time."""
+        """Return the longest :data:`MOST` pieces in chronological order."""
         return sorted(piece for _, piece in self._longest)
 
     def _close(self, now: float) -> None:
@@ -97,7 +97,7 @@ class Track:
 
 
 class Timeline:
-    """Tracks of a step by their names; ``started`` is in seconds since 1970."""
+    """Tracks of a step by name; ``started`` is in seconds since 1970."""
 
     def __init__(self) -> None:
         self.started = time.time()
@@ -106,7 +106,7 @@ class Timeline:
         self._lock = Lock()
 
     def track(self, name: str) -> Track:
-        """Return the track of a name, which only one thread may use at a time."""
+        """Return the track of this name, which only one thread may use at a time."""
         with self._lock:
             if name not in self.tracks:
                 self.tracks[name] = Track(name, self._start)
@@ -138,7 +138,7 @@ class Timeline:
         return summed(track.seconds for track in self.tracks.values())
 
     def wall_seconds(self) -> dict[str, float]:
-        """Seconds of each stage by the clock on the wall: the mean over threads of one kind."""
+        """Wall-clock seconds of each stage: the mean over threads of one kind."""
         kinds = [track.name.rstrip("0123456789") for track in self.tracks.values()]
         return summed(
             {stage: seconds / kinds.count(kind) for stage, seconds in track.seconds.items()}
@@ -146,20 +146,20 @@ class Timeline:
         )
 
     def record(self) -> dict[str, object]:
-        """Timeline for JSON: per track and stage, text of ``start+length`` in microseconds."""
+        """Timeline for JSON: pieces per track and stage as ``start+length`` in microseconds."""
         return {
             "started": self.started,
             "unit": "microsecond",
             "tracks": [
-                {"name": track.name, "stages": _written(track.pieces())}
+                {"name": track.name, "stages": _stage_texts(track.pieces())}
                 for track in self.tracks.values()
                 if track.seconds
             ],
         }
 
 
-def _written(pieces: list[Piece]) -> dict[str, str]:
-    """Write one text per stage: as numbers, a timeline would be most lines of a record."""
+def _stage_texts(pieces: list[Piece]) -> dict[str, str]:
+    """Format pieces as one string per stage; numbers would fill most lines of a record."""
     found: dict[str, list[str]] = {}
     for start, end, stage in pieces:
         found.setdefault(stage, []).append(f"{start * 1e6:.0f}+{(end - start) * 1e6:.0f}")
@@ -167,7 +167,7 @@ def _written(pieces: list[Piece]) -> dict[str, str]:
 
 
 class span:
-    """Time of a block of code, counted to a stage; uncounted spans are shown by profilers only."""
+    """Context that counts its time towards a stage; only profilers see uncounted spans."""
 
     __slots__ = ("_counted", "_stage", "_track")
 
@@ -190,7 +190,7 @@ class span:
 
 
 def moved(stage: str, seconds: float) -> None:
-    """Count seconds of this thread's open span to another stage: work too short for a span."""
+    """Count seconds of this thread's open span towards another stage, without a nested span."""
     track = getattr(_here, "track", None)
     if track is not None:
         track.move(stage, seconds)

@@ -1,4 +1,4 @@
-"""Amounts as people write them."""
+"""Parsing and formatting of sizes, lengths and counts."""
 
 import math
 import re
@@ -8,34 +8,34 @@ SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)\s*$", re.IGNORECA
 
 
 def bytes_of(size: str) -> int:
-    """Bytes in a size such as ``4GB``, ``500 MB``, ``2GiB`` or Nextflow's ``4 GB``.
+    """Parse a size such as ``4GB``, ``500 MB``, ``2GiB`` or Nextflow's ``4 GB`` into bytes.
 
     Raises
     ------
     ValueError
-        When ``size`` is not a number with a unit: a bare 4 may mean anything from bytes to GB.
+        If ``size`` is not a number with a unit: a bare 4 could mean anything from bytes to GB.
     """
     match = SIZE.match(size)
     if match is None:
-        raise ValueError(f"'{size}' is not a size with its unit; write it like 4GB")
+        raise ValueError(f"'{size}' is not a size with a unit; write it like 4GB")
     number, prefix, binary = match.groups()
     base = 1024 if binary else 1000
     return int(float(number) * base ** " kmgt".index((prefix or " ").lower()))
 
 
 def format_bytes(size: float) -> str:
-    """Bytes with a unit, three digits."""
+    """Format bytes with a unit and three digits."""
     unit = min(4, max(1, math.floor(math.log10(max(size, 1)) / 3 + 1e-9)))
     return f"{size / 1000**unit:.3g} {' kMGT'[unit]}B"
 
 
 def counted(number: int, noun: str) -> str:
-    """Say how many there are: 1 section, 2 sections."""
+    """Format a count with its noun: 1 section, 2 sections."""
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def format_lengths(micrometres: Sequence[float]) -> str:
-    """Lengths of axes in the unit of the largest, three digits: ``3.5 x 4 x 4 µm``."""
+    """Format lengths in the unit of the largest, with three digits: ``3.5 x 4 x 4 µm``."""
     units = {1e6: "m", 1e3: "mm", 1.0: "µm", 1e-3: "nm"}
     size = next((size for size in units if max(micrometres) >= size), 1e-3)
     numbers = (float(f"{length / size:.3g}") for length in micrometres)

@@ -19,7 +19,7 @@ PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    """Versions of octane, of Python and of the packages above that are installed."""
+    """Versions of octane, Python and those of the packages that are installed."""
     found = {"octane": __version__, "python": sys.version.split()[0]}
     for package in PACKAGES:
         with suppress(PackageNotFoundError):

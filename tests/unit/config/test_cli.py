@@ -41,7 +41,8 @@ def launched(own_signals, monkeypatch, capsys):
         (
             OSError(28, "No space left on device", "/scratch/a"),
             28,
-            "/scratch/a: No space left on device; check the disk, its space and your rights.",
+            "/scratch/a: No space left on device; check the disk, its free space and your "
+            "permissions.",
         ),
         (NoSpaceError("a: there is no space."), 28, "a: there is no space."),
         (PermissionError(13, "Permission denied", "/b"), 1, "/b: Permission denied; check the"),

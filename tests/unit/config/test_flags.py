@@ -133,7 +133,7 @@ def test_shares_of_a_gpu_are_read_from_the_environment_too(monkeypatch):
         ("--resample_dtype", "Argument --resample_dtype: expected one argument. See --help."),
         (
             "--allow_upsampling=yes",
-            "Argument --allow_upsampling: 'yes' is given; write true or false. See --help.",
+            "Argument --allow_upsampling: 'yes' is not a switch; write true or false. See --help.",
         ),
         (
             "--resample_dtype= --layout pile",
@@ -185,7 +185,7 @@ def test_a_switch_takes_a_value_only_where_it_is_one():
     for given in (["--dry_run", "a"], ["--dry_run", "true", "a"], ["a", "--dry_run=true"]):
         assert Parser(main).arguments(given).arguments == {"source": Path("a"), "dry_run": True}
     assert Parser(main).arguments(["a", "--dry_run=false"]).arguments["dry_run"] is False
-    with pytest.raises(InputError, match="'-1' is given; write true or false"):
+    with pytest.raises(InputError, match="'-1' is not a switch; write true or false"):
         Parser(main).arguments(["a", "--dry_run", "-1"])
 
 
@@ -197,11 +197,11 @@ def test_the_help_says_where_words_stand_and_shows_units_and_a_default_of_0():
     assert text.splitlines()[0].endswith(" SOURCE [OPTIONS] [-- COMMAND]")
     assert re.search(r"--phantom_seed INT\s+Seed; .*?\[default:\s+1\]", text, re.DOTALL)
     assert re.search(
-        r"--shift FLOAT\s+Largest displacement .*\[micrometer\] \[default: 0", text, re.DOTALL
+        r"--shift FLOAT\s+Maximum displacement .*\[micrometer\] \[default: 0", text, re.DOTALL
     )
     assert "[default: False]" not in text
     with pytest.raises(
-        InputError, match=r"--phantom_sed; did you .* A command's own flags come after --\.$"
+        InputError, match=r"--phantom_sed; did you .* Put the command and its flags after --\.$"
     ):
         Parser(main).arguments(["source", "python", "--phantom_sed", "3"])
 
@@ -219,10 +219,10 @@ def test_a_negative_number_is_a_value_and_no_flag(number):
     [
         *(("overlap", value, "such as 0.2 for 20 %.") for value in (20, "20", "20%", "20 %", 1)),
         *(
-            ("resolution", value, "give the number of micrometres alone, without a unit.")
+            ("resolution", value, "give the number of micrometres without a unit.")
             for value in ("10um", "10 µm", "10 10 10um", "z=10um,y=10,x=10")
         ),
-        ("n4_spline_distance_mm", "5mm", "give the number of millimetres alone, without a unit."),
+        ("n4_spline_distance_mm", "5mm", "give the number of millimetres without a unit."),
         ("section_thickness", "thick", "should be a valid number"),
         ("overlap", -1, "should be greater than or equal to 0"),
     ],

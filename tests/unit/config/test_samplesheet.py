@@ -57,7 +57,7 @@ def test_every_parameter_that_acts_per_subject_may_be_a_column_and_no_other(prob
     refused = {
         entry.name
         for entry in entries()
-        if any(f"line 1: {entry.name} is one for the whole run" in line for line in found)
+        if any(f"line 1: {entry.name} applies to the entire run" in line for line in found)
     }
     assert refused == {entry.name for entry in entries() if not entry.per_subject}
     # Those that the wiring or a directive reads.
@@ -67,7 +67,7 @@ def test_every_parameter_that_acts_per_subject_may_be_a_column_and_no_other(prob
 
 @pytest.mark.parametrize("text", ["", "subject,input\n"])
 def test_a_sheet_without_a_subject_is_refused(problems, text):
-    assert problems(text) == ["cohort.csv holds no subject; add a row for each."]
+    assert problems(text) == ["cohort.csv lists no subjects; add a row for each."]
 
 
 def test_two_forms_of_an_accent_are_one_name(problems):
@@ -80,9 +80,9 @@ def test_names_and_inputs_are_checked(problems):
     sheet = "subject,input\n../x,nowhere\nAb,data\naB,data\n,data\nd,\n"
     assert problems(sheet, lost=["nowhere"]) == [
         "cohort.csv, line 2: '../x' is not a subject name; use letters, digits, blanks "
-        "and ._()-, with no . or - first.",
+        "and ._()-, and do not start with . or -.",
         "cohort.csv, line 4: the subject aB is already in line 3; give each subject one row "
-        "and a name of its own.",
+        "and a unique name.",
         "cohort.csv, line 5: the subject is missing; add it.",
         "cohort.csv, line 6: the input is missing; add it.",
         "cohort.csv, line 2: nowhere does not exist; check --input.",
@@ -111,5 +111,5 @@ def test_values_of_cells_are_checked_together_with_paths(problems):
 )
 def test_a_sheet_that_nextflow_reads_otherwise_is_refused(problems, read):
     (line,) = problems('subject,input\n01,a\n02,"b ""c"""\n', read=read)
-    assert "Nextflow reads other cells in this sheet; write each row in one line" in line
+    assert "Nextflow reads this sheet differently; write each row on one line" in line
     assert line.startswith(f"cohort.csv, line {3 if len(read) == 2 else 2}: ")

@@ -43,7 +43,7 @@ def test_every_way_to_write_a_sheet_gives_the_same_text(read, name, text):
         (
             "s.csv",
             b"\xff\xfes\0u\0",
-            "s.csv cannot be read (not a text file); check your rights, or save it as CSV",
+            "s.csv cannot be read (not a text file); check your permissions, or save it as CSV",
         ),
         ("s.csv", 'subject,input\n01,"a\n', "s.csv, line 2: invalid CSV row"),
         ("s.csv", 'subject,input\n01,"a" \n', "s.csv, line 2: invalid CSV row"),
@@ -56,8 +56,8 @@ def test_what_is_no_table_is_refused(read, name, text, sentence):
     assert "\n" not in str(caught.value)
 
 
-NO_NAME = "line 1: name every column, each once."
-UNEVEN = "cells and 3 columns; fill it up, and put a cell that holds the separator in quotes."
+NO_NAME = "line 1: give every column a unique name."
+UNEVEN = "cells but 3 columns; add missing cells, or quote cells that contain the separator."
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,12 @@ def test_a_variable_is_looked_up_where_it_is_set(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("{}/scrtach", r"scrtach does not exist; make it, or .*\(.*/scrtach/\)"),
+        ("{}/scrtach", r"scrtach does not exist; create it, or .*\(.*/scrtach/\)"),
         ("{}/no/such/", "not a folder that tasks can write to"),
         ("{}/file", "not a folder that tasks can write to"),
         (True, r"--scratch_dir true \(TMPDIR, .*/file\) is not a folder"),
         *(
-            (path, "not a full path")
+            (path, "not an absolute path")
             for path in ("relative/a", "/with blank", "/a;b", "${A:-/tmp}", "/a$", "5", "~/a")
         ),
     ],

@@ -199,7 +199,7 @@ def test_a_disk_that_cannot_take_it_is_named(store, monkeypatch, code):
         # A file system that knows no such thing.
         bring_to_disk(store)
         return
-    with pytest.raises(OctaneError, match=r"a\.ome\.zarr.* could not be brought to the disk"):
+    with pytest.raises(OctaneError, match=r"a\.ome\.zarr.* could not be flushed to the disk"):
         bring_to_disk(store)
 
 

@@ -596,7 +596,9 @@ def test_problems_of_the_data_name_the_row_of_the_sheet(plans, tmp_path):
     assert str(caught.value).startswith("b (/d/cohort.csv, line 3): ")
     with pytest.raises(OctaneError) as caught:
         plans(cells[0], {**cells[1], "overlap": "1"}, sheet=sheet, **name)
-    assert str(caught.value).startswith("/d/cohort.csv, line 3: Nextflow reads other cells")
+    assert str(caught.value).startswith(
+        "/d/cohort.csv, line 3: Nextflow reads this sheet differently"
+    )
 
 
 def test_a_word_that_belongs_to_no_parameter_is_refused(plans):
