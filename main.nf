@@ -58,8 +58,7 @@ workflow OCTANE {
         volume = PYRAMID.out.volume
         records = records.mix(PYRAMID.out.record)
     }
-    // As soon as a subject's last record is there, or where a task failed, at the end of all: in an order that does
-    // not depend on which came first.
+    // Emitted with a subject's last record, or at the end if a task failed. Sorted, because tasks end in any order.
     outcomes = plans
         .map { id, _steps -> [id, []] }
         .mix(records.map { meta, files -> [meta.id, files] })
@@ -88,7 +87,7 @@ workflow OCTANE {
         .join(outcomes)
         .filter { _id, _meta, _image, _files, outcome -> !outcome?.changed }
         .map { _id, meta, image, _files, _outcome -> [meta, image] }
-    // When all else is done, because it concerns one subject; the run must not end as if all were well.
+    // Only when all else is done, so that other subjects finish; then the run fails.
     results
         .map { _meta, _files -> '' }
         .mix(outcomes.map { _id, _files, outcome -> outcome?.changed ?: '' })
@@ -100,9 +99,9 @@ workflow OCTANE {
     volume // [meta, image]
     report // [meta, page]
     records // [meta, files]: the steps' metrics
-    results // [meta, files]: all that is published
+    results // [meta, files]: everything that is published
     plans // [id, steps]
-    outcomes // [id, files, what is missing in its results, or null]
+    outcomes // [id, files, outcome]: what the results lack, or null
 }
 
 workflow {
@@ -120,7 +119,7 @@ workflow {
             seen.made += [files].flatten().collect { file -> [meta.id, file] }
         }
         workflow.onComplete { complete(seen, lock) }
-        // After an error outside of any task Nextflow 26.04 sets errorReport anew and writes its report.html again.
+        // After an error outside of a task, Nextflow 26.04 resets errorReport and rewrites its report.html.
         workflow.onError { escapeMarkup() }
     }
 }

@@ -19,13 +19,13 @@ def main(
     Parameters
     ----------
     destination
-        HTML file to be made; it links to SUBJECT/SUBJECT_report.html next to it.
+        HTML file to create; it links to SUBJECT/SUBJECT_report.html next to it.
     reports
         The subjects' SUBJECT_report.json files.
     subjects
         Names of all subjects; those without a report are shown as incomplete.
     overwrite
-        Replace a page that exists.
+        Replace an existing page.
     """
     from octane.report.cohort import write_cohort_report
 

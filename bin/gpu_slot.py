@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run a command on a share of a GPU, or show who holds and who waits."""
+"""Run a command on a share of a GPU, or show who holds and who awaits one."""
 
 import sys
 from typing import Literal
@@ -13,18 +13,16 @@ from octane.gpu.status import status as shown
 
 
 class Request(StepParameters):
-    """Share of a GPU that is asked for."""
+    """Requested share of a GPU."""
 
-    memory: str | None = parameter(
-        None, "GPU memory that the command will use in all, such as 4GB."
-    )
+    memory: str | None = parameter(None, "Total GPU memory that the command will use, such as 4GB.")
     backend: Literal["auto", "gpu", "cpu"] = parameter(
-        "auto", "auto: without a GPU in time it runs with none; gpu: an error; cpu: none."
+        "auto", "If no GPU is free in time: auto runs without one, gpu fails. cpu uses none."
     )
     timeout: float | None = parameter(
-        None, "Seconds to wait, in place of --auto_timeout and --gpu_timeout."
+        None, "Seconds to wait, instead of --auto_timeout and --gpu_timeout."
     )
-    subject: str = parameter("", "What it is for, shown to others; unset: the command's name.")
+    subject: str = parameter("", "Purpose shown to other users; unset: the command's name.")
 
 
 def main(
@@ -37,9 +35,9 @@ def main(
 ) -> None:
     """Wait for a share of a GPU, and run a command on it.
 
-    The command takes the place of this process, and sees the GPU as the only one
-    (CUDA_VISIBLE_DEVICES is the UUID), or none where it is to use the CPU. The share is given back
-    when the command and all that has its files have ended.
+    The command replaces this process and sees only that GPU (CUDA_VISIBLE_DEVICES is its UUID), or
+    none if it must use the CPU. The share is released when the command and all processes that
+    inherited its files have ended.
 
     Parameters
     ----------
@@ -52,9 +50,9 @@ def main(
         sys.stdout.write(shown(sharing))
         return
     if request.memory is None:
-        raise OctaneError("--memory is missing; give what the command uses on a GPU, such as 4GB.")
+        raise OctaneError("--memory is missing; give the command's GPU memory, such as 4GB.")
     if not command:
-        raise OctaneError("A command is missing; write it after --.")
+        raise OctaneError("The command is missing; write it after --.")
     required = parse_memory(request.memory)
     run_on_share(command, required, request.backend, request.timeout, request.subject, sharing)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make real files of results that are links into a work directory, or verify results."""
+"""Replace links in published results by real files, or verify the results."""
 
 from pathlib import Path
 
@@ -8,16 +8,16 @@ from octane.core.errors import OctaneError
 
 
 def main(outdir: Path, /, *, dry_run: bool = False, verify: bool = False) -> None:
-    """Make real files of the links that a run published, by reflink where the file system can.
+    """Replace the links that a run published by real files, as reflinks if the file system can.
 
-    A second call finds nothing to do. The work directory is only read, and not needed any more.
+    A second call finds nothing to do. The work directory is only read, and not needed afterwards.
 
     Parameters
     ----------
     outdir
         The run's --outdir, or a part of it.
     dry_run
-        Say what would be made real and how many bytes it takes, and do nothing.
+        Only print which links would be replaced, and how many bytes that takes.
     verify
         Decode every chunk of all stores in OUTDIR instead.
     """

@@ -16,13 +16,13 @@ from octane.config.params import (
 
 
 class Files(StepParameters):
-    """Further files of N4."""
+    """Additional files of N4."""
 
     save_bias_field: Path | None = parameter(
         None, "Where to write the multiplicative bias field at full resolution."
     )
-    truth: Path | None = parameter(None, "A phantom's truth folder; adds figures against it.")
-    metrics: Path | None = parameter(None, "Where to write the record of what was done, as JSON.")
+    truth: Path | None = parameter(None, "A phantom's truth folder; the record compares with it.")
+    metrics: Path | None = parameter(None, "Where to write the step's record, as JSON.")
     preview: Path | None = parameter(
         None, "Where to write slices and profiles for the report, as NPZ."
     )
@@ -47,9 +47,9 @@ def main(
     source
         OME-Zarr, NIfTI, MHA, NRRD or TIFF.
     destination
-        The corrected volume, in any of these.
+        The corrected volume, in any of these formats.
     dry_run
-        Print what would be fitted, how finely, and the memory it takes; do nothing.
+        Only print the plan of the fit, its resolution and the memory it needs.
     """
     from octane.steps.n4 import correct_bias, prepare
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Look at a subject's data, and write its config."""
+"""Inspect a subject's data, and write its config."""
 
 import sys
 from pathlib import Path
@@ -17,23 +17,23 @@ def main(
     config: Path | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Look at a subject's data, and write its config.
+    """Inspect a subject's data, and write its config.
 
     Parameters
     ----------
     data
-        A folder of mosaic grids or of sections (OME-Zarr), one of them, or one volume.
+        A folder of mosaic grids or sections (OME-Zarr), a single one, or a volume.
     name
         Name of the subject; unset: the name of the data.
     config
-        Config to write; unset: conf/subjects/NAME.config where octane lies.
+        Config to write; unset: conf/subjects/NAME.config in octane's folder.
     overwrite
-        Replace a config that exists.
+        Replace an existing config.
     """
     from octane.steps.new_subject import write_subject
 
     written, call = write_subject(data, name, overrides, config=config, overwrite=overwrite)
-    sys.stdout.write(f"Wrote {written}. Look through it, then:\n    {call}\n")
+    sys.stdout.write(f"Wrote {written}. Check it, then run:\n    {call}\n")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make a synthetic serial-section OCT subject: mosaic grids, tile positions and the truth."""
+"""Make a synthetic serial-section OCT subject: mosaic grids, tile positions and ground truth."""
 
 from pathlib import Path
 
@@ -15,14 +15,14 @@ def main(
     execution: ExecutionParameters,
     metrics: Path | None = None,
 ) -> None:
-    """Make a synthetic serial-section OCT subject: mosaic grids, tile positions and the truth.
+    """Make a synthetic serial-section OCT subject: mosaic grids, tile positions and ground truth.
 
     Parameters
     ----------
     destination
-        Folder to be made: mosaics/, truth/ and positions.csv.
+        Folder to create, with mosaics/, truth/ and positions.csv.
     metrics
-        Where to write the record of what was done, as JSON.
+        Where to write the step's record, as JSON.
     """
     from octane.steps.phantom import make_phantom
 

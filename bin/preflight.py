@@ -20,13 +20,13 @@ def main(
     Parameters
     ----------
     sources
-        A folder with each subject's input in a folder of its number from 1.
+        A folder with one folder per subject, numbered from 1, that holds its input.
     output
-        The plans to be made, JSON, or the problems that stand against them.
+        JSON file to create, with the plans, or the problems that prevent them.
     request
-        JSON: the run's parameters and its subjects.
+        JSON file with the run's parameters and subjects.
     beside
-        A folder with tables of tile positions, masks, truths and flat fields, in the same way.
+        A folder laid out like SOURCES, with tile positions, masks, truths and flat fields.
     samplesheet
         The samplesheet of a cohort.
     """

@@ -26,9 +26,9 @@ def main(
     source
         OME-Zarr, NIfTI, MHA, NRRD or TIFF.
     destination
-        OME-Zarr image to be made.
+        OME-Zarr image to create.
     metrics
-        Where to write the record of what was done, as JSON.
+        Where to write the step's record, as JSON.
     preview
         Where to write central slices for the report, as NPZ.
     """

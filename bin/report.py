@@ -23,16 +23,16 @@ def main(
     Parameters
     ----------
     destination
-        HTML file to be made; pictures go into previews/ next to it.
+        HTML file to create; pictures are written to previews/ next to it.
     subject
         Name of the subject.
     records
-        The steps' metrics, JSON.
+        The steps' metrics (JSON).
     previews
-        The steps' previews, NPZ.
+        The steps' previews (NPZ).
     run
-        JSON of the run: versions of Nextflow and of the code, profile; and under "outcome" what
-        the subject's results lack.
+        JSON file on the run: Nextflow's version, the code's, the profile; and under "outcome" the
+        parts that are missing from the subject's results.
     """
     from octane.core.records import Outcome
     from octane.steps.report import write_report

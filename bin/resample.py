@@ -33,13 +33,13 @@ def main(
     source
         OME-Zarr image, or a volume file with --layout volume.
     destination
-        OME-Zarr image to be made.
+        OME-Zarr image to create.
     metrics
-        Where to write the record of what was done, as JSON.
+        Where to write the step's record, as JSON.
     preview
         Where to write central slices of a volume for the report, as NPZ.
     dry_run
-        Tell what would be done, with how many workers and how much memory, and do nothing.
+        Only print what would be done, with how many workers and how much memory.
     """
     from octane.steps.resample import resample_image
 

@@ -25,15 +25,15 @@ def main(
     Parameters
     ----------
     destination
-        OME-Zarr volume to be made.
+        OME-Zarr volume to create.
     sources
-        OME-Zarr sections, in any order; their numbers decide.
+        OME-Zarr sections in any order; they are stacked by number.
     metrics
-        Where to write the record of what was done, as JSON.
+        Where to write the step's record, as JSON.
     preview
         Where to write central slices for the report, as NPZ.
     displacements
-        Where to write how each section lies displaced, as CSV.
+        Where to write the displacement of each section, as CSV.
     """
     from octane.steps.stack import stack_sections
 

@@ -28,15 +28,15 @@ def main(
     source
         OME-Zarr mosaic grid.
     destination
-        OME-Zarr section to be made.
+        OME-Zarr section to create.
     positions
-        CSV of tile positions (section, row, column, y, x in micrometer) in place of an overlap.
+        CSV of tile positions (section, row, column, y, x in micrometres) instead of an overlap.
     metrics
-        Where to write the record of what was done, as JSON.
+        Where to write the step's record, as JSON.
     preview
         Where to write the section's thumbnail, as NPZ.
     save_flat_field
-        Where to write the flat field that was estimated, as TIFF.
+        Where to write the estimated flat field, as TIFF.
     """
     from octane.steps.stitch import stitch_section
 

@@ -1,8 +1,8 @@
-// Functions that the workflow's scripts share. This file includes no other script: Nextflow 25.04 runs one that
-// does once for each script that includes it, and then calls its functions "already defined".
+// Functions that the workflow's scripts share. This file must not include another script: Nextflow 25.04 would run it
+// once per script that includes it, and fail because its functions are "already defined".
 
-// The code that each step runs, as one hash: its parts of bin/octane, which Nextflow does not look at. A test
-// compares the parts with the imports.
+// One hash per step of the parts of bin/octane that it runs, because Nextflow does not track them. A test compares
+// the parts with the imports.
 def codeVersions() {
     def parts = [
         phantom: 'core config store layout pipeline steps/phantom.py',
@@ -24,7 +24,7 @@ def codeVersions() {
     }
 }
 
-// Without -resume: what depends on it is the same then.
+// The command line without -resume, so that tasks that depend on it stay cached.
 def commandLine() {
     return workflow.commandLine.replaceAll(/ -resume( [0-9a-f]{8}-[0-9a-f-]+)?(?= |$)/, '')
 }
@@ -33,19 +33,19 @@ def outputFolder() {
     return file(params.outdir.toString(), glob: false).toAbsolutePath()
 }
 
-// Not JsonSlurper: it fills its maps when they are first read, and several operators read a plan at once.
+// Not JsonSlurper, whose lazy maps are not thread-safe: several operators read a plan at once.
 def read(json) {
     return new groovy.json.JsonSlurperClassic().parseText(json.text)
 }
 
-// The first file of a store's metadata, as METADATA in octane/store/chunks.py has them; null without any.
+// The first metadata file of a store, in the order of METADATA in octane/store/chunks.py, or null.
 def metadataOf(path) {
     def files = ['zarr.json', '.zattrs', '.zgroup', '.zarray'].collect { name -> path.resolve(name) }
     return files.find { file -> file.exists() }
 }
 
-// The file that a MetaImage or NRRD header names for its voxels, in a list; an empty one without. Nextflow follows
-// links to the header. What octane/store/itk_files.py refuses is not looked for.
+// The file in which a MetaImage or NRRD header says its voxels are, in a list, or an empty list. Nextflow follows links
+// to the header. Names that octane/store/itk_files.py rejects are ignored.
 def voxelsOf(input) {
     def isHeader = input && input.name ==~ /(?i).*[.](mha|mhd|nrrd|nhdr)/ && java.nio.file.Files.isRegularFile(input)
     if (!isHeader) { return [] }
@@ -59,19 +59,19 @@ def voxelsOf(input) {
     return file && file.isFile() ? [file] : []
 }
 
-// The part of an input that is read: of a folder its stores alone, because results, a work directory and
-// other files in it may change meanwhile. Names that begin with a dot are no input.
+// The parts of an input that are read: only the stores of a folder, because results, a work directory and other files
+// in it may change during the run. Names that begin with a dot are ignored.
 def partsOf(input) {
-    // As is_store in octane/store/chunks.py.
+    // Like is_store in octane/store/chunks.py.
     def isStore = { path -> path.name.endsWith('.zarr') || metadataOf(path) }
     return !input.isDirectory() || isStore.call(input)
         ? [input] + voxelsOf(input)
         : input.listFiles().findAll { path -> !path.name.startsWith('.') && isStore.call(path) }
 }
 
-// Names, sizes and times of an input's files as one text: Nextflow looks at a folder's own time alone, which a chunk
-// edited deep inside leaves. What Macs, Windows and NFS put there is none of it. `lost` takes links to files that are
-// gone.
+// Hash of the names, sizes and times of an input's files: Nextflow checks only a folder's own time, which does not
+// change when a chunk deep inside is edited. Files that macOS, Windows and NFS leave there are ignored. Dangling links
+// are added to `lost`.
 def fingerprint(input, lost = []) {
     def links = java.nio.file.FileVisitOption.FOLLOW_LINKS
     def files = partsOf(input)
@@ -83,7 +83,7 @@ def fingerprint(input, lost = []) {
     return states.sort().join('\n').md5()
 }
 
-// Each [meta, file] with its subject's part of a step, as stepsOf in subworkflows/prepare.nf gives it.
+// Add the subject's part of a step, from stepsOf in subworkflows/prepare.nf, to each [meta, file].
 def withOwn(items, plans, step) {
     return items
         .map { meta, file -> [meta.id, meta, file] }
@@ -91,21 +91,21 @@ def withOwn(items, plans, step) {
         .map { _id, meta, file, steps -> [meta + steps[step][0], file] + steps[step].drop(1) }
 }
 
-// Files of an input that are not what they were at the start: a task that read other chunks than those it is
-// cached by would be wrong, in this run alone, with no sign of it.
+// Inputs that changed since the start: a task may have read other chunks than those it is cached by, and its results
+// would be silently wrong.
 def changed(states) {
     return states.keySet().findAll { path -> fingerprint(path) != states[path] }*.toString()
 }
 
-// A switch. On Nextflow 26.04 every value of the command line is text, and any text would be true, 'no' and
-// 'false' as well. Where there is no such parameter, as in another workflow, it is off.
+// Value of a switch. On Nextflow 26.04 every command-line value is text, and any text is true, even 'false'. A missing
+// parameter, as when another workflow includes this one, is off.
 def switched(name) {
     def text = (params.containsKey(name) ? params[name] : false).toString().trim().toLowerCase()
     if (!(text in ['true', 'false'])) { error("--${name} is '${params[name]}': write true or false.") }
     return text == 'true'
 }
 
-// The flag of a step's device at its last attempt, after a GPU failed; a backend that the user chose stays.
+// The flag that moves a step to the CPU for its last attempt, after a GPU failed, unless the user chose a backend.
 def deviceOf(task, flags) {
     return task.attempt > 2 && task.previousTrace.exit == 104 && !flags.contains('--backend') ? '--backend cpu' : ''
 }

@@ -4,7 +4,7 @@ process COHORT_REPORT {
 
     input:
     path(reports, stageAs: 'reports/*')
-    val subjects // all of the run, also those that have no report
+    val subjects // all of the run, including those without a report
     val code
 
     output:

@@ -4,7 +4,7 @@ process N4 {
     tag "${meta.id}"
     label 'process_high'
     label 'gpu_slot'
-    // Nextflow reads this before PREFLIGHT refuses what is not a whole number.
+    // Nextflow evaluates this before PREFLIGHT rejects values that are not integers.
     maxForks(
         [params.gpu_count ?: 0, params.gpu_slots ?: 1].inject(1) { product, count ->
             product * ("${count}".isInteger() ? count as Integer : 0)
@@ -22,13 +22,13 @@ process N4 {
     path('*.nsys-rep', emit: profile, optional: true)
 
     script:
-    // A header comes first, before the file of its voxels.
+    // A header is staged before the file with its voxels.
     def image = [volume].flatten()[0]
     def args = task.ext.args ?: ''
     def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${meta.id}_n4'" : ''
     def masked = mask ? "--n4_mask ${[mask].flatten()[0]}" : ''
     def known = truth ? "--truth ${truth}" : ''
-    // Else the command's own.
+    // Without a limit the command uses its default.
     def memory = task.memory ? "--memory '${task.memory}'" : ''
     """
     ${profiler} n4.py ${image} '${meta.id}_n4.ome.zarr' ${flags} ${deviceOf(task, flags)} --overwrite \\

@@ -1,8 +1,8 @@
 process PHANTOM {
-    // As PREFLIGHT's.
+    // Escaped as in PREFLIGHT.
     tag "${meta.id.replaceAll(/[<>&"]/, '_')}"
     label 'process_medium'
-    // PREFLIGHT, which looks whether there is a scratch folder, comes after it.
+    // PREFLIGHT, which checks the scratch folder, runs later.
     scratch false
 
     input:
@@ -13,7 +13,7 @@ process PHANTOM {
     tuple(val(meta), path('subject/mosaics'), path('subject/truth'), emit: subject)
 
     script:
-    // N4 compares with the truth voxel by voxel: on the grid of the run.
+    // N4 compares with the truth voxel by voxel, so both need the same grid.
     def truth = "${params.resolution}".isNumber() ? "--truth_resolution ${params.resolution}" : ''
     """
     phantom.py subject --phantom_seed ${params.phantom_seed ?: 1} ${truth} --overwrite \\

@@ -1,12 +1,12 @@
 process PREFLIGHT {
-    // Nextflow writes it into its pages as it is, before a name is refused.
+    // Nextflow writes the tag unescaped into its HTML, before invalid names are rejected.
     tag "${subjects.size() == 1 ? subjects[0].meta.id.replaceAll(/[<>&"]/, '_') : "${subjects.size()} subjects"}"
     label 'process_single'
-    // So that a missing scratch folder is reported, not created.
+    // No scratch here, so that a missing scratch folder is reported, not created.
     scratch false
 
     input:
-    // The parts of inputs that are links are staged once more: a container sees the places of staged files alone.
+    // Links inside inputs are staged again: a container mounts only the locations of staged files.
     tuple(
         val(subjects),
         path(inputs, stageAs: 'input/?/*'),
@@ -14,7 +14,7 @@ process PREFLIGHT {
         path(linked, stageAs: 'linked/?/*'),
         path(samplesheet, stageAs: 'sheet/*'),
     )
-    // The request by stdin, so that a message of Nextflow's does not drown in all parameters.
+    // The request comes by stdin, to keep all parameters out of Nextflow's error messages.
     stdin
     val code
 

@@ -11,7 +11,7 @@ process PYRAMID {
     tuple(val(meta), path('pyramid_{metrics.json,preview.npz}'), emit: record)
 
     script:
-    // A header comes first, before the file of its voxels.
+    // A header is staged before the file with its voxels.
     def image = [volume].flatten()[0]
     """
     pyramid.py ${image} '${meta.id}.ome.zarr' ${flags} --overwrite \\

@@ -16,11 +16,11 @@ process REPORT {
     tuple(val(meta), path('{*_trace.json.gz,ro-crate-metadata.json}'), emit: more, optional: true)
 
     script:
-    // Only a task knows its image: workflow.container is filled before there are parameters.
+    // Only the task knows its image: workflow.container is set before the parameters.
     def image = run.container ? [image: task.container.toString()] : [:]
     def known = run + [input: meta.input] + (meta.outcome ? [outcome: meta.outcome] : [:]) + image
     def given = records ? '--records records/*.json' : ''
-    // Nextflow writes the script into its report.html as it is.
+    // Nextflow writes the script unescaped into its report.html.
     def shown = groovy.json.JsonOutput.toJson(known).replace('<', '\\u003c')
     def previews = [records].flatten().any { record -> record.name.endsWith('.npz') } ? '--previews records/*.npz' : ''
     """
@@ -38,8 +38,8 @@ process REPORT {
     """
 }
 
-// The run as the report describes it, with the commit of a checkout, marked where it has changes. Nothing in
-// it changes when nothing else does, or the report would never be cached: no run name, no time, no -resume.
+// Description of the run for the report, with the commit of a checkout, marked if it has changes. Contains nothing
+// that differs between identical runs (run name, time, -resume), or the report would never be cached.
 def runRecord(code) {
     def describe = 'git -C "$0" describe --always --dirty --exclude "*" 2>/dev/null'
     def checkout = !workflow.commitId && workflow.projectDir.resolve('.git').exists()

@@ -4,7 +4,7 @@ process RESAMPLE {
     tag "${meta.id}:${meta.section}"
     label 'process_low'
     label 'gpu_slot'
-    // Nextflow reads this before PREFLIGHT refuses what is not a whole number.
+    // Nextflow evaluates this before PREFLIGHT rejects values that are not integers.
     maxForks(
         [params.gpu_count ?: 0, params.gpu_slots ?: 1].inject(1) { product, count ->
             product * ("${count}".isInteger() ? count as Integer : 0)
@@ -21,11 +21,11 @@ process RESAMPLE {
     path('*.nsys-rep', emit: profile, optional: true)
 
     script:
-    // A header comes first, before the file of its voxels.
+    // A header is staged before the file with its voxels.
     def image = [source].flatten()[0]
     def preview = meta.kind == 'volume' ? "--preview '${meta.section}_resample_preview.npz'" : ''
     def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${meta.section}_resample'" : ''
-    // Else the command's own.
+    // Without a limit the command uses its default.
     def memory = task.memory ? "--memory '${task.memory}'" : ''
     """
     ${profiler} resample.py ${image} '${meta.section}.ome.zarr' ${flags} ${deviceOf(task, flags)} --overwrite \\

@@ -1,20 +1,20 @@
-// The end of a run: where the results are and what is missing in them, or why it stopped and how to go on.
-// And the lock that keeps a second run out of the same outdir.
+// The end of a run: where the results are and what they lack, or why it stopped and how to continue. Also the lock that
+// keeps a second run out of the same outdir.
 
 include { changed ; outputFolder ; read ; switched } from '../lib/functions'
 
-// What a subject's results lack, at the end of its tasks; null: nothing. `missing` are tasks of its plan without a
-// record, `changed` says that its input is no longer the one that the run began with.
+// What a subject's results lack when its tasks have ended, or null. `missing` lists planned tasks without a record;
+// `changed` is a sentence if the input changed during the run.
 def outcomeOf(id, steps, files) {
     def missing = steps.tasks - files*.name.collect { name -> name - '_metrics.json' }
     def other = changed(steps.states)
-    def mixed = !other ? '' : "${other.join(', ')} changed while the run read it, so that the results mix two states " +
-        'of it; run again with -resume, which repeats the steps that it concerns.'
+    def mixed = !other ? '' : "${other.join(', ')} changed while the run read it, so the results mix two states of " +
+        'it; run again with -resume, which repeats the affected steps.'
     def sentence = [missing ? lostOf(id, missing) : '', mixed].findAll().join(' ')
     return sentence ? [missing: missing, changed: mixed, sentence: sentence] : null
 }
 
-// Why tasks have no record, in a sentence. Nextflow writes its trace a moment after it has given a task up.
+// A sentence on why tasks lack a record. It waits, because Nextflow writes its trace a moment after it drops a task.
 def lostOf(id, missing) {
     sleep(1000)
     def ends = endsOf(id).subMap(missing)
@@ -23,17 +23,17 @@ def lostOf(id, missing) {
     def idle = (missing - ends.keySet()).collect { task -> wordsOf(task) }
     def shown = idle.size() > 6 ? idle.take(5) + ["${idle.size() - 5} more"] : idle
     def listed = shown.size() > 1 ? "${shown.init().join(', ')} and ${shown.last()}" : shown.join()
-    def rest = ends ? "Not begun: ${listed}." : "${listed} failed or did not begin; .nextflow.log has the reason."
+    def rest = ends ? "Not started: ${listed}." : "${listed} failed or did not start; .nextflow.log has the reason."
     return (why + more + (idle ? [rest] : [])).join(' ')
 }
 
-// A task as its record is called, section_01_resample or stack, in words.
+// The name of a task's record, such as section_01_resample or stack, in words.
 def wordsOf(task) {
     def (_whole, item, step) = (task =~ /(?:(.+)_)?(.+)/)[0]
     return step.toUpperCase() + (item ? " of ${item}" : '')
 }
 
-// How the tasks of a subject failed, by their records' names, as Nextflow's trace has it.
+// How the tasks of a subject failed according to Nextflow's trace, by the names of their records.
 def endsOf(id) {
     def trace = outputFolder().resolve('pipeline_info/trace.txt')
     def rows = switched('trace_report') && trace.exists() ? trace.splitCsv(header: true, sep: '\t') : []
@@ -44,7 +44,7 @@ def endsOf(id) {
     }
 }
 
-// Its own error, else what its exit code says.
+// A task's own error, else the meaning of its exit code.
 def reasonOf(row) {
     def said = file(row.workdir).resolve('.command.err')
     def words = said.exists() && said.text.contains('error: ') ? said.text.split('error: ', 2)[1].trim() : null
@@ -53,26 +53,26 @@ def reasonOf(row) {
     return reason.replaceFirst(/\.?$/, '.')
 }
 
-// How a task ended that could not report it, by its exit code.
+// The meaning of an exit code, for tasks that could not report their error.
 def endOf(exit) {
-    def memory = "was killed (exit ${exit}): out of memory, or by somebody; raise --max_memory, or give it more, " +
-        'as docs/hpc.md says'
-    def outside = "was ended from outside (exit ${exit}), as a cancelled job is; .command.log in its folder may say why"
-    def time = 'was out of its time (exit 140); give it more, as docs/hpc.md says'
+    def memory = "was killed (exit ${exit}), probably out of memory; raise --max_memory, or give it more, as in " +
+        'docs/hpc.md'
+    def outside = "was terminated (exit ${exit}), like a cancelled job; .command.log in its folder may say why"
+    def time = 'exceeded its time limit (exit 140); give it more, as in docs/hpc.md'
     def lost = 'lost its GPU or its node (exit 104); .command.log in its folder may say more'
     return [(104): lost, (137): memory, (140): time, (143): outside, (247): memory][exit]
 }
 
-// A subject's folder and those in it that have published files, as conf/modules.config makes them.
+// A subject's folder and its subfolders of published files, as in conf/modules.config.
 def placesOf(id) {
     def folder = outputFolder().resolve(id)
     return [folder] + ['metrics', 'flat_fields', 'profiles'].collect { name -> folder.resolve(name) }
 }
 
-// `seen` is what the run made known: `plans`, [id: steps] of all subjects, `outcomes`, [id: what is missing] of those
-// whose tasks have ended, and `made`, [id, file] of all that is published. `lock` is from lockOutdir.
+// `seen` is what the run reported: `plans` [id: steps] of all subjects, `outcomes` [id: outcome] of those whose tasks
+// have ended, and `made` [id, file] of everything published. `lock` is from lockOutdir.
 def complete(seen, lock) {
-    // Not an input that all steps passed through. With -resume a task's folder may lie in an earlier work directory.
+    // Leaves out inputs that no step changed. With -resume a task's folder may be in an earlier work directory.
     def isInput = { id, file -> seen.plans[id]?.states?.keySet()?.any { path -> file.startsWith(path) } }
     def files = seen.made.findAll { _id, file -> file.resolveSibling('.command.run').exists() }
     def made = files.findAll { id, file -> !isInput.call(id, file) }.collect { id, file ->
@@ -93,14 +93,14 @@ def complete(seen, lock) {
     lock.close()
 }
 
-// Nextflow writes these into its report.html next, as they are.
+// Nextflow writes these unescaped into its report.html afterwards.
 def escapeMarkup() {
     workflow.errorReport = workflow.errorReport?.replace('<', '&lt;')
     workflow.commandLine = workflow.commandLine.replace('<', '&lt;')
 }
 
-// The results of a subject are not whole: what an earlier run left in its folder is moved aside. What this run made of
-// two states of the input is removed, with its tasks' folders: -resume would take them for those of the first state.
+// For incomplete results: move those of an earlier run aside. Delete what this run made of two states of the input, and
+// its tasks' folders, or -resume would reuse them as results of the first state.
 def setAside(id, made, outcome) {
     def ends = ['.ome.zarr', '_report.html', '_report.json', '_displacements.csv', '_trace.json.gz', '_metrics.json']
     def names = ['previews', 'ro-crate-metadata.json']
@@ -134,14 +134,14 @@ def succeeded(made, seen) {
         def words = [workflow.projectDir.resolve('bin/materialize.py'), outputFolder()].collect { path ->
             "'${path.toString().replace("'", "'\\''")}'"
         }
-        log.info("They are links into ${workflow.workDir}, which must stay. To make them real files:")
+        log.info("They are links into ${workflow.workDir}, which must stay. To replace them by real files:")
         log.info("  ${words.join(' ')}")
     }
     return logStates(made, seen)
 }
 
-// The state of each subject, the worst first; of several, how many are in which state; and how to go on,
-// where a `task` failed.
+// Log the state of each subject, the worst first; for several, the count of each state; and how to continue if a `task`
+// failed.
 def logStates(made, seen, task = null) {
     def order = ['incomplete', 'failed', 'unfinished', 'not begun', 'to look at', 'done', 'good']
     def paths = made.groupBy { item -> item.id }.collectEntries { id, items -> [id, items*.path] }
@@ -153,13 +153,13 @@ def logStates(made, seen, task = null) {
     def counts = states.countBy { state -> state.name }.collect { name, count -> "${count} ${name}" }.join(', ')
     if (states.size() > 1) { log.info("${states.size()} subjects: ${counts}.") }
     if (task || workflow.success && states.any { state -> !(state.name in order.drop(4)) }) {
-        log.info('What is done is kept: once the cause is gone, run again with -resume.')
+        log.info('Finished work is kept: fix the cause, and run again with -resume.')
     }
 }
 
-// The state of a subject with these files: its name, in words, and what is warned of.
+// The state of a subject with these files: its name, a description, and warnings.
 def stateOf(id, files, seen) {
-    // The verdict of the report; without a report, what STACK warns of.
+    // The report's verdict; without a report, STACK's warnings.
     def path = ["${id}_report.json".toString(), 'stack_metrics.json'].findResult { name ->
         files.find { file -> file.name == name && file.exists() && file.size() > 0 }
     }
@@ -185,7 +185,7 @@ def stateOf(id, files, seen) {
     return [id: id, name: name, words: words, warnings: outcome ? [] : record.warnings ?: []]
 }
 
-// The cause comes last. Task and folder are from Nextflow's report.
+// Log the failed task and its folder from Nextflow's report, the states, and last the cause.
 def failed(made, seen) {
     def report = workflow.errorReport ?: ''
     def message = workflow.errorMessage ?: report
@@ -202,18 +202,18 @@ def failed(made, seen) {
         ? [name, message.split('error: ', 2)[1]].findAll().join(': ')
         : unwritten
         ? "${unwritten[0][1]} could not be written (${(unwritten[0][2] ?: 'Permission denied').uncapitalize()}), " +
-            "so that the results in ${params.outdir} are not whole; give it space and rights, and run again with " +
-            '-resume, or choose another --outdir or --publish_dir_mode.'
+            "so the results in ${params.outdir} are incomplete; check its free space and permissions, and run again " +
+            'with -resume, or choose another --outdir or --publish_dir_mode.'
         : java.nio.file.Files.getFileStore(workflow.workDir).usableSpace < 1000000
-        ? "there is no space left in the work directory ${workflow.workDir}; make some and run again with -resume, " +
-            'or choose another with -work-dir.'
+        ? "no space is left in the work directory ${workflow.workDir}; free some and run again with -resume, or " +
+            'choose another with -work-dir.'
         : name && endOf(workflow.exitStatus)
         ? "${name} ${endOf(workflow.exitStatus)}."
         : report.find(/Command error:\s+(.+)/) { found -> "${name}: ${found[1]}" }
     return cause ? log.info("octane stopped: ${cause}") : null
 }
 
-// One run at a time writes into an outdir. The kernel's lock on an open file goes when the launcher ends.
+// Only one run at a time may write to an outdir. The kernel releases the lock when the launcher ends.
 def lockOutdir() {
     def folder = outputFolder().resolve('pipeline_info').tap { place -> place.mkdirs() }
     def lock = folder.resolve('.lock')
@@ -221,9 +221,9 @@ def lockOutdir() {
     def closed = places.find { path -> !java.nio.file.Files.isWritable(path) }
     if (closed) {
         def other = closed == workflow.workDir ? '-work-dir' : '--outdir'
-        error("${closed} cannot be written; give it space and rights, or choose another ${other}.")
+        error("${closed} cannot be written; check its free space and permissions, or choose another ${other}.")
     }
-    // Opened once: this program would give the lock up with the closing of a second opening.
+    // Opened only once: closing a second handle in this process would release the lock.
     def stream = new RandomAccessFile(lock.toFile(), 'rw')
     def taken = false
     try {
@@ -235,7 +235,7 @@ def lockOutdir() {
     }
     if (taken) {
         error("${folder.parent} is being written by ${stream.readLine() ?: 'another run'}; " +
-            'wait for its end, or give another --outdir.')
+            'wait until it ends, or give another --outdir.')
     }
     stream.length = 0
     def pid = ProcessHandle.current().pid()

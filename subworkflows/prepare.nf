@@ -1,11 +1,11 @@
-// Before any work: the subjects of the run, and PREFLIGHT's plan for each of them.
+// Before any work: the subjects of the run, and PREFLIGHT's plan for each.
 
 include { PHANTOM } from '../modules/phantom'
 include { PREFLIGHT } from '../modules/preflight'
 include { codeVersions ; commandLine ; fingerprint ; metadataOf ; outputFolder } from '../lib/functions'
 include { partsOf ; read ; switched ; voxelsOf } from '../lib/functions'
 
-// The subjects of this run: the rows of a samplesheet, the one --input, or a phantom that is made first.
+// The subjects of this run: the rows of a samplesheet, the --input, or a phantom that is made first.
 workflow SUBJECTS {
     main:
     checkLaunch()
@@ -23,7 +23,7 @@ workflow SUBJECTS {
     }
 
     emit:
-    subjects // [meta, input, truth]; meta.given: parameters of the subject's own
+    subjects // [meta, input, truth]; meta.given: the subject's own parameters
 }
 
 workflow PREPARE {
@@ -33,7 +33,7 @@ workflow PREPARE {
 
     main:
     sheet = params.samplesheet ? file(params.samplesheet.toString(), glob: false) : []
-    // One task for all subjects, so that all their problems are named at once.
+    // One task for all subjects, to report all their problems at once.
     all = subjects
         .map { meta, input, truth -> subjectOf(meta, input, truth) }
         .toSortedList { a, b -> a.meta.id <=> b.meta.id }
@@ -53,19 +53,19 @@ workflow PREPARE {
     plans = planned.map { subject, plan -> [subject.meta.id, stepsOf(subject, plan)] } // [id, steps]
 }
 
-// What must be right before any task can run; PREFLIGHT checks all else.
+// Check what must be right before any task can run; PREFLIGHT checks the rest.
 def checkLaunch() {
-    // Nextflow writes modes and numbers in the user's language: with Turkish letters it finds no mode SYMLINK.
+    // Nextflow formats modes and numbers in the user's locale: in a Turkish one it cannot find the mode SYMLINK.
     Locale.setDefault(Locale.ENGLISH)
     def outdir = (params.outdir ?: '').toString()
     def mounts = [outdir: new File(outdir).absolutePath] + params.subMap('scratch_dir', 'gpu_lock_dir')
     def divided = workflow.containerEngine ? mounts.find { _name, path -> "${path}".contains(':') } : null
     def sheet = params.samplesheet ? file(params.samplesheet.toString(), glob: false) : null
     def checks = [
-        [params.outdir instanceof Number, "--outdir is the number ${outdir}, without the zeros before it; write ./01."],
-        [outdir.startsWith('~'), "--outdir is ${outdir}, in which no shell has replaced the ~; give the whole path."],
+        [params.outdir instanceof Number, "--outdir was read as the number ${outdir}; write a path, such as ./01."],
+        [outdir.startsWith('~'), "--outdir is ${outdir}, in which no shell expanded the ~; give the full path."],
         [outdir in ['', 'true'], '--outdir is missing; give a folder for the results, such as ./01.'],
-        [divided, "--${divided?.key} ${divided?.value} has a : in its path, which divides a mount; give another one."],
+        [divided, "--${divided?.key} ${divided?.value} contains a :, which containers cannot mount; give another."],
         [
             sheet && (params.input || params.subject || switched('phantom')),
             '--samplesheet names the subjects and their inputs; leave out --input, --subject and --phantom.',
@@ -82,7 +82,7 @@ def checkLaunch() {
     return problem ? error(problem) : null
 }
 
-// What a check found: notes are logged. Problems end the run, and their file goes, so that -resume checks again.
+// Read a check's result and log its notes. On problems, delete the file so that -resume checks again, and stop.
 def passed(file) {
     def found = read(file)
     found.notes.each { note -> log.info(note) }
@@ -90,7 +90,7 @@ def passed(file) {
     return found.problems ? error(found.problems.join('\n')) : found
 }
 
-// The rows of a samplesheet as subjects. PREFLIGHT reads it too, and says what is wrong and where the two differ.
+// The rows of a samplesheet as subjects. PREFLIGHT also reads it, and reports errors and where the two differ.
 def rowsOf(sheet) {
     def lines = []
     try {
@@ -110,17 +110,17 @@ def rowsOf(sheet) {
     }
 }
 
-// A sentence on a file that a parameter names, and that Nextflow cannot stage; null on any other.
+// An error message for a parameter's file that Nextflow cannot stage, or null.
 def problemOf(name, path) {
     def words = [n4_mask: 'tissue', stitch_flat_field: 'estimate'][name]
     return path.exists()
         ? unlinkable(path)
-        : "${path} does not exist; check --${name}${words ? ", which takes a file, ${words} or none" : ''}."
+        : "${path} does not exist; check --${name}${words ? ", which accepts a file, ${words} or none" : ''}."
 }
 
-// Nextflow links a path into a task's folder by a shell script, in which it leaves these signs as they are:
-// with study1 beside study[1], the task would get the data of study1. It follows links, and keeps the name.
-// Engines of containers divide a mount at each colon.
+// An error message for a path that Nextflow cannot link into a task's folder, or null. Its shell script does not escape
+// these characters: for study[1] next to study1, the task would get study1. It follows links, and keeps the name.
+// Container engines split a mount at each colon.
 def unlinkable(path) {
     if (!path) { return null }
     def real = path.exists() ? path.toRealPath() : path.toAbsolutePath()
@@ -131,15 +131,15 @@ def unlinkable(path) {
     return sign ? "${shown} has ${word} in its path, which Nextflow cannot hand to tasks; rename it." : null
 }
 
-// A name or path as it was written: Nextflow makes the number 1 of 01, and only the command line still has it.
+// A name or path as it was written: Nextflow converts 01 into the number 1, and only the command line still has 01.
 def asWritten(name) {
     def written = (workflow.commandLine =~ "\\s--${name}[=\\s]([0-9.]+)(?=\\s|\$)").collect { found -> found[1] }
     return !(params[name] instanceof Number)
         ? params[name]
         : written
         ? written.last()
-        : error("--${name} was read as ${params[name]} and not as text, which loses the zeros before a number; " +
-            "put quotes around it in the params file or config: ${name}: \"01\".")
+        : error("--${name} was read as the number ${params[name]}, which loses leading zeros; " +
+            "quote it in the params file or config: ${name}: \"01\".")
 }
 
 // A parameter of a subject: its own, else the run's.
@@ -147,7 +147,7 @@ def parameterOf(meta, name) {
     return (meta.given ?: [:]).getOrDefault(name, params[name])
 }
 
-// The file that a parameter of a subject names; null where it names none. Paths of a samplesheet start from its folder.
+// The file that a subject's parameter names, or null. Paths in a samplesheet are relative to its folder.
 def fileOf(meta, name) {
     def word = [n4_mask: 'tissue', stitch_flat_field: 'estimate'][name]
     def path = parameterOf(meta, name)?.toString()
@@ -157,7 +157,7 @@ def fileOf(meta, name) {
         : file(folder ? java.nio.file.Path.of(folder).resolve(path).toString() : path, type: 'any', glob: false)
 }
 
-// A subject's files by their parameters, the fingerprint of each, and sentences on those that cannot be staged.
+// A subject's files by parameter, the fingerprint of each, and error messages for those that cannot be staged.
 def subjectOf(meta, input, truth) {
     def named = [
         input: input,
@@ -184,20 +184,20 @@ def linksOf(input) {
     return input ? partsOf(input).findAll { part -> java.nio.file.Files.isSymbolicLink(part) } : []
 }
 
-// Add the fingerprint of a file to `states`; a sentence where it cannot be read whole.
+// Add a file's fingerprint to `states`; return an error message if it cannot be read completely, else null.
 def lookAt(path, states) {
     def lost = []
     try {
         def state = fingerprint(path, lost)
         if (!lost) { states[path] = state }
-        return lost ? "${lost[0]} is a link to a file that does not exist; restore that, or remove the link." : null
+        return lost ? "${lost[0]} links to a file that does not exist; restore the file, or remove the link." : null
     }
     catch (IOException | UncheckedIOException problem) {
-        return "${(problem.cause ?: problem).message} cannot be read; check your rights and the disk."
+        return "${(problem.cause ?: problem).message} cannot be read; check your permissions and the disk."
     }
 }
 
-// PREFLIGHT's request as JSON: all parameters, except those that name the one subject, and the subjects. Paths are made
+// PREFLIGHT's request as JSON: the subjects, and all parameters except those that name a single subject. Paths are
 // absolute, because a task checks them.
 def requestOf(list) {
     def sheet = params.samplesheet ? file(params.samplesheet.toString(), glob: false).toAbsolutePath().toString() : null
@@ -209,13 +209,13 @@ def requestOf(list) {
     return groovy.json.JsonOutput.toJson([parameters: parameters, subjects: subjects, command: commandLine()])
 }
 
-// Size and time of each part of an input, of a store those of its metadata: a node may have other data behind
-// the same path. In seconds, as not all file systems keep more.
+// Size and time of each part of an input (of a store's metadata), because the same path may lead to other data on a
+// node. In seconds, because not all file systems store fractions.
 def marksOf(input) {
     def parts = partsOf(input)
-    // It takes a while, and a task shows nothing meanwhile.
+    // PREFLIGHT takes a while then, and a running task shows no progress.
     if (parts.size() > 1000) {
-        log.info("PREFLIGHT looks at ${parts.size()} stores in ${input}; its .command.log says how far it is.")
+        log.info("PREFLIGHT checks ${parts.size()} stores in ${input}; its .command.log shows the progress.")
     }
     return parts.collectEntries { part ->
         def file = metadataOf(part) ?: part
@@ -223,10 +223,10 @@ def marksOf(input) {
     }
 }
 
-// A subject's folder belongs to one input, which input.json in it names; one that was moved or corrected is
-// the same. Results of another go first, and each takes the place of what has its name: not of what is read.
+// Claim a subject's folder in outdir for its input, named in input.json; an input that was moved or corrected counts as
+// the same one. Results of another input are deleted first. Refuses if the run would replace data that it reads.
 def claimFolder(subject, plan) {
-    // Another workflow, which has none of octane's parameters, publishes in its own way.
+    // Without octane's parameters another workflow includes this one, and publishes in its own way.
     if (params.publish_dir_mode == null) { return [subject, plan] }
     def input = subject.files.input
     def isMade = input.startsWith(workflow.workDir)
@@ -247,19 +247,19 @@ def claimFolder(subject, plan) {
         path.exists() && !java.nio.file.Files.isWritable(path)
     }
     def problem = closed
-        ? "${closed} cannot be written; get rights to it from its owner, or give another --outdir or --subject."
+        ? "${closed} cannot be written; ask its owner for permission, or give another --outdir or --subject."
         : lost
-        ? "Results go to ${folder} and replace what is there, so that ${lost}, which the run reads, " +
-            'must lie neither in it nor around it; give another --outdir or --subject.'
+        ? "Results would replace data in ${folder}, but the run reads ${lost}, which is inside or around that " +
+            'folder; give another --outdir or --subject.'
         : workflow.stubRun && record.exists() && !earlier.stub
-        ? "${folder} has results, which a run with -stub-run would replace by empty files; give another --outdir."
+        ? "${folder} has results, which -stub-run would replace by empty files; give another --outdir."
         : isOther && !switched('overwrite_subject')
-        ? "${folder} has the results of another input, ${earlier.input}; give this one a name of its own with " +
+        ? "${folder} has the results of another input, ${earlier.input}; give this one its own name with " +
             '--subject, or another --outdir, or replace them with --overwrite_subject.'
         : null
     if (problem) { error(problem) }
     if (isOther) {
-        log.warn("${folder} is emptied: it had the results of another input, ${earlier.input}.")
+        log.warn("${folder} is emptied: it has the results of another input, ${earlier.input}.")
         def old = java.nio.file.Files.walk(folder.toRealPath()).toList().drop(1)
         old.reverse().each { path -> java.nio.file.Files.delete(path) }
     }
@@ -267,8 +267,8 @@ def claimFolder(subject, plan) {
     return [subject, plan]
 }
 
-// One [meta, image] for each input of a plan. `seen` stands for the image's content, which Nextflow does not
-// look at.
+// One [meta, image] for each input of a plan. `seen` is a fingerprint of the image's content, which Nextflow does not
+// check.
 def imagesOf(subject, plan) {
     def resample = subject.isResampled && plan.kind != 'section'
     return plan.items.collect { item ->
@@ -279,7 +279,7 @@ def imagesOf(subject, plan) {
     }
 }
 
-// A file of a section's tile positions, of the same name and time for the same content: Nextflow looks at these.
+// A file of a section's tile positions. The same content keeps its name and time, which Nextflow's cache compares.
 def tableOf(text) {
     def table = workflow.workDir.resolve("positions/${text.md5()}.csv")
     table.parent.mkdirs()
@@ -287,8 +287,8 @@ def tableOf(text) {
     return table
 }
 
-// The subject's own part of each step's tasks, [more meta, flags, file...], the number of its sections, and the tasks
-// whose records its report expects: section_01_resample, stack.
+// A subject's part of each step's inputs, [more meta, flags, file...], the number of its sections, and the tasks whose
+// records its report expects, such as section_01_resample or stack.
 def stepsOf(subject, plan) {
     def flags = plan.flags.withDefault { _step -> '' }
     def isMosaic = plan.kind == 'mosaic' && !switched('skip_stitch')

@@ -1,4 +1,4 @@
-// Jobs that the run's last start left on Slurm are cancelled before their tasks start again.
+// Cancel the jobs that a killed run left on Slurm before -resume starts their tasks again.
 def watchSlurm() {
     if (workflow.resume && workflow.profile.tokenize(',').contains('slurm')) {
         def orphans = ['bash', "${moduleDir}/../lib/slurm_orphans.sh", workflow.sessionId]*.toString().execute()

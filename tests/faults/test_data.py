@@ -74,7 +74,7 @@ def test_a_link_of_the_input_leads_nowhere(nextflow, phantom, mosaics, tmp_path)
     (tmp_path / "in" / "section_03.ome.zarr").symlink_to(tmp_path / "gone.ome.zarr")
     run = nextflow(tmp_path, *mosaics, "--input", tmp_path / "in")
     assert run.code == 1
-    said = "section_03.ome.zarr is a link to a file that does not exist"
+    said = "section_03.ome.zarr links to a file that does not exist"
     assert said in last_words(run.output)
     assert run.processes() <= {"PREFLIGHT"}
 

@@ -70,7 +70,7 @@ def test_a_failed_subject_is_incomplete_and_the_others_are_finished(
     assert report["state"] == "incomplete"
     assert report["verdict"].startswith("Incomplete: RESAMPLE of section_02 failed: ")
     assert "chunk 0/c/0/0/0 cannot be decoded" in report["verdict"]
-    assert "Not begun: STITCH of section_02, STACK, N4 and PYRAMID." in report["verdict"]
+    assert "Not started: STITCH of section_02, STACK, N4 and PYRAMID." in report["verdict"]
     page = (outdir / "b" / "b_report.html").read_text(encoding="utf-8")
     assert '<p class="verdict incomplete">Incomplete: ' in page
     lost = twin(outdir, "c")

@@ -185,7 +185,7 @@ def test_a_missing_scratch_folder_is_refused_and_not_made(engine, nextflow, phan
     given = (*CASES[name][0], "--input", phantom / "mosaics", "--scratch_dir", wanted)
     run = nextflow(tmp_path, "-profile", name, *given, env=env)
     assert run.code == 1
-    assert f"--scratch_dir {wanted} does not exist; make it, or " in run.output
+    assert f"--scratch_dir {wanted} does not exist; create it, or " in run.output
     assert run.processes() == {"PREFLIGHT"}
     assert not wanted.exists()
 

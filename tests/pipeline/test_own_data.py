@@ -7,7 +7,7 @@ import shutil
 import pytest
 from runs import contents
 
-READ = "which the run reads, must lie neither in it nor around it"
+READ = "which is inside or around that folder; give another --outdir or --subject."
 STUB = ("-stub", "--skip_n4", "--skip_pyramid")
 
 
@@ -33,7 +33,7 @@ def test_a_second_subject_under_the_name_of_the_first_is_refused(
     assert second.code == 1
     assert (
         f"{first.outdir}/mosaics has the results of another input, {brains}/first/mosaics; give "
-        "this one a name of its own with --subject" in second.output
+        "this one its own name with --subject" in second.output
     )
     assert second.tasks("COMPLETED") == ["PREFLIGHT (mosaics)"]
     assert stack.resolve() == made
@@ -41,7 +41,7 @@ def test_a_second_subject_under_the_name_of_the_first_is_refused(
     # With other steps than before, results of the first would otherwise remain.
     steps = ("-stub", "--skip_n4", "--skip_report", "--overwrite_subject", "true")
     again = succeeding(tmp_path, *steps, "--input", "second/mosaics")
-    assert f"{first.outdir}/mosaics is emptied: it had the results of another" in again.output
+    assert f"{first.outdir}/mosaics is emptied: it has the results of another" in again.output
     folder = again.outdir / "mosaics"
     names = {"input.json", "metrics", "mosaics.ome.zarr", "mosaics_displacements.csv"}
     assert {path.name for path in folder.iterdir()} == names
@@ -74,7 +74,7 @@ def test_a_second_subject_under_the_name_of_the_first_is_refused(
         pytest.param(
             ".",
             ("--input", "mosaics", "--subject", "other"),
-            "other has results, which a run with -stub-run would replace by empty files;",
+            "other has results, which -stub-run would replace by empty files;",
             id="stubs",
             marks=pytest.mark.soak,
         ),

@@ -19,7 +19,7 @@ LAUNCH = {
     ),
     "subject-number": (
         ["-profile", "test", "-params-file", "params.yml"],
-        "--subject was read as 1 and not as text, which loses the zeros before a number",
+        "--subject was read as the number 1, which loses leading zeros",
     ),
     # From an empty shell variable.
     "outdir": (["--outdir", ""], "--outdir is missing; give a folder for the results"),
@@ -32,7 +32,7 @@ LAUNCH = {
         ["-profile", "test", "--outdir", "params.yml"],
         "/params.yml/pipeline_info cannot be written; give",
     ),
-    "tilde": (["--outdir", "~/out"], "--outdir is ~/out, in which no shell has replaced the ~;"),
+    "tilde": (["--outdir", "~/out"], "--outdir is ~/out, in which no shell expanded the ~;"),
     # Nextflow itself reads these before any task.
     "values": (
         ["-profile", "test", *("--max_memory", "lots", "--max_cpus", "0", "--gpu_count", "x")],
@@ -43,7 +43,7 @@ LAUNCH = {
     "unknown": (["-profile", "test", "--n4Strenght", "1"], "did you mean --n4_strength?"),
     "mount": (
         ["-profile", "test,docker", "--outdir", "10:30"],
-        "--outdir {studies}/10:30 has a : in its path, which divides a mount; give another one.",
+        "--outdir {studies}/10:30 contains a :, which containers cannot mount; give another.",
     ),
     "work": (
         ["-profile", "test,docker", "-work-dir", "{studies}/10:30"],
@@ -52,7 +52,7 @@ LAUNCH = {
     # A valid value, but of other parameters.
     "auto": (
         ["--input", "{studies}/study1/vol.nii", "--stitch_flat_field", "auto"],
-        "auto does not exist; check --stitch_flat_field, which takes a file, estimate or none.",
+        "auto does not exist; check --stitch_flat_field, which accepts a file, estimate or none.",
     ),
 }
 """Arguments refused at the launch, and the sentence."""
@@ -124,7 +124,7 @@ def test_a_folder_of_the_input_is_closed(nextflow, quick, phantom, environment, 
     finally:
         closed.chmod(0o755)
     assert run.code == 1
-    assert f"{closed} cannot be read; check your rights and the disk." in run.output
+    assert f"{closed} cannot be read; check your permissions and the disk." in run.output
     assert "Exception" not in run.output
 
 
@@ -167,7 +167,7 @@ def test_preflight_refuses_before_any_other_task(nextflow, phantom, quick, tmp_p
     assert run.processes() == {"PREFLIGHT"}
     # One line per problem, with the workflow's spelling of the flags, and nothing else.
     refusal, too_fine = run.output.splitlines()[-2:]
-    assert refusal.startswith(f"--scratch_dir {scratch} does not exist; make it, or ")
+    assert refusal.startswith(f"--scratch_dir {scratch} does not exist; create it, or ")
     assert too_fine.startswith(f"{phantom}/mosaics/section_01.ome.zarr (and 1 more) has voxels of ")
     assert too_fine.endswith("give a coarser --resolution, or --allow_upsampling.")
     for noise in ("executor >", "Command executed", "ERROR", "Exception", "-resume", refusal):

@@ -50,15 +50,15 @@ def test_failures_that_a_retry_may_fix_are_retried(succeeding, phantom, tmp_path
 STOPS = {
     "memory-limit": (
         *("PREFLIGHT", "exit 137", ["2 GB", "3 GB"]),
-        "was killed (exit 137): out of memory, or by somebody; raise --max_memory, or give it",
+        "was killed (exit 137), probably out of memory; raise --max_memory, or give it",
     ),
     "lost": (
         *("STACK", "exit 143", ["3 GB"] * 3),
-        "STACK (mosaics) was ended from outside (exit 143), as a cancelled job is; .command.log",
+        "STACK (mosaics) was terminated (exit 143), like a cancelled job; .command.log",
     ),
     "time": (
         *("STACK", "exit 140", ["3 GB"] * 3),
-        "STACK (mosaics) was out of its time (exit 140); give it",
+        "STACK (mosaics) exceeded its time limit (exit 140); give it",
     ),
     "other": (
         "STACK",
@@ -154,5 +154,5 @@ def test_a_subject_whose_report_fails_is_incomplete_on_the_page_of_all(nextflow,
     run = nextflow(tmp_path, *given)
     assert run.code == 1
     assert "b: Incomplete: REPORT failed (exit 3), see " in run.output
-    assert "2 subjects: 1 incomplete, 1 done.\nWhat is done is kept" in run.output
+    assert "2 subjects: 1 incomplete, 1 done.\nFinished work is kept" in run.output
     assert "COHORT_REPORT (2 subjects)" in run.tasks("COMPLETED")

@@ -113,7 +113,7 @@ def test_a_damaged_file_is_made_again(start, tmp_path):
             file.write_bytes(damage)
             out, err = finish(start())
             assert out == "2.0\n"
-            assert f"Compiled code in {file.parents[1]} is damaged" in err
+            assert f"compiled code in {file.parents[1]} is damaged" in err
     assert finish(start()) == ("2.0\n", "")
 
 

@@ -161,7 +161,7 @@ def test_without_a_gpu_in_time_the_command_runs_with_none(there, ended):
     [
         ([], ["true"], 1, "--memory is missing"),
         (["--memory", "much"], ["true"], 1, "'much' is not a size"),
-        (["--memory", "4GB"], [], 1, "A command is missing"),
+        (["--memory", "4GB"], [], 1, "The command is missing"),
         (["--memory", "4GB"], ["no-such"], 127, "no-such cannot be run (No such file"),
         (["--memory", "4GB"], ["/"], 126, "/ cannot be run (Permission denied)"),
         (["--memory", "4GB", "--gpu_slots", "0"], ["true"], 1, "--gpu_slots is '0'"),
