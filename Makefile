@@ -3,7 +3,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-# How many tests run at once, and more for pytest: make test PYTEST='-k lease'
+# Number of parallel tests, and further options of pytest: make test PYTEST='-k lease'
 WORKERS ?= 2
 PYTEST ?=
 
@@ -12,24 +12,23 @@ DEMO := work/demo
 
 .PHONY: help setup demo test soak test-gpu lint format generate lock image bench clean
 
-help: ## list the targets
+help: ## list all targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
 
 setup: ## install what a run needs, inside this folder
 	@tools/setup.sh run
 
-# A launch folder of its own, because -resume continues the last run of the folder it is started
-# in: after any other run in between, a demo started here would find nothing to continue. Without
-# it the first time, when Nextflow would warn.
+# A launch folder of its own, because -resume continues the last run of its launch folder, which here
+# could be another workflow's. The first run omits -resume, for which Nextflow would warn.
 demo: setup ## run the whole workflow on small synthetic data, into results/demo
 	@mkdir -p $(DEMO)
 	@$(ENV) cd $(DEMO) && nextflow run "$(CURDIR)/main.nf" -profile test \
 		$$([[ ! -s .nextflow/history ]] || echo -resume) \
 		--outdir "$(CURDIR)/results/demo" -work-dir "$(CURDIR)/$(DEMO)/tasks"
 
-# The last thing is pytest's summary of all but tests/gpu, which has its own before. By file, because
-# tests of one file share what is slow to make (xdist 3.8 cannot group in another way under pytest 9.2).
-test: ## every check and test but those marked soak; with PYTEST, only what that names
+# pytest prints two summaries, that of tests/gpu first. Distributed by file, because tests of one file
+# share slow fixtures (xdist 3.8 cannot group in another way under pytest 9.2).
+test: ## all checks and tests except those marked soak; with PYTEST, only what it selects
 	@tools/setup.sh test
 	@$(MAKE) lint
 	@$(ENV) if command -v nf-test >/dev/null; then nf-test test tests/nf; \
@@ -37,16 +36,16 @@ test: ## every check and test but those marked soak; with PYTEST, only what that
 	@$(if $(strip $(PYTEST)),:,$(MAKE) test-gpu)
 	@$(ENV) python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
-soak: ## make test, with storms, random kills and long waits
+soak: ## like test, plus storms, random kills and long waits
 	@$(if $(strip $(PYTEST)),:,$(MAKE) test-gpu PYTEST='-m "soak or not soak"')
 	@$(MAKE) test PYTEST='-m "soak or not soak" $(PYTEST)'
 
-test-gpu: ## the tests of the GPU path: on a GPU where there is one, else on an emulated CUDA
+test-gpu: ## GPU tests: on a GPU if there is one, else on emulated CUDA
 	@tools/setup.sh test
 	@$(ENV) WORKERS=$(WORKERS) tools/test_gpu.sh $(PYTEST)
 
-# Not conf/modules.config: this linter (25.04.0) takes a process's inputs in a list of rules for mistakes.
-lint: ## the static checks alone
+# Without conf/modules.config: in a list of publishDir rules this linter (25.04.0) reports task variables as errors.
+lint: ## static checks only
 	@tools/setup.sh test >/dev/null
 	@$(ENV) ruff check --quiet
 	@$(ENV) ruff format --check
@@ -62,23 +61,23 @@ format: ## format the Python files
 	@$(ENV) ruff format
 	@$(ENV) ruff check --fix
 
-generate: setup ## write what is generated from the parameter models
+generate: setup ## write the files generated from the parameter models
 	@$(ENV) python tools/generate.py
 
-# What benchmarks/gpu.py imports besides CuPy, NumPy, SciPy and Numba, with the needs of each.
+# Imports of benchmarks/gpu.py besides CuPy, NumPy, SciPy and Numba, with their dependencies.
 FIRST_RUN := annotated-types donfig google-crc32c hypothesis iniconfig \
 	numcodecs nvidia-ml-py packaging pluggy pydantic pydantic-core pygments pytest pytest-timeout \
 	pyyaml simpleitk sortedcontainers typing-extensions typing-inspection zarr zstandard
 
-# One version for every Python, so that what is tested on one is what runs on another. The run
-# set is cut from the test set, not resolved again, so that the two never differ.
+# The same versions for every Python, so that tests on one hold for the others. The run set is
+# constrained by the test set, so that the two never differ.
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
 	--generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade
 
-# CuPy of tests/support/cuda, whose runtime module is built again from the sources.
+# CuPy for tests/support/cuda, which rebuilds its runtime module from source.
 EMULATED := 14.2.0
 
-lock: ## renew requirements/*.txt (needs uv)
+lock: ## update requirements/*.txt (needs uv)
 	@command -v uv >/dev/null || { \
 		echo "lock: uv was not found on the PATH; install it: pip install uv" >&2; exit 1; }
 	$(LOCK) pyproject.toml --group test --output-file requirements/test.txt
@@ -95,14 +94,14 @@ lock: ## renew requirements/*.txt (needs uv)
 		$(LOCK) --no-deps - --output-file requirements/emulated-cuda.txt
 	printf '%s\n' cupy==$(EMULATED) cython setuptools | $(LOCK) --no-deps - --output-file requirements/emulated-cuda-source.txt
 
-# CUDA=12 or CUDA=13 puts CuPy and CUDA's libraries into it.
+# CUDA=12 or CUDA=13 adds CuPy and the CUDA libraries to the image.
 CUDA ?=
 VERSION = $(shell sed -n "s/^    version = '\(.*\)'/\1/p" nextflow.config)
 
 image: ## build the container of -profile docker and apptainer (CUDA=12 or 13 for GPUs)
 	docker build --build-arg CUDA=$(CUDA) --tag octane:$(VERSION) .
 
-bench: ## every benchmark, in its quick form
+bench: ## run the quick form of every benchmark
 	@tools/setup.sh run
 	@shopt -s nullglob; $(ENV) for script in benchmarks/[!_]*.py; do \
 		echo "== $$script"; code=0; python "$$script" --quick || code=$$?; \

@@ -1,30 +1,30 @@
-# Ends a task of this machine whose launcher is gone. Sourced by the task's wrapper, .command.run, on
-# the host and in the task's folder (beforeScript in conf/base.config); jobs of a cluster: lib/slurm_orphans.sh.
+# Ends a local task whose launcher is gone. Sourced by the task's wrapper, .command.run, on the host and
+# in the task's folder (beforeScript in conf/base.config). For cluster jobs see lib/slurm_orphans.sh.
 #
-# Why: after a SIGKILL of Nextflow (the OOM killer's, a shut-down's) its local tasks carry on with their
-# cores and their GPU, for hours, with nobody to take their results, while -resume starts them again. A
-# wrapper that is killed leaves its program behind in the same way, and its scratch folder as well.
+# Why: after a SIGKILL of Nextflow (by the OOM killer or a shutdown) its local tasks keep their cores and
+# GPU for hours, although nothing collects their results, while -resume starts them again. A killed
+# wrapper likewise leaves its program and its scratch folder behind.
 #
-# How: a shell beside the wrapper looks every two seconds whether the wrapper still has the parent that
-# started it. A parent is changed by the kernel alone, when it ends: no number of a process is trusted,
-# none can be taken by another. Then the wrapper gets SIGTERM, which it hands on to all below it, so that
-# half-written outputs go, and then its scratch folder. What is left ten seconds later is killed.
+# How: every two seconds a watcher shell checks whether the wrapper still has the parent that started it.
+# Only the kernel re-parents a process, when its parent ends, so a reused PID cannot deceive this check.
+# Then the wrapper gets SIGTERM, which it passes on to its children, so that they remove half-written
+# outputs, and it removes its scratch folder. Processes left after ten seconds are killed.
 #
-# The watcher ends with the task: its standard input is a pipe whose other end every process of the task
-# inherits, so that its end comes with the last of them. It keeps nothing else open, starts nothing
-# while it waits, and stands above the tree that Nextflow measures and kills.
+# The watcher ends with the task: every process of the task inherits the other end of the pipe that is its
+# standard input, which so closes with the last of them. It keeps no other file open, starts no process
+# while it waits, and is outside the process tree that Nextflow measures and kills.
 
-octane_parent_of() { # PROCESS: sets $parent, to nothing where the process is gone
+octane_parent_of() { # PROCESS: sets $parent, empty if the process is gone
     local stat=
     parent=
     read -r stat <"/proc/$1/stat" || return 0
-    # The name in brackets may hold anything, also blanks and brackets.
+    # The name in brackets may itself contain blanks and brackets.
     stat=${stat##*) }
     stat=${stat#* }
     parent=${stat%% *}
 }
 
-octane_left() { # SIGNAL: sends it to what carries the task's mark, and says whether there was any
+octane_left() { # SIGNAL: sends it to every process with the task's mark; fails if there was none
     local file pid found=1
     for file in $(grep -lsxzF "OCTANE_TASK=$OCTANE_TASK" /proc/[0-9]*/environ); do
         pid=${file#/proc/}
@@ -41,7 +41,7 @@ octane_watch() { # WRAPPER LAUNCHER FOLDER
     while :; do
         waited=0
         read -r -t 2 || waited=$?
-        # Not by the time-out: nobody is left who holds the pipe.
+        # Not a time-out: the pipe was closed by the task's last process.
         ((waited > 128)) || break
         octane_parent_of $BASHPID
         [[ $parent == "$1" ]] || break
@@ -52,18 +52,18 @@ octane_watch() { # WRAPPER LAUNCHER FOLDER
         kill -TERM "$1"
         read -r -t 10
     elif [[ -e $3/.exitcode ]]; then
-        # The usual end; what a task leaves running on purpose is left alone.
+        # The task ended normally; processes that it left running on purpose may go on.
         return
     fi
     if octane_left TERM; then
         read -r -t 10
         octane_left KILL
     fi
-    # A wrapper that was killed itself leaves it.
+    # A killed wrapper could not remove it.
     [[ ! ${NXF_SCRATCH:-} ]] || rm -rf -- "$NXF_SCRATCH"
 }
 
-# Elsewhere than on Linux there is no /proc to ask.
+# Only Linux has /proc.
 if [[ -r /proc/$$/stat ]]; then
     export OCTANE_TASK="$$.$PPID.$RANDOM$RANDOM"
     exec {octane_task}> >(octane_watch $$ $PPID "$PWD")

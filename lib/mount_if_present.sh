@@ -1,12 +1,12 @@
-# Says how a container is to see a folder, on the node and before the container: octane's own check
-# is then what a user hears of a folder that is not there. Docker would make one, as root, a typing
-# error's too, and Apptainer would stop. Of one that is yet to be made the parent is shown, as PREFLIGHT
-# looks at that; the wrapper of a task makes it outside.
+# Prints the mount option for a folder if it exists, on the node and before the container starts, so that
+# octane's own check reports a missing folder. Docker would create it as root, even for a typo, and
+# Apptainer would stop. For a folder that is yet to be created it mounts the parent, which PREFLIGHT
+# checks; a task's wrapper creates the folder outside the container.
 #
 #   mount_if_present.sh OPTION FOLDER
 
 for place in "$2" "$(dirname "$2")"; do
-    # Of what has blanks PREFLIGHT says that it is no path to be used.
+    # PREFLIGHT rejects paths with blanks.
     if [[ -d $place && $place != / && $place != *[[:space:]]* ]]; then
         echo "$1 $place:$place"
         break

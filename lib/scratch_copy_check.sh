@@ -1,23 +1,22 @@
-# Sees that what a task made in a scratch folder has come to its work folder whole. Nextflow copies it
-# there with `cp … || true`: with the disk full, a task ends with most of its files cut short, exit code 0
-# and status COMPLETED, and a copy that is cut short also stays and fills the disk.
+# Checks that a task's results were copied completely from its scratch folder to its work folder. Nextflow
+# copies them with `cp … || true`: on a full disk, a task ends with truncated files, exit code 0 and status
+# COMPLETED, and the truncated copies stay and fill the disk.
 #
-# Sourced as afterScript, after that copy, by the task's wrapper: bash, coreutils and find alone,
-# because it runs outside of containers, with the scratch folder as current folder. What was to be
-# copied, and where to, only Nextflow's own function knows; it is called once more with the copying
-# replaced by telling.
+# Sourced as afterScript, after that copy, by the task's wrapper, with the scratch folder as current
+# folder. Uses only bash, coreutils and find, because it runs outside containers. Only Nextflow's own
+# function knows which files it copies where; it is called once more with a copy command that lists them.
 
 octane_listed() (
     nxf_fs_copy() { printf '%s\t%s\n' "$2" "$1"; }
-    # Its records, which it copies as well.
+    # For the task's own logs, which it copies as well.
     cp() { :; }
-    # From Nextflow 25.10 on the results have a function of their own, and what the other says goes to errors.
+    # Since Nextflow 25.10 a separate function copies the results.
     if declare -F nxf_unstage_outputs >/dev/null; then nxf_unstage_outputs; else nxf_unstage; fi 2>/dev/null
 )
 
 octane_sizes() (
     cd "$1" || return 0
-    # GNU's find, or on macOS one without -printf, beside a stat of its own.
+    # GNU find, or macOS's find without -printf and its own stat.
     if find . -maxdepth 0 -printf '' 2>/dev/null; then
         find -L "./$2" -type f -printf '%s\t%P\n' 2>/dev/null
     else
@@ -30,7 +29,7 @@ octane_sizes() (
 )
 
 octane_copied() {
-    # Nothing was copied of a task that failed, or that ran in its work folder.
+    # Nothing was copied if the task failed or ran in its work folder.
     [[ "${NXF_SCRATCH:-}" && "${nxf_main_ret:-0}" == 0 ]] || return 0
     local listed target folder name short file size there free
     local -i more=-1
@@ -50,18 +49,18 @@ octane_copied() {
     done <<<"$listed"
     ((more >= 0)) || return 0
     free=$(df -Pk "$folder" | awk 'END { print $4 " kB were free on " $6 }')
-    # What was copied goes, also because the message needs some of the space.
+    # Remove the copies, also to free space for the message.
     while IFS=$'\t' read -r target name; do
         [[ "$name" ]] && rm -rf "${target:?}/$name"
     done <<<"$listed"
-    # ENOSPC: the workflow's sign that another attempt can help.
+    # ENOSPC, which the workflow retries.
     nxf_main_ret=28
-    # Copies the task's output and errors again, for which there may not have been space either.
+    # Copy the task's output and errors again, which may not have had space either.
     nxf_unstage
-    # Without the task's folder, which Nextflow tells by itself and takes out of such text.
+    # Without the task's folder, which Nextflow removes from the message and reports separately.
     printf 'error: %s %s\n' \
         "The results could not be copied from the scratch folder: $file has $there of $size bytes, and $more other files are cut short." \
-        "$free: free some, or give --scratch_dir false, which writes nothing twice, and run again with -resume. What was cut is removed." |
+        "$free: free some, or give --scratch_dir false, which writes nothing twice, and run again with -resume. The copies were removed." |
         tee -a "$folder/.command.err" >&2
 }
 

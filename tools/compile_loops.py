@@ -1,4 +1,4 @@
-"""Compile the loops of RESAMPLE, STACK and N4 for the usual types of voxels, to be kept.
+"""Compile and cache the loops of RESAMPLE, STACK and N4 for the usual voxel types.
 
 Otherwise the first run of each step waits some seconds for them.
 """
@@ -10,7 +10,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bin"))
 
-# Those of the fit, and others of fixed types, are compiled when they are imported.
+# Loops of fixed types, such as the fit's, are compiled on import.
 from octane.n4.division import divider
 from octane.resample.kernels import push
 from octane.stitch.sampling import sampler

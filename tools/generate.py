@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write what is generated: files from the parameter models, tables in docs from the benchmarks."""
+"""Write generated files: those from the parameter models, and the benchmark tables in docs/."""
 
 import sys
 from pathlib import Path

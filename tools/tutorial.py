@@ -2,10 +2,10 @@
 """Data of docs/tutorial.md: a brain cut into sections of overlapping tiles, and the comparison.
 
 tools/tutorial.py cut FOLDER                        makes FOLDER/mosaics and FOLDER/original.nii.gz
-tools/tutorial.py compare FOLDER VOLUME PICTURE     draws both and prints how near they are
+tools/tutorial.py compare FOLDER VOLUME PICTURE     draws both and prints how well they agree
 
 The brain is the MNI152 T1 template in the package nilearn. Its voxels are multiplied by a smooth
-field, as coils and lenses have it, so that there is something to correct and the truth is known.
+field, like that of a coil or a lens, so that the truth of the correction is known.
 """
 
 import argparse
@@ -26,17 +26,23 @@ from octane.store.image import open_image
 TEMPLATE = "datasets/data/mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
 VOXEL_UM = 1000.0
 TISSUE = 40
-"""Grey level of the template below which there is no brain."""
-SECTIONS, THICKNESS, DEPTH = 3, 62, 64
-"""Planes from one section to the next, and planes that are imaged of each: more than were cut."""
+"""Grey level of the template above which a voxel is brain."""
+SECTIONS = 3
+"""Number of sections."""
+THICKNESS = 62
+"""Planes from one section to the next."""
+DEPTH = 64
+"""Planes imaged of each section: more than its thickness."""
 SHAPE = ((SECTIONS - 1) * THICKNESS + DEPTH, 232, 196)
-"""Voxels that are taken: all but a border, so that voxels of 2 mm divide each tile."""
-TILE, OVERLAP = (96, 80), 0.25
-"""Voxels of a tile in y and x, and the part of it that its neighbour shows as well."""
+"""Voxels used of the template: all but a border, so that voxels of 2 mm divide each tile."""
+TILE = (96, 80)
+"""Voxels of a tile in y and x."""
+OVERLAP = 0.25
+"""Fraction of a tile that it shares with its neighbour."""
 
 
 def template() -> np.ndarray:
-    """Voxels of the template, (z, y, x); only the file is read, nilearn itself is not imported."""
+    """Read the template's voxels, (z, y, x), from nilearn's folder without importing nilearn."""
     package = importlib.util.find_spec("nilearn")
     if package is None or package.origin is None:
         raise SystemExit(
@@ -45,7 +51,7 @@ def template() -> np.ndarray:
         )
     image = sitk.ReadImage(str(Path(package.origin).parent / TEMPLATE))
     planes, rows, columns = (slice(n) for n in SHAPE)
-    # The front of the brain comes first along y, which pictures show from the top.
+    # The front of the brain comes first along y, so that it is at the top of pictures.
     return sitk.GetArrayFromImage(image)[planes, rows, columns][:, ::-1]
 
 
@@ -56,7 +62,7 @@ def field(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def mosaic(section: np.ndarray) -> np.ndarray:
-    """Tiles of a section (z, y, x) side by side; what two tiles share is there twice."""
+    """Tiles of a section (z, y, x) side by side; voxels that two tiles share appear twice."""
     for axis, size in zip((1, 2), TILE, strict=True):
         pitch = round(size * (1 - OVERLAP))
         starts = range(0, section.shape[axis] - (size - pitch), pitch)
@@ -66,10 +72,10 @@ def mosaic(section: np.ndarray) -> np.ndarray:
 
 
 def write(store: Path, voxels: np.ndarray) -> None:
-    """Write a mosaic grid as OME-Zarr 0.5: a tile is a chunk over the full Z."""
+    """Write a mosaic grid as OME-Zarr 0.5, one chunk over the full Z per tile."""
     axes = [{"name": name, "type": "space", "unit": "micrometer"} for name in "zyx"]
     scale = {"type": "scale", "scale": [VOXEL_UM] * 3}
-    # The centre of the first voxel, so that the edge of the brain is at 0.
+    # Puts the edge of the first voxel at 0.
     first = {"type": "translation", "translation": [VOXEL_UM / 2] * 3}
     level = {"path": "0", "coordinateTransformations": [scale, first]}
     ome = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": [level]}]}
@@ -80,7 +86,7 @@ def write(store: Path, voxels: np.ndarray) -> None:
 
 
 def cut(folder: Path) -> None:
-    """Write the mosaic grids of all sections, and the brain as it was."""
+    """Write the mosaic grids of all sections, and the original brain."""
     brain = template()
     imaged = np.rint(brain * field(brain.shape)).astype(np.uint16)
     for number in range(SECTIONS):
@@ -108,7 +114,7 @@ def compare(folder: Path, volume: Path, picture: Path) -> None:
     result = image.array.opened[:]
     shown = {"as imaged": on_grid(original * field(original.shape)), "result": result}
     for name, values in shown.items():
-        # N4 leaves the scale open.
+        # N4 does not determine the scale.
         values = shown[name] = values * (truth[tissue].mean() / values[tissue].mean())
         correlation = np.corrcoef(values[tissue], truth[tissue])[0, 1]
         rms = np.sqrt(np.mean((values - truth)[tissue] ** 2)) / truth[tissue].mean()
@@ -126,7 +132,7 @@ def compare(folder: Path, volume: Path, picture: Path) -> None:
 
 
 def main() -> None:
-    """Read the command line."""
+    """Run the command that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     for name, words in (("cut", ["folder"]), ("compare", ["folder", "volume", "picture"])):
