@@ -30,7 +30,7 @@ LAUNCH = {
     ),
     "file": (
         ["-profile", "test", "--outdir", "params.yml"],
-        "/params.yml/pipeline_info cannot be written; give",
+        "/params.yml/pipeline_info cannot be written; check its free space",
     ),
     "tilde": (["--outdir", "~/out"], "--outdir is ~/out, in which no shell expanded the ~;"),
     # Nextflow itself reads these before any task.

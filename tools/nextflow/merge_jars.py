@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Merge the libraries in a folder of Nextflow's jars into one jar, libraries.jar.
+"""Put the libraries in a folder of Nextflow's jars into one jar, libraries.jar.
 
     merge_jars.py FOLDER
 
-Groovy looks up hundreds of classes that do not exist, for which Java searches every jar and checks
-the signatures of some: Nextflow starts faster with one unsigned jar. Its own jars stay separate,
-because it reopens them for each of its templates. A class in several jars comes from the first by
-name.
+Groovy asks for hundreds of classes that do not exist, and Java then looks into every jar and checks
+the signatures of some: with one jar without signatures Nextflow starts sooner. Its own jars stay as
+they are, because it opens them again for each of its templates. A class that is in two jars is
+taken from the first by name.
 """
 
 import sys
@@ -14,18 +14,18 @@ from pathlib import Path
 from zipfile import ZipFile
 
 OWN = ("nextflow-", "nf-")
-# Groovy reads one module from each of these files, so the merged one must list the classes of all.
+# Groovy knows one module in each of these, so that one module must name the classes of all.
 EXTENSIONS = (
     "META-INF/services/org.codehaus.groovy.runtime.ExtensionModule",
     "META-INF/groovy/org.codehaus.groovy.runtime.ExtensionModule",
 )
 KEYS = ("extensionClasses", "staticExtensionClasses")
-# Signatures, manifests and indexes would no longer match the merged jar.
+# An index of a jar would send Java to that jar for each class that is not here.
 DROPPED = ("/", ".SF", ".RSA", ".DSA", ".MF", "/INDEX.LIST")
 
 
 def merge(folder: Path) -> None:
-    """Replace the libraries in a folder by one jar with all their files."""
+    """Replace the libraries in a folder by one jar of all their files."""
     services: dict[str, list[str]] = {}
     classes: dict[str, list[str]] = {key: [] for key in KEYS}
     written = set()

@@ -19,12 +19,14 @@ from octane.config.params import STEPS, Settings, StepParameters
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 SEQUENCES = (list, tuple, set)
-LISTED = ["string", "number", "array"]
-LISTS = (
+LIST_TYPES = ["string", "number", "array"]
+"""JSON types of a list: written out, a single value, or a JSON array."""
+LIST_SYNTAX = (
     "Write several numbers as `10 8 8` or `10,8,8`, in the stated order, or by name: "
     "`z=10,y=8,x=8`."
 )
-SIGNS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+COMPARISONS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+"""Limits of JSON schema, as the parameter table shows them."""
 
 
 @dataclass(frozen=True)
@@ -135,11 +137,15 @@ def _json_type(entry: Entry) -> dict[str, object]:
     kinds = [
         kind
         for member in members
-        for kind in (LISTED if member["type"] == "array" else [member["type"]])
+        for kind in (LIST_TYPES if member["type"] == "array" else [member["type"]])
     ]
     if len(kinds) > 1:
         return {"type": kinds}
-    return {key: members[0][key] for key in ("enum", "format", "type", *SIGNS) if key in members[0]}
+    return {
+        key: members[0][key]
+        for key in ("enum", "format", "type", *COMPARISONS)
+        if key in members[0]
+    }
 
 
 def nextflow_schema() -> str:
@@ -181,7 +187,7 @@ def parameter_table() -> str:
         "step's own command in `bin/` (`--n4_strength`). Those with a + may be columns of a",
         "samplesheet; the others apply to the entire run.",
         "",
-        LISTS,
+        LIST_SYNTAX,
     ]
     for _, model, own in by_step():
         lines += ["", f"## {model.title}", "", (model.__doc__ or "").splitlines()[0], ""]
@@ -194,7 +200,7 @@ def parameter_table() -> str:
             kind = _json_type(entry)
             values = kind.get("enum") or kind["type"]
             shown = ", ".join(map(str, values)) if isinstance(values, list) else str(values)
-            limits = [f"{sign} {kind[name]}" for name, sign in SIGNS.items() if name in kind]
+            limits = [f"{sign} {kind[name]}" for name, sign in COMPARISONS.items() if name in kind]
             cells = (
                 f"`{entry.name}`",
                 "" if default is None else f"`{as_groovy(default)}`",
@@ -210,7 +216,7 @@ def parameter_table() -> str:
 def help_text() -> str:
     """Write ``lib/help.txt``, which ``nextflow run main.nf --help`` prints."""
     call = "nextflow run main.nf --input MOSAICS_OR_VOLUME [--outdir DIR] [parameters]"
-    lines = [call, LISTS.replace("`", "'")]
+    lines = [call, LIST_SYNTAX.replace("`", "'")]
     for _, model, own in by_step():
         lines += ["", model.title]
         for entry in own:

@@ -17,7 +17,7 @@ NEXTFLOW = ("params-file", "preview", "profile", "resume", "stub", "stub-run", "
 """Nextflow options, which start with a single dash."""
 
 VARIABLE = re.compile(r"\$(?:\{\w+\}|\w+)")
-SIGNS = re.compile(r"[^\w/.,:+@%=-]")
+SHELL_SPECIAL = re.compile(r"[^\w/.,:+@%=-]")
 """Characters that are special to the shell that creates the folder."""
 
 
@@ -84,7 +84,7 @@ def require_scratch(scratch: bool | str) -> None:
         shown = f"true (TMPDIR, {folder})"
     else:
         plain = VARIABLE.sub("", scratch)
-        if "$" in plain or SIGNS.search(plain) or not scratch.startswith(("/", "$")):
+        if "$" in plain or SHELL_SPECIAL.search(plain) or not scratch.startswith(("/", "$")):
             raise InputError(
                 f"--scratch_dir {scratch} is not an absolute path of letters, digits and ._,:+@%=- "
                 "(with $NAME or ${NAME} for a variable); give one, true for the node's TMPDIR, or "

@@ -100,7 +100,7 @@ def require_free(destination: Path, *, overwrite: bool) -> None:
         )
 
 
-class Left(NamedTuple):
+class Leftover(NamedTuple):
     """Temporary file that a process of this machine left, or the old output it moved ``aside``."""
 
     destination: Path
@@ -108,11 +108,11 @@ class Left(NamedTuple):
     aside: bool
 
 
-def left_by(path: Path) -> Left | None:
+def left_by(path: Path) -> Leftover | None:
     """Parse a temporary name of :func:`writing`; None for any other name."""
     name = rf"({re.escape(OLD)})?{re.escape(PARTIAL + node())}-(\d{{1,9}})-(.+)"
     found = re.fullmatch(name, path.name, re.DOTALL)
-    return found and Left(path.with_name(found[3]), int(found[2]), bool(found[1]))
+    return found and Leftover(path.with_name(found[3]), int(found[2]), bool(found[1]))
 
 
 def _clean(destination: Path) -> None:

@@ -143,11 +143,11 @@ def write_json(path: Path, content: object) -> None:
 def as_json(content: object) -> str:
     """Format ``content`` as indented JSON; NaN and Inf become null."""
     anything = TypeAdapter(object, config=ConfigDict(ser_json_inf_nan="null"))
-    plain = anything.dump_python(content, mode="json", fallback=_listed)
+    plain = anything.dump_python(content, mode="json", fallback=_without_numpy)
     return json.dumps(plain, indent=2, allow_nan=False) + "\n"
 
 
-def _listed(value: object) -> object:
+def _without_numpy(value: object) -> object:
     """Convert NumPy arrays and scalars for JSON."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
