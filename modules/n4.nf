@@ -27,12 +27,12 @@ process N4 {
     def args = task.ext.args ?: ''
     def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${meta.id}_n4'" : ''
     def masked = mask ? "--n4_mask ${[mask].flatten()[0]}" : ''
-    def known = truth ? "--truth ${truth}" : ''
+    def compared = truth ? "--truth ${truth}" : ''
     // Without a limit the command uses its default.
     def memory = task.memory ? "--memory '${task.memory}'" : ''
     """
     ${profiler} n4.py ${image} '${meta.id}_n4.ome.zarr' ${flags} ${deviceOf(task, flags)} --overwrite \\
-        ${masked} ${known} ${args} --metrics n4_metrics.json --preview n4_preview.npz --workers ${task.cpus} ${memory}
+        ${masked} ${compared} ${args} --metrics n4_metrics.json --preview n4_preview.npz --workers ${task.cpus} ${memory}
     """
 
     stub:

@@ -18,10 +18,10 @@ process REPORT {
     script:
     // Only the task knows its image: workflow.container is set before the parameters.
     def image = run.container ? [image: task.container.toString()] : [:]
-    def known = run + [input: meta.input] + (meta.outcome ? [outcome: meta.outcome] : [:]) + image
+    def facts = run + [input: meta.input] + (meta.outcome ? [outcome: meta.outcome] : [:]) + image
     def given = records ? '--records records/*.json' : ''
     // Nextflow writes the script unescaped into its report.html.
-    def shown = groovy.json.JsonOutput.toJson(known).replace('<', '\\u003c')
+    def shown = groovy.json.JsonOutput.toJson(facts).replace('<', '\\u003c')
     def previews = [records].flatten().any { record -> record.name.endsWith('.npz') } ? '--previews records/*.npz' : ''
     """
     cat > run.json <<'END_RUN'

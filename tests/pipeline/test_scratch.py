@@ -65,7 +65,7 @@ def test_a_variable_without_a_value_on_the_node_is_an_error(nextflow, phantom, t
     )
     assert run.code == 1
     assert run.processes("FAILED") == {"STITCH"}
-    words = r"octane stopped: STITCH \(.+\): --scratch_dir names NODE_DISK, which has no value on "
+    words = r"octane stopped: STITCH \(.+\): --scratch_dir names NODE_DISK, which is not set on "
     assert re.search(words, run.output)
     assert not Path("/own").exists()
 

@@ -221,7 +221,7 @@ class StepParameters(BaseModel):
 
 
 class InputParameters(StepParameters):
-    """Reading of input files."""
+    """How input files are read."""
 
     title: ClassVar[str] = "Reading input"
     input_unit: Unit | None = parameter(
@@ -395,7 +395,7 @@ class StitchParameters(StepParameters):
         "none",
         "Flat-field correction of tiles that darken towards their edges. estimate: from the "
         "overlaps of each section's tiles; FILE: a TIFF or .npy of the illumination of a full tile "
-        "(octane's own, or BaSiC's); none: no correction. The report gives the shading.",
+        "(octane's own, or BaSiC's); none: no correction. The report measures the shading.",
     )
     dark_offset: Annotated[float, Field(ge=0, allow_inf_nan=False)] = parameter(
         0.0,
@@ -645,8 +645,8 @@ class WorkflowParameters(StepParameters):
     skip_resample: Switch = parameter(False, "Skip RESAMPLE; the data go on unchanged.")
     skip_stitch: Switch = parameter(False, "Skip STITCH; the sections are already stitched.")
     skip_n4: Switch = parameter(False, "Skip N4; the volume goes on unchanged.")
-    skip_pyramid: Switch = parameter(False, "Leave the volume at one resolution.")
-    skip_report: Switch = parameter(False, "Write no report.")
+    skip_pyramid: Switch = parameter(False, "Skip PYRAMID; the volume keeps a single resolution.")
+    skip_report: Switch = parameter(False, "Skip the reports.")
     keep_going: Switch = parameter(
         False,
         "If a task still fails after its retries, drop only its subject: the run goes on with the "

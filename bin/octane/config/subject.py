@@ -76,9 +76,9 @@ def _field(entry: Entry, setting: Setting | None) -> list[str]:
 
 def config_text(about: Sequence[str], settings: Mapping[str, Setting]) -> str:
     """Write a subject's config: sentences at its head, then all parameters with their settings."""
-    known = {entry.name: entry for entry in entries() if entry.name not in LEFT_OUT}
-    groups = {"This subject": [known.pop(name) for name in FIRST]}
-    for entry in known.values():
+    remaining = {entry.name: entry for entry in entries() if entry.name not in LEFT_OUT}
+    groups = {"This subject": [remaining.pop(name) for name in FIRST]}
+    for entry in remaining.values():
         groups.setdefault(STEPS[entry.step].title, []).append(entry)
     lines = [*(line for text in about for line in _wrapped(text)), "", "params {"]
     for title, group in groups.items():
