@@ -19,7 +19,7 @@ PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    """Versions of octane, Python and those of the packages that are installed."""
+    """Versions of octane, Python and the installed ones of :data:`PACKAGES`."""
     found = {"octane": __version__, "python": sys.version.split()[0]}
     for package in PACKAGES:
         with suppress(PackageNotFoundError):
