@@ -50,7 +50,7 @@ def test_failures_that_a_retry_may_fix_are_retried(succeeding, phantom, tmp_path
 STOPS = {
     "memory-limit": (
         *("PREFLIGHT", "exit 137", ["2 GB", "3 GB"]),
-        "was killed (exit 137), probably out of memory; raise --max_memory, or give it",
+        "was killed (exit 137), by a user or for lack of memory; raise --max_memory, or give it",
     ),
     "lost": (
         *("STACK", "exit 143", ["3 GB"] * 3),
