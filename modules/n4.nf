@@ -32,7 +32,8 @@ process N4 {
     def memory = task.memory ? "--memory '${task.memory}'" : ''
     """
     ${profiler} n4.py ${image} '${meta.id}_n4.ome.zarr' ${flags} ${deviceOf(task, flags)} --overwrite \\
-        ${masked} ${compared} ${args} --metrics n4_metrics.json --preview n4_preview.npz --workers ${task.cpus} ${memory}
+        ${masked} ${compared} ${args} --workers ${task.cpus} ${memory} \\
+        --metrics n4_metrics.json --preview n4_preview.npz
     """
 
     stub:
