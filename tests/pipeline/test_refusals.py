@@ -26,7 +26,7 @@ LAUNCH = {
     # From --input sub-*/mosaics, expanded by the shell.
     "more": (
         ["--input", "{studies}/study1/vol.nii", "b"],
-        "'b' belongs to no parameter; put quotes around",
+        "'b' does not belong to a parameter; put quotes around",
     ),
     "file": (
         ["-profile", "test", "--outdir", "params.yml"],

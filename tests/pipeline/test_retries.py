@@ -125,7 +125,7 @@ def test_a_gap_and_a_second_try_are_named_at_the_end_and_in_the_report(
         *(tmp_path, "-c", "fault.config", "--input", mosaics, "--allow_missing_sections", "1"),
         *("--skip_resample", "--skip_n4", "--skip_pyramid"),
     )
-    gap = "mosaics: Section 2: missing, a blank slab stands there, "
+    gap = "mosaics: Section 2: missing and left blank, "
     gap += "as --allow_missing_sections permits."
     end = run.output.partition("Results:\n")[2]
     assert gap in end
@@ -139,7 +139,7 @@ def test_a_gap_and_a_second_try_are_named_at_the_end_and_in_the_report(
     attempts = [(r["step"], r["attempt"]) for r in records if r["attempt"] != 1]
     assert attempts == [("stitch", 2)]
     page = (folder / "mosaics_report.html").read_text(encoding="utf-8")
-    for words in ("2 of 3", "1 missing", "done at attempt 2; ", "(attempt 2)"):
+    for words in ("2 of 3", "1 missing", "succeeded at attempt 2; ", "(attempt 2)"):
         assert words in page
 
 

@@ -108,9 +108,24 @@ FAULTS: dict[str, tuple[Change | None, tuple[float, float] | None, list[str], st
     "dark section": (dimmed(0.3), None, ["Section brightness"], "--n4_histogram_matching sec"),
     "bands": (dimmed(0.9), None, ["Section boundaries"], "Sections 2, 3: bands, brightness jumps"),
     "section not imaged": (dimmed(0), None, ["Section brightness"], "Section 2 is blank"),
-    "flipped in y": (flipped(1), None, ["Section orientation"], "Section 2 fits flipped in y;"),
-    "flipped in x": (flipped(2), None, ["Section orientation"], "Section 2 fits flipped in x;"),
-    "rotated": (flipped(1, 2), None, ["Section orientation"], "Section 2 fits flipped in yx;"),
+    "flipped in y": (
+        flipped(1),
+        None,
+        ["Section orientation"],
+        "Section 2 fits if flipped along y;",
+    ),
+    "flipped in x": (
+        flipped(2),
+        None,
+        ["Section orientation"],
+        "Section 2 fits if flipped along x;",
+    ),
+    "rotated": (
+        flipped(1, 2),
+        None,
+        ["Section orientation"],
+        "Section 2 fits if flipped along yx;",
+    ),
 }
 """By fault: the change to the second section, the overlap given to STITCH, the checks that find it,
 and a pattern in their sentences."""

@@ -110,7 +110,7 @@ class Subject:
             "voxel_size": [10.0] * 3,
         }
         gaps = ", ".join(map(str, missing))
-        warning = f"Sections {gaps} are missing: blank slabs stand there." if missing else ""
+        warning = f"Sections {gaps} are missing and left blank." if missing else ""
         arrays = self.slices()
         if shifts:
             arrays["unaligned_y"] = arrays["slice_y"]

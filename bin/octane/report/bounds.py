@@ -1,4 +1,4 @@
-"""Bounds of the steps: the stage that took most of a step's time, and what a user may change."""
+"""Bottlenecks of the steps: the stage that took most of a step's time, and a remedy."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from octane.core.timing import OTHER
 
 
 class Bound(NamedTuple):
-    """Stage that took most of a step's time, one word for its bound, and what a user may change."""
+    """Stage that took most of a step's time, its bottleneck in one word, and a remedy."""
 
     stage: str
     by: str
@@ -20,24 +20,24 @@ BOUNDS = {
     "read": ("storage", "keep the input on faster storage"),
     "decode": ("cores", "give the task more cpus, or store its input in blosc-lz4 or uncompressed"),
     "copy": ("link", "compute on the CPU (--backend cpu)"),
-    "compute": ("cores", "give the task more cpus, or a GPU where the step takes one"),
+    "compute": ("cores", "give the task more cpus, or a GPU if the step can use one"),
     "encode": ("cores", "give the task more cpus, or choose a faster codec (blosc-lz4, none)"),
     "write": ("storage", _OUTPUT),
     "to disk": ("storage", _OUTPUT),
-    "lease": ("GPU", "have more GPUs (--gpu_count), or let more tasks share one (--gpu_slots)"),
+    "lease": ("GPU", "use more GPUs (--gpu_count), or let more tasks share one (--gpu_slots)"),
     "fit": ("cores", "fit on a GPU (-profile gpu), or give the task more cpus"),
     OTHER: ("Python", "use larger tiles"),
 } | dict.fromkeys(("shrink", "weights", "mask", "project"), ("input", _INPUT))
-"""By stage: the word and the remedy."""
+"""Bottleneck and remedy by stage."""
 BOUNDS_ON_GPU = {
-    "compute": ("GPU", "let more GPUs work (--gpu_count)"),
+    "compute": ("GPU", "use more GPUs (--gpu_count)"),
     "fit": ("GPU", "raise --n4_shrink_factor or lower --n4_iterations; both change the field"),
 }
-"""Those that differ where a GPU computes."""
+"""Entries that differ on a GPU."""
 
 
 def bound_of(seconds: Mapping[str, float], *, gpu: bool) -> Bound | None:
-    """Find what bounds a step, from the wall-clock seconds of its stages; None without any.
+    """Find a step's bottleneck from the wall-clock seconds of its stages; None without any.
 
     ``gpu`` says whether a GPU computed.
     """
@@ -45,5 +45,5 @@ def bound_of(seconds: Mapping[str, float], *, gpu: bool) -> Bound | None:
         return None
     stage = max(seconds, key=lambda name: seconds[name])
     known = BOUNDS | BOUNDS_ON_GPU if gpu else BOUNDS
-    by, remedy = known.get(stage, ("core", "one core does this; more cpus do not help"))
+    by, remedy = known.get(stage, ("core", "this runs on one core; more cpus do not help"))
     return Bound(stage, by, remedy)

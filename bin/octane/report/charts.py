@@ -1,4 +1,4 @@
-"""Charts of the report: arrays in, paths in pixels out, which a template makes SVG.
+"""Charts of the report: arrays in, paths in pixels out, from which a template makes SVG.
 
 Colours are variables of the page's style sheet, so that one SVG serves light and dark screens.
 """
@@ -16,22 +16,25 @@ LIGHT = {
     **{"card": "#ffffff", "ink": "#1b2026", "muted": "#57606a", "grid": "#e4e7eb"},
     **{"before": "#c4570a", "accent": "#0a62ad", "alarm": "#b42318"},
 }
-"""Colours of light screens by their variables; those of dark ones are below."""
+"""Colours of light screens by CSS variable."""
 DARK = {
     **{"card": "#171b21", "ink": "#e8eaed", "muted": "#a5adb8", "grid": "#303741"},
     **{"before": "#f5a35c", "accent": "#6bb6f5", "alarm": "#ff8a80"},
 }
+"""Colours of dark screens by CSS variable."""
 Band = tuple[float, float, bool]
-"""Begin and end of a section along z, micrometres, and whether it is missing."""
+"""Start and end of a section along z, micrometres, and whether it is missing."""
 Span = tuple[float, float]
-CHART, WIDE = (480, 320), (960, 300)
-"""Width and height of a chart, and of one that takes the width of the page, pixels."""
+CHART = (480, 320)
+"""Width and height of a chart, pixels."""
+WIDE = (960, 300)
+"""Width and height of a chart across the page, pixels."""
 BOX, BAR, DOT = "m0 -5h24v10h-24z", "m12 -6v12", "m12 0h0"
-"""Samples of an area, an upright line and a point for the legend, from its left end."""
+"""Legend samples of an area, an upright line and a point, drawn from the left end."""
 
 
 class Mark(NamedTuple):
-    """A path and its look: a stroke, or without a width an area; a label puts it in the legend."""
+    """A path and its look: a stroke, or an area without width; a label adds it to the legend."""
 
     path: str
     colour: str
@@ -44,7 +47,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Axes:
-    """Ranges and names of x and y on a chart; ``step`` is the least distance of labels of x."""
+    """Ranges and names of x and y on a chart; ``step`` is the minimum distance of x labels."""
 
     size: tuple[int, int]
     x: Span
@@ -54,23 +57,23 @@ class Axes:
 
     @property
     def edges(self) -> tuple[int, int, int, int]:
-        """Left, right, top and bottom of what is drawn; around it is room for labels."""
+        """Left, right, top and bottom of the plot, with room for labels around it."""
         return 84, self.size[0] - 24, 34, self.size[1] - 46
 
     def across(self, x: npt.ArrayLike) -> npt.NDArray:
-        """Turn values of x into pixels; a margin is left at both ends."""
+        """Map x to pixels, with a margin at both ends."""
         part = (np.asarray(x, float) - self.x[0]) / (self.x[1] - self.x[0])
         left, right, *_ = self.edges
         return left + (right - left) * (0.02 + 0.96 * part)
 
     def down(self, y: npt.ArrayLike) -> npt.NDArray:
-        """Turn values of y into pixels."""
+        """Map y to pixels."""
         part = (np.asarray(y, float) - self.y[0]) / (self.y[1] - self.y[0])
         *_, top, bottom = self.edges
         return bottom - (bottom - top) * part
 
     def line(self, x: npt.ArrayLike, y: npt.ArrayLike) -> str:
-        """Join points; a NaN of y is a gap, and a point between gaps a dot."""
+        """Join points; a NaN in y is a gap, and a point between gaps a dot."""
         right, low = (own.ravel() for own in np.broadcast_arrays(self.across(x), self.down(y)))
         known = np.isfinite(low)
         begins = known & ~np.concatenate([[False], known[:-1]])
@@ -80,12 +83,12 @@ class Axes:
         )
 
     def points(self, x: npt.NDArray, y: npt.NDArray) -> str:
-        """Draw dots, which a NaN of y leaves out."""
+        """Draw dots, except where y is NaN."""
         return self.line(x[:, None], np.stack([y, np.full(len(y), np.nan)], axis=-1))
 
     @property
     def ticks(self) -> tuple[list[tuple[float, str]], list[tuple[float, str]]]:
-        """Places of round values of x and of y, with their labels."""
+        """Positions of round values of x and of y, with their labels."""
         across, down = _round(self.x, self.size[0] / 75, self.step), _round(self.y, 9)
         return (
             [(place, f"{v:.6g}") for place, v in zip(self.across(across), across, strict=True)],
@@ -94,7 +97,7 @@ class Axes:
 
 
 class Chart(NamedTuple):
-    """Axes, what is drawn on them, and words at points."""
+    """Axes, marks on them, and words at points."""
 
     axes: Axes
     marks: list[Mark]
@@ -102,13 +105,13 @@ class Chart(NamedTuple):
 
 
 def _round(span: Span, most: float, least: float = 0) -> npt.NDArray:
-    """Choose at most so many round values in a range, in steps of at least ``least``."""
+    """Choose at most ``most`` round values in a range, at least ``least`` apart."""
     step = max(rounded(2.5 * (span[1] - span[0]) / most), least)
     return step * np.arange(np.ceil(span[0] / step - 1e-9), np.floor(span[1] / step + 1e-9) + 1) + 0
 
 
 def _span(*values: npt.NDArray) -> Span:
-    """Find the range of all known values; one of a single value is widened."""
+    """Find the range of all finite values; widen that of a single value."""
     known = np.concatenate([v[np.isfinite(v)] for v in values])
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     return (low, high) if high > low else (low - 0.5, high + 0.5)
@@ -119,7 +122,7 @@ def profile_chart(
 ) -> Chart:
     """Draw the mean in the mask per plane (NaN: none), with the sections' boundaries.
 
-    ``z`` has the position of each plane in micrometres; ``bands`` that are missing are shaded.
+    ``z`` is the position of each plane in micrometres; missing ``bands`` are shaded.
     """
     unit, scale = ("mm", 1000.0) if z.size and z.max() >= 5000 else ("µm", 1.0)
     edges = np.array([band[:2] for band in bands]).reshape(-1, 2) / scale
@@ -130,7 +133,7 @@ def profile_chart(
     axes = Axes(WIDE, _span(z / scale, edges), (low, high), (f"z ({unit})", "mean in tissue"))
     shaded = axes.line(gaps[:, [0, 0, 1, 1, 1]], [low, high, high, low, np.nan])
     cuts = axes.line(np.unique(edges)[1:-1, None], [low, high, np.nan])
-    missing, boundary = "missing section (blank)", "boundary of two sections"
+    missing, boundary = "missing section (blank)", "section boundary"
     return Chart(
         axes,
         [
@@ -173,10 +176,10 @@ def seam_chart(
     return Chart(
         axes,
         [
-            Mark(bars, "muted", 1.2, "up to the largest seam of the section", sample=BAR),
-            Mark(dots, "accent", 7, "median of its seams", sample=DOT),
+            Mark(bars, "muted", 1.2, "up to the section's largest seam", sample=BAR),
+            Mark(dots, "accent", 7, "median seam", sample=DOT),
             Mark(odd, "alarm", 9, "outlier" * bool(odd), sample=DOT),
-            Mark(axes.line(axes.x, limit), "before", 1.6, "a median above it stands out", "4 4"),
+            Mark(axes.line(axes.x, limit), "before", 1.6, "outlier limit", "4 4"),
         ],
         [*zip(axes.across(n[far]), axes.down(middle[far]), n[far].tolist(), strict=True)],
     )
@@ -185,10 +188,10 @@ def seam_chart(
 def displacement_chart(
     numbers: Sequence[int], named: Mapping[str, npt.ArrayLike], limit: float, unit: str
 ) -> Chart:
-    """Draw displacements of sections, in a ``unit``; those beyond ``limit`` have a number.
+    """Draw section displacements in ``unit``; those beyond ``limit`` are numbered.
 
-    ``named`` has the parts of a displacement by their names. The axis reaches beyond the limit, so
-    that a small displacement looks small.
+    ``named`` holds the components of the displacements by name. The axis reaches beyond the limit,
+    so that a small displacement looks small.
     """
     n, values = np.array(numbers), np.array([*named.values()], float)
     odd = np.linalg.norm(values, axis=0) > limit

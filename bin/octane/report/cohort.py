@@ -1,4 +1,4 @@
-"""The page of a cohort: one row per subject, from the JSON twins of their reports."""
+"""The cohort page: one row per subject, from the JSON twins of their reports."""
 
 import logging
 from collections.abc import Sequence
@@ -18,22 +18,22 @@ from octane.report.verdict import State, listed
 logger = logging.getLogger(__name__)
 
 COMPARED = {"seam_median": "seams", "cv_after": "variation after N4", "seconds": "computing time"}
-"""Figures in which a subject may be an outlier among the others, in words."""
+"""Figures in which a subject may be an outlier, and their names in sentences."""
 SAID: dict[State, tuple[str, str]] = {
     "incomplete": ("is incomplete", "are incomplete"),
     "look": ("needs a look", "need a look"),
     "good": ("is good", "are good"),
 }
-"""States, the worst first, in words for one subject and for several."""
+"""States, worst first, in words for one subject and for several."""
 
-UNREPORTED = "Incomplete: REPORT failed, so that nothing was checked."
+UNREPORTED = "Incomplete: REPORT failed, so nothing was checked."
 """Verdict on a subject without a report."""
 
 
 class SubjectSummary(BaseModel):
     """The part of a report's JSON twin that the page shows; ``thumbnail`` is a URI.
 
-    A subject without a report has no more than its name, its state and its verdict.
+    Without a report, only the name, the state and the verdict are set.
     """
 
     subject: str
@@ -45,7 +45,7 @@ class SubjectSummary(BaseModel):
 
 
 def _headline(subjects: Sequence[SubjectSummary]) -> str:
-    """Name those that are not good, in one line."""
+    """Name the subjects that are not good, in one line."""
     of, said = counted(len(subjects), "subject"), []
     for state, words in SAID.items():
         names = [one.subject for one in subjects if one.state == state]
@@ -71,7 +71,7 @@ def _rows(subjects: Sequence[SubjectSummary]) -> list[Context]:
             "subject": one,
             "figures": one.summary,
             "marks": own,
-            # A twin with a summary goes with a report.
+            # Only a subject with a report has a summary.
             "link": quote(f"{one.subject}/{one.subject}_report.html")
             * ("summary" in one.model_fields_set),
         }
@@ -84,7 +84,7 @@ def _read(path: Path) -> SubjectSummary:
         return SubjectSummary.model_validate_json(read_regular(path))
     except (OSError, ValidationError) as error:
         raise OctaneError(
-            f"{path} is no JSON twin of a report; "
+            f"{path} is not the JSON twin of a report; "
             "give the SUBJECT_report.json files of this version of octane."
         ) from error
 
@@ -96,17 +96,19 @@ def write_cohort_report(
     subjects: Sequence[str] = (),
     overwrite: bool = False,
 ) -> None:
-    """Write the page over several subjects from their ``SUBJECT_report.json`` files.
+    """Write the cohort page from the ``SUBJECT_report.json`` files of several subjects.
 
-    Of the ``subjects``, those without a report are incomplete. The page links to
-    ``SUBJECT/SUBJECT_report.html`` beside it. A file that is not usable, a subject given twice, and
-    output that exists or cannot be written raise an OctaneError; nothing is left half-written.
+    ``subjects`` without a report count as incomplete. The page links to
+    ``SUBJECT/SUBJECT_report.html`` next to it. Unusable files, a subject given twice, and output
+    that exists or cannot be written raise an OctaneError; nothing is left half-written.
     """
     found: dict[str, SubjectSummary] = {}
     for path in reports:
         one = _read(path)
         if one.subject in found:
-            raise OctaneError(f"{path} is of {one.subject}, as another is; give each one once.")
+            raise OctaneError(
+                f"{path} is a second report of {one.subject}; give each subject once."
+            )
         found[one.subject] = one
     for subject in subjects:
         lost = SubjectSummary(subject=subject, state="incomplete", verdict=UNREPORTED)

@@ -3,8 +3,8 @@
 The crate names the workflow, and its run with parameters, inputs and results; the records of the
 tasks are files in it. Times are those of the records, so that the same records make the same crate.
 
-The package rocrate, by which the tests read it, would bring an HTTP client and its needs into every
-environment, and leaves the properties of each entity to its caller as well.
+The package rocrate, with which the tests read it, would bring an HTTP client into every
+environment, and would still leave the properties of each entity to this module.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from octane.config.schema import entries
 from octane.core.records import ORDER, Record
 
 CRATE = "ro-crate-metadata.json"
-"""Name of the file, by which readers know a folder as a crate."""
+"""File name by which readers recognize a folder as a crate."""
 
 RO = "https://w3id.org/ro/crate/1.1"
 WORKFLOWS = "https://w3id.org/workflowhub/workflow-ro-crate"
@@ -36,7 +36,7 @@ def _time(seconds: float) -> str:
 
 
 def _referring(value: object) -> object:
-    """Put the name of an entity in its place."""
+    """Replace entities by references to them."""
     if isinstance(value, list):
         return [_referring(own) for own in value]
     return {"@id": value["@id"]} if isinstance(value, dict) else value
@@ -52,7 +52,7 @@ class _Crate:
         self.entity(CRATE, "CreativeWork", conformsTo=profiles, about=self.root)
 
     def entity(self, name: str, kind: str | list[str], /, **properties: object) -> Entity:
-        """Return the entity of a name, which is made once; properties of None are left out."""
+        """Return the entity of a name, made at first use; properties that are None are left out."""
         known = {n: v for n, v in properties.items() if v is not None}
         name = quote(name, safe="/:#?=&%@,;()!$*'~+")
         return self.entities.setdefault(name, {"@id": name, "@type": kind, **known})
@@ -62,8 +62,8 @@ class _Crate:
         return [entity for entity in self.entities.values() if entity["@type"] == kind]
 
     def setting(self, name: str, value: object) -> None:
-        """Add a parameter of the workflow and a value of it; those that several tasks have once."""
-        # Several numbers as parameters take them.
+        """Add a workflow parameter and a value; the same value of several tasks is added once."""
+        # Several numbers, as on the command line.
         text = " ".join(map(str, value)) if isinstance(value, list) else value
         kind = KINDS.get(type(value).__name__, "Text")
         known = {"name": name, "additionalType": kind, "valueRequired": False}
@@ -107,7 +107,7 @@ def crate(
                 made.setting(name, staged.get(str(value), value))
     workflow["input"] = made.of("FormalParameter")
     first = next((step for step in ORDER if any(r.step == step for r in records)), None)
-    # A mask or a table is an input of the run wherever it enters; it is not staged in input/.
+    # A mask or a table, which is not staged in input/, is an input of the run at any step.
     paths = {
         Path(known["path"]): None
         for r in records

@@ -38,7 +38,7 @@ from octane.report.tables import tables
 from octane.report.verdict import DISPLACED, ROTATED, checks, state_of, verdict
 
 CUTS = {"z": (1, 2), "y": (0, 2), "x": (0, 1)}
-"""Axes of a slice, down and across, by the axis that is orthogonal to it."""
+"""Axes of a slice, down and across, by the axis orthogonal to it."""
 PREVIEWED = {
     "stitch": ("thumbnail",),
     "n4": tuple(f"{kind}_{axis}" for kind in ("before", "after", "field") for axis in CUTS),
@@ -46,16 +46,16 @@ PREVIEWED = {
 }
 """Arrays that the report needs, by the step that makes them."""
 JUDGED = ("stitch", "stack")
-"""Steps whose warnings are all about what a check finds, except for remarks."""
+"""Steps whose warnings only repeat checks of the report, except for remarks."""
 THUMBNAIL = 320
-"""Longest edge of the volume's picture for the page of a cohort, pixels."""
+"""Longest edge of the volume's picture on the cohort page, pixels."""
 ROOMY = 12
-"""Number of sections up to which their pictures are large; above, the file must stay small."""
+"""Number of sections up to which their pictures are large; more would make the file too large."""
 
 
 @dataclass(frozen=True)
 class TaskRecord:
-    """A record, the name that its files begin with, and the arrays of its preview."""
+    """A task's record, the prefix of its file names, and its preview arrays."""
 
     name: str
     record: Record
@@ -76,7 +76,7 @@ M = TypeVar("M", bound=BaseModel)
 
 @cache
 def _environment() -> Environment:
-    """Templates, which are compiled once."""
+    """Template environment, which compiles each template once."""
     environment = Environment(
         loader=PackageLoader("octane.report"),
         autoescape=True,
@@ -89,7 +89,7 @@ def _environment() -> Environment:
 
 
 def rendered(template: str, **content: object) -> str:
-    """Fill a template of ``templates/``; every text is escaped, an undefined one is an error."""
+    """Render a template of ``templates/``; values are escaped, an undefined one is an error."""
     page = _environment().get_template(template)
     return page.render(**content, light=charts.LIGHT, dark=charts.DARK)
 
@@ -102,16 +102,16 @@ def _of(entries: Sequence[TaskRecord], step: str, model: type[M]) -> list[tuple[
             try:
                 found.append((entry, model.model_validate(entry.record.figures)))
             except ValidationError as error:
-                figure = ".".join(map(str, error.errors()[0]["loc"])) or "the whole"
+                figure = ".".join(map(str, error.errors()[0]["loc"])) or "(all)"
                 raise OctaneError(
-                    f"{entry.name}_metrics.json has no usable figure '{figure}'; "
+                    f"{entry.name}_metrics.json lacks a usable figure '{figure}'; "
                     f"run {step.upper()} again with this version of octane."
                 ) from error
     return found
 
 
 class _Gallery:
-    """Pictures of the page, each also as a file: slices as PNG and charts as SVG."""
+    """The page's pictures, each also as a file: slices as PNG, charts as SVG."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -143,10 +143,10 @@ class _Gallery:
 
 
 def _fields(arrays: dict[str, npt.NDArray]) -> dict[str, str]:
-    """Title the known fields, and bring them to one geometric mean over the cuts."""
+    """Title the fields; scale a true field to the fitted one's geometric mean over the cuts."""
     if not all(f"true_field_{axis}" in arrays for axis in CUTS):
         return {"field": "bias field"}
-    # N4 finds a field up to a factor, which would hide how alike the two are.
+    # N4 finds a field only up to a factor, which would hide how alike the two are.
     field, true = (
         np.concatenate([arrays[f"{kind}_{axis}"].ravel() for axis in CUTS])
         for kind in ("field", "true_field")
@@ -247,7 +247,7 @@ def _sections(
 def _flat_field(
     stitched: list[tuple[TaskRecord, StitchFigures]], gallery: _Gallery
 ) -> Context | None:
-    """Picture of the flat field, the mean of those of the sections; None where there is none."""
+    """Picture of the sections' mean flat field; None if none was estimated."""
     shown = [e.previews["flat_field"] for e, _ in stitched if "flat_field" in e.previews]
     if not shown:
         return None
@@ -262,7 +262,7 @@ def _flat_field(
 def _aligned(
     entries: Sequence[TaskRecord], stack: StackFigures | None, gallery: _Gallery
 ) -> Context | None:
-    """Displacements of the sections, and a cut across them before and after these were undone."""
+    """Displacements of the sections, and a cut through them before and after alignment."""
     if stack is None or not any(section.shift for section in stack.sections):
         return None
     previews = next(entry.previews for entry in entries if entry.record.step == "stack")
@@ -292,12 +292,12 @@ def _aligned(
 
 
 def _notices(entries: Sequence[TaskRecord]) -> list[tuple[str, str]]:
-    """List the remarks of tasks that no check makes, each after its step or the first such task."""
+    """List remarks of tasks that checks do not cover, each with the first task that made it."""
     found: dict[str, list[str]] = {}
     for name, record in ((entry.name, entry.record) for entry in entries):
         if record.attempt > 1:
-            text = f"done at attempt {record.attempt}; "
-            text += "Nextflow's log says what stopped those before."
+            text = f"succeeded at attempt {record.attempt}; "
+            text += "Nextflow's log says why the earlier ones failed."
             found.setdefault(text, []).append(name)
         remarks = cast("list[str]", record.figures.get("remarks", []))
         for text in remarks if record.step in JUDGED else record.warnings:
@@ -305,7 +305,7 @@ def _notices(entries: Sequence[TaskRecord]) -> list[tuple[str, str]]:
     for package in sorted({name for entry in entries for name in entry.record.versions}):
         versions = sorted({e.record.versions.get(package, "none") for e in entries})
         if len(versions) > 1:
-            text = f"{package} was not the same for all tasks: {', '.join(versions)}."
+            text = f"{package} differs between tasks: {', '.join(versions)}."
             found.setdefault(text, []).append("versions")
     return [
         (first + (f" and {len(more)} more" if more else ""), text)
@@ -321,10 +321,10 @@ def build(
     files: Mapping[str, str],
     lost: Outcome | None = None,
 ) -> Report:
-    """Make the page from the records of all tasks with their previews.
+    """Build the page from the records and previews of all tasks.
 
-    ``run`` has facts of a run of the workflow, such as its ``input`` and ``command``, ``files``
-    descriptions of the files beside the page; ``lost`` is None where all results are there.
+    ``run`` holds facts of the workflow run, such as its ``input`` and ``command``; ``files``
+    describes the files next to the page; ``lost`` is None if the results are complete.
     """
     gallery = _Gallery()
     stack = next((figures for _, figures in _of(entries, "stack", StackFigures)), None)
@@ -337,7 +337,7 @@ def build(
     stitched = _of(entries, "stitch", StitchFigures)
     slices: list[Context] = []
     grey = thumbnail = None
-    # Of results that are not whole, no step's volume is the finished one.
+    # If results are missing, the last volume is not the finished one.
     if lost is None and (volume := _volume(entries)):
         cuts, spacing = volume
         grey = pictures.grey_scale(cuts.values())
@@ -389,7 +389,7 @@ def build(
         "warnings": [check.sentence for check in warned] + [text for _, text in notices],
         "summary": summary_of(records, quality, n4).model_dump(mode="json"),
         "sections": [section.model_dump(mode="json") for section in quality],
-        # A small picture of the volume as a URI; None where no step gave one.
+        # A small picture of the volume as a URI; None if no step made one.
         "thumbnail": thumbnail,
         "records": [
             {"name": e.name, **e.record.model_dump(mode="json", by_alias=True)} for e in entries
@@ -408,7 +408,7 @@ def _volume(entries: Sequence[TaskRecord]) -> tuple[dict[str, npt.NDArray], Vect
 
 
 def _when(records: Sequence[Record]) -> str:
-    """Begin and end of the work; empty without any times."""
+    """Start and end of the work; empty if no times were recorded."""
     spans = [(r.timeline.started, r.timeline.started + r.total) for r in records if r.timeline]
     if not spans:
         return ""

@@ -44,7 +44,7 @@ class Scale:
         return np.rint([np.interp(along, at, own) for own in stops.T]).T.astype(np.uint8)
 
     def image(self, values: npt.NDArray) -> Image.Image:
-        """Show values by their colours; what has none is of a middle grey."""
+        """Colour the values; those outside the scale's domain are middle grey."""
         known = np.isfinite(values) & ((values > 0) | (not self.logarithmic))
         held, low, high = np.where(known, values, self.low), self.low, self.high
         if self.logarithmic:
@@ -61,7 +61,7 @@ Slice = tuple[str, npt.NDArray, Scale]
 
 def grey_scale(arrays: Iterable[npt.NDArray]) -> Scale:
     """Choose one grey scale for all ``arrays``: their 0.5th to 99.5th percentile."""
-    # Floating numbers, as bool has no differences.
+    # As floats: bool cannot be subtracted.
     values = 1.0 * np.concatenate([a[np.isfinite(a)].ravel() for a in arrays])
     low, high = map(float, np.percentile(values, (0.5, 99.5))) if values.size else (0.0, 1.0)
     # A constant picture still needs a range.
@@ -92,7 +92,7 @@ def bar_of(extent: float) -> float:
 
 
 def in_mm(micrometres: float) -> str:
-    """Write the length of a scale bar: the letters of pictures have no sign for micro."""
+    """Format the length of a scale bar; the pictures' font lacks the micro sign."""
     return f"{micrometres / 1000:.6g} mm"
 
 
@@ -128,8 +128,8 @@ def panel(
 ) -> Image.Image:
     """Draw a slice in its physical aspect, with a scale bar in the lower left corner.
 
-    ``spacing`` is the distance of the pixels down and across, micrometres, ``longest`` the longest
-    edge of the picture, pixels. Leave out the scale ``bar`` where the spacing is not known.
+    ``spacing`` is the pixel spacing down and across, micrometres; ``longest`` is the longest edge
+    of the picture, pixels. Omit the scale ``bar`` if the spacing is unknown.
     """
     height, width = (n * s for n, s in zip(array.shape, spacing, strict=True))
     unit = longest / max(height, width)
@@ -138,7 +138,7 @@ def panel(
     large = size[0] > 3 * array.shape[1]
     kind = Image.Resampling.BOX if large else Image.Resampling.HAMMING
     image = scale.image(array).resize(size, kind)
-    # A bar of less than a pixel is named by the page alone.
+    # A bar shorter than a pixel is only named on the page.
     if bar and bar_of(width) * unit >= 1:
         # Fields are light around 1, images dark around the tissue.
         ink, back = ("black", "white") if scale.logarithmic else ("white", "black")
@@ -161,9 +161,9 @@ def panel(
 
 
 def comparison(rows: Sequence[tuple[Sequence[Slice], Sequence[float]]]) -> bytes:
-    """Draw rows of slices, each row with its spacing, as a PNG that stands alone.
+    """Draw rows of slices, each row with its spacing, as a self-contained PNG.
 
-    Titles stand over the first row, and below the last one a colour bar for each scale.
+    Titles are above the first row, and a colour bar for each scale is below the last one.
     """
     drawn = [
         [panel(array, spacing, scale, longest=COLUMN) for _, array, scale in row]

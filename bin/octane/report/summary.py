@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from octane.core.records import N4Figures, Record, StackFigures, StitchFigures
 
 FLOOR = (0.1, 0.005)
-"""Least deviation from the median that counts as one, relative and absolute: sections that are
-alike to a tenth are no outliers of each other."""
+"""Floor of the median absolute deviation, relative to the median and absolute, so that nearly equal
+sections are not outliers."""
 
 ABSENT = ("missing", "unfinished")
 """States of sections that the volume lacks."""
@@ -22,11 +22,10 @@ ABSENT = ("missing", "unfinished")
 class SectionQuality(BaseModel):
     """Quality of one section.
 
-    ``state`` is ``stitched``, ``imaged`` where STITCH left no record of it, ``missing``, or
-    ``unfinished`` where one of its tasks failed; seams
-    are the mismatch where tiles overlap, over their mean; ``uncovered`` counts pixels that no tile
-    covers; ``cv_before`` and ``cv_after`` are coefficients of variation in tissue before and after
-    N4; ``flags`` has the names of the checks that mark it.
+    ``state`` is ``stitched``, ``imaged`` if STITCH left no record of it, ``missing``, or
+    ``unfinished`` if one of its tasks failed. Seams are the mismatch in overlaps, over its mean;
+    ``uncovered`` counts pixels outside all tiles; ``cv_before`` and ``cv_after`` are coefficients
+    of variation in tissue before and after N4; ``flags`` names the checks that mark the section.
     """
 
     number: int | None
@@ -44,10 +43,10 @@ class SectionQuality(BaseModel):
 class Summary(BaseModel):
     """Quality and cost of one subject.
 
-    ``missing`` counts the sections that are blank or unfinished; ``seam_median`` is the median over
-    all sections; ``flagged`` has the titles of those with a mark. Seconds are sums over all tasks
-    and ``peak_memory_bytes`` the memory of the largest; ``retried`` counts those that needed more
-    than one try.
+    ``missing`` counts blank and unfinished sections; ``seam_median`` is the median over all
+    sections; ``flagged`` lists the titles of marked sections. Seconds are sums over all tasks,
+    ``peak_memory_bytes`` is that of the largest task, and ``retried`` counts tasks with more than
+    one attempt.
     """
 
     sections: int = 0
@@ -64,9 +63,9 @@ class Summary(BaseModel):
 
 
 def outliers(values: Sequence[float | None]) -> tuple[float, list[bool]]:
-    """Find the median + 3 median absolute deviations, and the known values above it.
+    """Return the limit, median + 3 median absolute deviations, and which values exceed it.
 
-    A deviation is at least that of ``FLOOR``.
+    The deviation is at least ``FLOOR``.
     """
     known = np.array([v for v in values if v is not None and math.isfinite(v)])
     if known.size == 0:
@@ -78,7 +77,7 @@ def outliers(values: Sequence[float | None]) -> tuple[float, list[bool]]:
 
 
 def title_of(name: str, number: int | None) -> str:
-    """Title of a section; ``name`` is that of its record, for a section without a number."""
+    """Title of a section: its number, or the ``name`` of its record if it lacks one."""
     return name if number is None else f"Section {number}"
 
 
@@ -90,7 +89,7 @@ def qualities(
 ) -> list[SectionQuality]:
     """List the sections of a subject in order.
 
-    ``stitched`` has the names of their records, ``unfinished`` those of sections without one.
+    ``stitched`` is keyed by record name; ``unfinished`` names sections without a record.
     """
     found = [
         SectionQuality(
@@ -103,13 +102,13 @@ def qualities(
         )
         for name, s in stitched.items()
     ]
-    # For a volume that is no stack, N4 notes the variation of the whole as that of one section.
+    # For a volume that is not a stack, N4 records the entire volume as one section.
     varied = {v.number: v for v in n4.variation} if n4 and len(n4.variation) > 1 else {}
     states = dict.fromkeys(varied, "imaged")
     states |= {
         s.number: "missing" if s.missing else "imaged" for s in (stack.sections if stack else ())
     }
-    # A section without a number is alone, and STACK counts it as the first.
+    # A section without a number is the only one; STACK numbers it 1.
     known = {1 if section.number is None else section.number for section in found}
     found += [
         SectionQuality(number=number, title=title_of("", number), state=state)

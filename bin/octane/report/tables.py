@@ -9,7 +9,7 @@ from octane.report.bounds import bound_of
 
 
 def tables(records: Sequence[Record], *, workflow: bool) -> Context:
-    """Sum up the tasks of each step for the page; ``workflow`` selects its default values."""
+    """Sum up the tasks of each step for the page; ``workflow`` selects the workflow's defaults."""
     order = dict.fromkeys((*ORDER, *sorted(record.step for record in records)))
     steps = {step: of for step in order if (of := [r for r in records if r.step == step])}
     versions: dict[str, dict[str, None]] = {}
@@ -30,7 +30,7 @@ def tables(records: Sequence[Record], *, workflow: bool) -> Context:
 
 
 def performance(records: Sequence[Record]) -> Context:
-    """Sum up the seconds, bytes, memory and bound of the tasks of a step."""
+    """Sum up the seconds, bytes, memory and bound of a step's tasks."""
     traffic = summed(record.traffic for record in records)
     peaks = [r.peak_memory_bytes for r in records if r.peak_memory_bytes is not None]
     walls = summed(record.wall_seconds for record in records)
@@ -55,7 +55,7 @@ def _shown(value: object) -> str:
 
 
 def _settings(records: Sequence[Record], step: str, *, workflow: bool) -> list[Context]:
-    """Settings of a step beside their defaults; those that differ come first."""
+    """List a step's settings with their defaults; those that differ come first."""
     models = [STEPS[step], STEPS["input"], STEPS["execution"]] if step in STEPS else []
     fields = {name: info for model in models for name, info in model.model_fields.items()}
     defaults = {n: v for model in models for n, v in model().recorded().items()}
@@ -65,7 +65,7 @@ def _settings(records: Sequence[Record], step: str, *, workflow: bool) -> list[C
         noted = fields[name].json_schema_extra if name in fields else None
         extra = noted if isinstance(noted, Mapping) else {}
         own = extra.get("workflow_default")
-        # What follows from the data is recorded as None.
+        # A value that follows from the data is recorded as None.
         given = (record.settings.get(name) for record in records)
         values = list(dict.fromkeys(_shown(AUTO if (v, own) == (None, AUTO) else v) for v in given))
         default = _shown(defaults[name]) if name in defaults else None
@@ -77,7 +77,7 @@ def _settings(records: Sequence[Record], step: str, *, workflow: bool) -> list[C
                 "value": "; ".join(values),
                 "default": default,
                 "unit": extra.get("unit") or "",
-                # What is no parameter of the workflow, it sets by itself.
+                # The workflow itself sets fields that are not its parameters.
                 "changed": default is not None
                 and values != [default]
                 and not (workflow and extra.get("workflow") is False),

@@ -15,7 +15,7 @@ from octane.core.records import Recorded
 def trace_content(timelines: Mapping[str, Recorded]) -> bytes:
     """Make the file that ui.perfetto.dev and chrome://tracing open: JSON, compressed by gzip.
 
-    ``timelines`` have the names of their tasks. Metadata come first, then complete events in the
+    ``timelines`` are keyed by task. Metadata come first, then complete events in the
     order of their start, in microseconds since the first of all timelines began.
     """
     named: list[dict[str, object]] = []

@@ -21,38 +21,42 @@ from octane.core.units import counted
 from octane.report.summary import ABSENT, SectionQuality, outliers, title_of
 
 SEAM = 0.1
-"""Largest seam of an axis in even light, less speckle: most wrong overlaps give more."""
+"""Largest acceptable seam along an axis, without shading and speckle: most wrong overlaps exceed
+it."""
 STILL = 10.0
-"""Last change of the field over N4's threshold: up to it, more iterations change little."""
+"""Ratio of the field's last change to N4's threshold up to which more iterations gain little."""
 FIELD = 10.0
-"""Largest over smallest value of a bias field: beyond it, N4 fits what is no bias."""
+"""Ratio of a bias field's largest to smallest value above which N4 fits more than bias."""
 BRIGHTNESS = (0.5, 2.0)
-"""Brightness over that of neighbouring sections: refocusing and staining change it by less."""
+"""Brightness relative to neighbouring sections that refocusing and staining explain."""
 BAND = 0.05
-"""Largest jump of brightness from one section to the next: sections without bands give less."""
-DISPLACED, ROTATED = 1.0, 1.0
-"""Voxels and degrees by which a section may lie displaced."""
+"""Largest acceptable brightness jump between sections: volumes without bands stay below it."""
+DISPLACED = 1.0
+"""Largest acceptable shift of a section, voxels."""
+ROTATED = 1.0
+"""Largest acceptable rotation of a section, degrees."""
 UNTEXTURED = "Neighbouring tiles have too little structure in common, or too much speckle, to tell."
 SINGLE = "No tiles overlap along this axis."
 COMPARED = 5
-"""Fewest sections whose variation is compared: of fewer, each may show another anatomy."""
+"""Minimum number of sections to compare: fewer may each show different anatomy."""
 MOST_NAMED = 6
-"""Subjects, sections or tiles that a sentence names."""
+"""Maximum number of subjects, sections or tiles that a sentence names."""
 UNLIKE = 0.5
-"""Seam beyond which tiles that correlate nowhere do not show the same: wrong overlaps give less."""
+"""Seam above which tiles that correlate nowhere show different tissue: a wrong overlap gives
+less."""
 NARROW = 0.05
-"""Overlap given, in tiles, from which neighbours are wide enough to be compared."""
+"""Smallest given overlap, fraction of a tile, in which neighbours can be compared."""
 State = Literal["incomplete", "look", "good"]
-"""State of a subject, the worst first; ``incomplete`` lacks results that its plan expects."""
+"""State of a subject, worst first; ``incomplete`` lacks results that its plan expects."""
 
 
 @dataclass(frozen=True)
 class Check:
     """One check of a subject.
 
-    ``value`` and ``limit`` have their units; ``sentence`` says where to look and what to do, or why
-    something is not checked, and is empty for what is good. ``sections`` are titles of those that
-    it marks.
+    ``value`` and ``limit`` include units. ``sentence`` says where to look and what to do, or why
+    nothing was checked; it is empty for a good result. ``sections`` are the titles of marked
+    sections.
     """
 
     name: str
@@ -73,8 +77,8 @@ def checks(
 ) -> list[Check]:
     """List all checks of a subject in the order of the workflow.
 
-    ``stitched`` has the names of the records, ``threshold`` is N4's of convergence, ``lost`` is
-    None where all results are there.
+    ``stitched`` is keyed by record name, ``threshold`` is N4's convergence threshold, and ``lost``
+    is None if the results are complete.
     """
     sections = {title_of(name, own.section): own for name, own in stitched.items()}
     found = [] if lost is None else [_incomplete(lost)]
@@ -101,7 +105,7 @@ def checks(
 def _judged(
     name: str, limit: str, value: str, failed: Collection[str] | bool, sentence: str
 ) -> Check:
-    """A check that warns with a sentence where it, or any section, failed."""
+    """Make a check that warns with ``sentence`` if it, or any section, failed."""
     if not failed:
         return Check(name, value, limit, "good")
     marked = () if isinstance(failed, bool) else tuple(dict.fromkeys(failed))
@@ -113,13 +117,13 @@ def _unknown(name: str, limit: str, reason: str) -> Check:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Some names in words: A, B and 4 more."""
+    """List names in a sentence: A, B and 4 more."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
 
 
 def _named(titles: Sequence[str]) -> str:
-    """Some titles in words: Sections 2, 3 and 4 more."""
+    """List titles in a sentence: Sections 2, 3 and 4 more."""
     numbers = [title.removeprefix("Section ") for title in titles]
     alike = len(titles) > 1 and all(number.isdigit() for number in numbers)
     return f"Sections {listed(numbers)}" if alike else listed(titles)
@@ -135,8 +139,7 @@ def _absent(quality: Sequence[SectionQuality], sections: Mapping[str, StitchFigu
     if not quality:
         return _unknown(name, limit, "The volume has no sections.")
     gone = [section.title for section in quality if section.state in ABSENT]
-    blank = "a blank slab stands" if len(gone) == 1 else "blank slabs stand"
-    text = f"{_named(gone)}: missing, {blank} there, as --allow_missing_sections permits."
+    text = f"{_named(gone)}: missing and left blank, as --allow_missing_sections permits."
     if any(section.state == "unfinished" for section in quality):
         text = f"{_named(gone)}: not finished."
     first: dict[object, str] = {}
@@ -144,21 +147,21 @@ def _absent(quality: Sequence[SectionQuality], sections: Mapping[str, StitchFigu
     same = {t: first[own] for t, own in seams.items() if own[0] and first.setdefault(own, t) != t}
     if same:
         pairs = _named([f"{t} holds the same image as {other}" for t, other in same.items()])
-        right = "right one" if len(same) == 1 else "right ones"
+        right = "correct image" if len(same) == 1 else "correct images"
         text = f"{pairs}; copy the {right}." + (f" {text}" if gone else "")
     odd = [*gone, *same]
     return _judged(name, limit, f"{len(odd)} of {len(quality)}", odd, text)
 
 
 def _seams(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
-    name, limit = f"Seams along {axis}", f"{100 * SEAM:.0f} % and speckle"
+    name, limit = f"Seams along {axis}", f"{100 * SEAM:.0f} % plus speckle"
     of = {title: own.mismatch(axis) for title, own in sections.items()}
     known = {title: seam for title, seam in of.items() if seam is not None}
     if not known:
         return _unknown(name, limit, SINGLE)
     high = [title for title, seam in known.items() if seam > SEAM]
     text = (
-        f"{_named(high)}: neighbouring tiles differ much where they overlap along {axis}; check "
+        f"{_named(high)}: neighbouring tiles differ strongly in their overlap along {axis}; check "
         "--overlap or --positions, or try --stitch_refine."
     )
     worst = sections[max(known, key=lambda title: known[title])]
@@ -178,9 +181,9 @@ def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
             and all(o.given >= NARROW for o in own.overlaps if o.axis == axis)
         ]
         text = (
-            f"{_named(apart)}: tiles fit their neighbours at no overlap along {axis}; look whether "
-            "tiles are mirrored or transposed, or lie in another order, and even out their light "
-            "with --stitch_flat_field."
+            f"{_named(apart)}: tiles fit their neighbours nowhere along {axis}; check whether "
+            "tiles are mirrored, transposed or in another order, and correct their shading with "
+            "--stitch_flat_field."
         )
         seen = any(own.axis == axis for _, own in every)
         unknown = _unknown(name, "as given", UNTEXTURED if seen else SINGLE)
@@ -189,7 +192,7 @@ def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
     other = {title: own.found for title, own in every if own.axis == axis and own.better}
     fits = float(np.median([*other.values()] or [found]))
     text = (
-        f"{_named([*other])}: tiles correlate where they overlap by {fits:.3f} of a tile along "
+        f"{_named([*other])}: tiles correlate at an overlap of {fits:.3f} of a tile along "
         f"{axis}, not {given:.3g}; give --overlap {fitting([own for _, own in every])}, or "
         "correct --positions."
     )
@@ -214,7 +217,7 @@ def _covered(sections: Mapping[str, StitchFigures]) -> Check:
 
 
 def _exposed(sections: Mapping[str, StitchFigures]) -> Check:
-    name, limit = "Tile brightness", f"{1 / EXPOSED:.2g} to {EXPOSED:g} of its neighbours'"
+    name, limit = "Tile brightness", f"{1 / EXPOSED:.2g} to {EXPOSED:g} times its neighbours'"
     if not any(own.seam_median is not None for own in sections.values()):
         return _unknown(name, limit, "No tiles overlap.")
     odd = [(title, tile) for title, own in sections.items() for tile in own.uneven]
@@ -226,12 +229,12 @@ def _exposed(sections: Mapping[str, StitchFigures]) -> Check:
         for title, n in dark.items()
     ]
     texts = [f"{_named(lit)}; image {it} again, or correct {its} grey levels."] if lit else []
-    texts += [f"{_named(lost)}; restore what is lost."] if lost else []
+    texts += [f"{_named(lost)}; restore the missing data."] if lost else []
     return _judged(name, limit, f"{len(odd)} outside", [title for title, _ in odd], " ".join(texts))
 
 
 def _even(sections: Mapping[str, StitchFigures]) -> Check:
-    """Sections share a microscope, so that their median says more than any of them."""
+    """Check the median shading of the sections: they share a microscope."""
     name, limit = "Shading of tiles", f"{100 * SHADING:.0f} %"
     kinds = zip(
         *((own.shading_before, own.shading_after) for own in sections.values()), strict=True
@@ -240,15 +243,14 @@ def _even(sections: Mapping[str, StitchFigures]) -> Check:
     before, after = (float(np.median(values)) if values else None for values in known)
     left = before if after is None else after
     if left is None:
-        return _unknown(name, limit, "No tiles have tissue in common where they overlap.")
+        return _unknown(name, limit, "No overlapping tiles share tissue.")
     value = f"{100 * left:.1f} %"
     if after is None:
-        text = "Tiles are darker at some of their places; give --stitch_flat_field estimate."
+        text = "Tiles are shaded: parts of them are darker; give --stitch_flat_field estimate."
     else:
         value += "" if before is None else f", {100 * before:.1f} % before"
-        text = (
-            "The flat field does not fit these tiles; give --stitch_flat_field estimate, or FILE."
-        )
+        text = "The flat field does not fit these tiles; give --stitch_flat_field estimate, or "
+        text += "another FILE."
     return _judged(name, limit, value, left > SHADING, text)
 
 
@@ -256,7 +258,7 @@ def _alike(name: str, figures: Mapping[str, float | None], least: int = 3) -> Ch
     limit = "none stands out"
     known = sum(figure is not None for figure in figures.values())
     if known < least:
-        return _unknown(name, limit, f"Fewer than {least} sections have figures.")
+        return _unknown(name, limit, f"Fewer than {least} sections can be compared.")
     far = zip(figures, outliers([*figures.values()])[1], strict=True)
     out = [title for title, is_far in far if is_far]
     text = f"{_named(out)}: far above the other sections; look at the pictures."
@@ -270,20 +272,20 @@ def _depth(stack: StackFigures) -> Check:
 
 
 def _unlike(stack: StackFigures, shared: str) -> str:
-    """Why sections were not compared."""
+    """Say why sections were not compared."""
     if sum(not section.missing for section in stack.sections) < 2:
-        return "There is one section."
-    return f"No neighbouring sections have {shared} in common."
+        return "Fewer than two sections were imaged."
+    return f"No neighbouring sections share {shared}."
 
 
 def _bright(stack: StackFigures) -> Check:
     name, (low, high) = "Section brightness", BRIGHTNESS
-    limit = f"{low:g} to {high:g} of its neighbours'"
+    limit = f"{low:g} to {high:g} times its neighbours'"
     every = {title_of("", s.number): s.brightness for s in stack.sections}
     known = {title: bright for title, bright in every.items() if bright is not None}
     if not known:
         return _unknown(name, limit, _unlike(stack, "tissue"))
-    words = "{} has {:.2g} of its neighbours' brightness"
+    words = "{} has {:.2g} times its neighbours' brightness"
     odd = {
         title: words.format(title, own) if own else f"{title} is blank"
         for title, own in known.items()
@@ -292,9 +294,9 @@ def _bright(stack: StackFigures) -> Check:
     seen = [*known.values()]
     for before, own in pairwise(s for s in stack.sections if s.brightness is not None):
         near, title = (title_of("", s.number) for s in (before, own))
-        # One odd section is two steps.
+        # A single odd section makes two steps.
         if own.step and not low <= own.step <= high and odd.keys().isdisjoint((near, title)):
-            odd[title] = f"{title} and those after it have {own.step:.2g} of the brightness before"
+            odd[title] = f"{title} and later ones have {own.step:.2g} times the brightness before"
             seen.append(own.step)
     were = "it was" if len(odd) == 1 else "they were"
     text = f"{_named([*odd.values()])}; check how {were} imaged, or try "
@@ -308,18 +310,18 @@ def _flipped(stack: StackFigures) -> Check:
     known = {title: flipped for title, flipped in every.items() if flipped is not None}
     if not known:
         return _unknown(name, limit, _unlike(stack, "structure"))
-    odd = {title: f"{title} fits flipped in {axes}" for title, axes in known.items() if axes}
+    odd = {title: f"{title} fits if flipped along {axes}" for title, axes in known.items() if axes}
     mosaics = "its mosaic" if len(odd) == 1 else "their mosaics"
-    text = f"{_named([*odd.values()])}; turn {mosaics} over, and run again."
+    text = f"{_named([*odd.values()])}; flip {mosaics}, and run again."
     return _judged(name, limit, f"{len(odd)} of {len(known)} flipped", odd, text)
 
 
 def _placed(stack: StackFigures) -> Check:
     name, limit = "Section alignment", f"{DISPLACED:g} voxel, {ROTATED:g}°"
     if any(s.flipped for s in stack.sections):
-        return _unknown(name, limit, "A section that lies mirrored fits somewhere by chance.")
+        return _unknown(name, limit, "A mirrored section fits its neighbours only by chance.")
     if not np.isclose(*stack.voxel_size[1:]):
-        return _unknown(name, limit, "Sections are compared where voxels are as high as wide.")
+        return _unknown(name, limit, "Sections are only compared if voxels are square in y and x.")
     own = {title_of("", s.number): s for s in stack.sections if not s.missing}
     known = {t: (np.hypot(*s.shift), abs(s.rotation or 0)) for t, s in own.items() if s.shift}
     pairs = f"Sections {_named([f'{a} and {b}' for a, b in stack.unlike])}" if stack.unlike else ""
@@ -331,22 +333,24 @@ def _placed(stack: StackFigures) -> Check:
         most = DISPLACED * stack.voxel_size[1]
         odd = [title for title, (by, angle) in known.items() if by > most or angle > ROTATED]
         way = "rigid" if turn > ROTATED / 5 else "translation"
-        text = f"{_named(odd)}: displaced against the others; check --section_thickness, or try "
+        text = (
+            f"{_named(odd)}: displaced relative to the others; check --section_thickness, or try "
+        )
         text += f"--stack_align {way}."
         value = f"up to {shift:.1f} µm and {turn:.2f}°"
         value += f"; {pairs} not compared" if pairs else ""
         return _judged(name, limit, value, odd, text)
     apart = [title_of("", number) for pair in stack.unlike for number in pair]
     lost = [title for title in own if title not in known and title not in apart]
-    words = [f"{_named(lost)}: like no neighbour, not moved"] if lost else []
+    words = [f"{_named(lost)}: without a matching neighbour, not moved"] if lost else []
     words += [f"{pairs}: no structure in common, not aligned"] if pairs else []
-    text = f"{'; '.join(words)}; check --section_surface, see pictures."
+    text = f"{'; '.join(words)}; check --section_surface and the pictures."
     value = f"up to {shift:.1f} µm and {turn:.2f}°, moved back"
     return _judged(name, "all match", value, [*lost, *apart], text)
 
 
 def _converged(n4: N4Figures, threshold: float | None) -> Check:
-    """The last level, in which the field is finest, must nearly reach the threshold."""
+    """Check that the last and finest level nearly reached the threshold."""
     name = "N4 convergence"
     fits = [(own.name, own.levels) for own in n4.sections] + [("the volume", n4.levels)]
     last = {title: own[-1].convergence[-1] for title, own in fits if own and own[-1].convergence}
@@ -355,7 +359,7 @@ def _converged(n4: N4Figures, threshold: float | None) -> Check:
     limit = STILL * threshold
     still = [title for title, change in last.items() if change > limit * (1 + 1e-9)]
     fields = "field" if len(still) == 1 else "fields"
-    text = f"The {fields} of {_named(still)} still changed when N4 stopped; raise --n4_iterations."
+    text = f"N4 stopped while the {fields} of {_named(still)} still changed; raise --n4_iterations."
     return _judged(name, f"{limit:g}", f"{max(last.values()):.2g}", bool(still), text)
 
 
@@ -371,16 +375,16 @@ def _variation(n4: N4Figures) -> Check:
     before, after = ((n4.truth or dict(n4))[f"{kind}_{when}"] for when in ("before", "after"))
     value = f"{100 * before:.1f} % before, {100 * after:.1f} % after N4"
     value += ", over the true tissue" if n4.truth else ""
-    text = "The variation in tissue rose; check the mask, and give --n4_iterations fewer levels."
+    text = "The variation in tissue rose; check the mask, and use fewer levels of --n4_iterations."
     return _judged("Variation in tissue", "not higher after N4", value, after > before, text)
 
 
 def _banded(
     stack: StackFigures | None, n4: N4Figures | None, marked: Collection[str] = ()
 ) -> Check:
-    """Brightness on both sides of each boundary between sections, in the last volume of the two.
+    """Check the brightness jump at each section boundary, in N4's volume or else in STACK's.
 
-    What is wrong with a section that another check has ``marked`` may show at its boundaries.
+    Boundaries of sections that another check has ``marked`` are left out: that fault shows there.
     """
     name, limit = "Section boundaries", f"{100 * BAND:.0f} %"
     jumps = [
@@ -393,9 +397,9 @@ def _banded(
     ]
     last = jumps[-1]
     if not last and marked:
-        return _unknown(name, limit, "Other checks mark the sections.")
+        return _unknown(name, limit, "Other checks already mark these sections.")
     if not last:
-        why = _unlike(stack, "tissue") if stack else "No two sections share tissue."
+        why = _unlike(stack, "tissue") if stack else "No neighbouring sections share tissue."
         return _unknown(name, limit, why)
     odd = [title for title, jump in last.items() if jump > BAND]
     value = f"{100 * max(last.values()):.1f} %"
@@ -403,13 +407,13 @@ def _banded(
         value = f"{100 * max(jumps[0].values()):.1f} % before, {value} after N4"
     text = (
         f"{_named(odd)}: bands, brightness jumps from the section before; try --n4_z_profile_gain "
-        "where light is lost with depth, --n4_histogram_matching section where sections differ."
+        "if light is lost with depth, --n4_histogram_matching section if sections differ."
     )
     return _judged(name, limit, value, odd, text)
 
 
 def state_of(found: Sequence[Check]) -> State:
-    """State of a subject; one of which nothing could be checked is for a person to look at."""
+    """Return the state of a subject: ``look`` also if nothing could be checked."""
     states = {check.state for check in found}
     if "incomplete" in states:
         return "incomplete"
@@ -417,14 +421,14 @@ def state_of(found: Sequence[Check]) -> State:
 
 
 def verdict(found: Sequence[Check], notes: int) -> str:
-    """Say in one sentence what to look at; ``notes`` counts the remarks of tasks."""
+    """Say in one sentence what to look at; ``notes`` counts the tasks' remarks."""
     if state_of(found) == "incomplete":
         return f"Incomplete: {found[0].sentence}"
     warned = [check.name for check in found if check.state == "warning"]
     made = counted(sum(check.state != "not checked" for check in found), "check")
-    noted = f" {counted(notes, 'note')} of the tasks." if notes else ""
+    noted = f" {counted(notes, 'note')} from tasks." if notes else ""
     if warned:
         return f"Look at {len(warned)} of {made}: {', '.join(warned)}.{noted}"
     if state_of(found) == "look":
         return f"Nothing could be checked.{noted}"
-    return f"Good: {made}, nothing to look at.{noted}"
+    return f"Good: {made} passed.{noted}"

@@ -1,7 +1,7 @@
-"""Results that are links into a Nextflow work directory made real files, and results verified.
+"""Make real files of results that are links into a Nextflow work directory, and verify results.
 
-A copy is made under a temporary name beside the link and takes the link's place when it is whole.
-The work directory is only read.
+A copy is made under a temporary name next to the link, and replaces the link once complete. The
+work directory is only read.
 """
 
 import fcntl
@@ -22,24 +22,24 @@ from octane.store.image import Image, open_levels
 logger = logging.getLogger(__name__)
 
 READERS = 4
-"""Chunks decoded at once: enough for a disk or a network, and no burden on a shared machine."""
+"""Chunks decoded at once: enough for a disk or network without burdening a shared machine."""
 
 FICLONE = 0x40049409
 """Linux's request to share the blocks of a file."""
 
 
 def materialize(outdir: Path, *, dry_run: bool = False) -> int:
-    """Make real files of the links below a folder that lead into a Nextflow work directory.
+    """Make real files of links below a folder that lead into a Nextflow work directory.
 
-    Other links stay; the folders that they lead to are searched as well. A link within a result
-    that leads out of it is an error before anything is copied, one to a result that is gone after
-    all others are made real. Returns the number of links that were, or with ``dry_run`` would be,
-    made real.
+    Other links stay; the folders they lead to are searched as well. A link within a result that
+    leads out of it raises an error before anything is copied; a link to a missing result raises one
+    after all others are made real. Returns the number of links that were, or with ``dry_run`` would
+    be, made real.
     """
     if not outdir.is_dir():
-        raise OctaneError(f"{outdir} is no folder; give the --outdir of a run.")
+        raise OctaneError(f"{outdir} is not a folder; give the --outdir of a run.")
     if task_folder(outdir) is not None:
-        raise OctaneError(f"{outdir} lies in a work directory; give the --outdir of a run.")
+        raise OctaneError(f"{outdir} is in a work directory; give the --outdir of a run.")
     total = 0
     below = _below(outdir, lambda folder: task_folder(folder) is None)
     paths = below if dry_run else map(_named_again, list(below))
@@ -65,15 +65,17 @@ def materialize(outdir: Path, *, dry_run: bool = False) -> int:
 
 
 def verify(folder: Path) -> int:
-    """Decode every chunk of every store below a folder, links followed; returns their number.
+    """Decode every chunk of every store below a folder, following links; return their number.
 
-    The error has one line for each store that is damaged.
+    Raises an OctaneError with one line for each damaged store.
     """
     if not folder.is_dir():
-        raise OctaneError(f"{folder} is no folder; give the --outdir of a run, or a store.")
+        raise OctaneError(f"{folder} is not a folder; give the --outdir of a run, or a store.")
     stores = [folder] if _is_result(folder) else [*filter(_is_result, _below(folder, _is_searched))]
     if not stores:
-        raise OctaneError(f"{folder} holds no store; give the --outdir of a run, or a store.")
+        raise OctaneError(
+            f"{folder} does not hold a store; give the --outdir of a run, or a store."
+        )
     damaged: dict[Path, str] = {}
     chunks: list[tuple[Image, Region]] = []
     for store in stores:
@@ -98,17 +100,17 @@ def verify(folder: Path) -> int:
     run_tiles(chunks, decode, workers=READERS, describe=lambda chunk: str(chunk[0].path))
     if damaged:
         raise OctaneError("\n".join(damaged[store] for store in sorted(damaged)))
-    logger.info("%s: %d stores with %d files are whole", folder, len(stores), len(chunks))
+    logger.info("%s: %d stores with %d files are intact", folder, len(stores), len(chunks))
     return len(stores)
 
 
 def _below(top: Path, enter: Callable[[Path], bool]) -> Iterator[Path]:
-    """Everything below a folder; links to folders are followed and each folder is read once."""
+    """Everything below a folder, following links to folders; each folder is read once."""
 
     def refuse(error: OSError) -> None:
         raise unreadable(error) from error
 
-    # A link to a folder above leads to everything, and back here.
+    # A link to a parent folder would lead back here.
     known = {*top.resolve().parents}
     for name, folders, files in os.walk(top, followlinks=True, onerror=refuse):
         folder = Path(name)
@@ -132,13 +134,13 @@ def _is_result(path: Path) -> bool:
 
 def _gone(link: Path) -> str:
     return (
-        f"{link} leads to {link.readlink()}, which is not there; run the workflow again with the "
-        "same parameters, which makes the results of a work directory again."
+        f"{link} leads to {link.readlink()}, which does not exist; run the workflow again with the "
+        "same parameters to make it again."
     )
 
 
 def _named_again(path: Path) -> Path:
-    """Give a link its name again, if it stepped aside for its copy when a call was killed."""
+    """Restore a link's name if a killed call had moved the link aside for its copy."""
     left = left_by(path)
     if left is None or not left.aside or not path.is_symlink() or os.path.lexists(left.destination):
         return path
@@ -146,8 +148,8 @@ def _named_again(path: Path) -> Path:
 
 
 def _make_real(link: Path, sizes: dict[str, int]) -> None:
-    """Put a copy of its target in the place of a link."""
-    with writing(link, overwrite=True, remedy="check its rights") as partial:
+    """Replace a link by a copy of its target."""
+    with writing(link, overwrite=True, remedy="check its permissions") as partial:
         if link.is_dir():
             partial.mkdir()
         for name in sizes:
@@ -156,15 +158,15 @@ def _make_real(link: Path, sizes: dict[str, int]) -> None:
             _copy(link / name, file)
         if _sizes(partial, []) != sizes:
             raise OctaneError(
-                f"{link}: the copy has other sizes than its files in the work directory; check the "
-                "file system, and call this command again."
+                f"{link}: the copy differs in size from its files in the work directory; check the "
+                "file system, and run this command again."
             )
         bring_to_disk(partial)
 
 
 def _copy(source: Path, target: Path) -> None:
     """Copy a file, by reflink where the file system can."""
-    # Not cp: it goes on when this process is killed, and macOS's takes no --reflink.
+    # Not cp: it continues when this process is killed, and macOS's lacks --reflink.
     try:
         with source.open("rb") as found, target.open("wb") as made:
             fcntl.ioctl(made, FICLONE, found.fileno())
@@ -176,13 +178,13 @@ def _copy(source: Path, target: Path) -> None:
 def _sizes(path: Path, problems: list[str]) -> dict[str, int]:
     """Bytes of a file, or of all files below a folder by their paths in it.
 
-    Links are followed within the folder. Those that lead out of it, and what is no regular file,
-    are added to the problems.
+    Links are followed within the folder. Links out of it, and what is not a regular file, are added
+    to ``problems``.
     """
     if not path.is_dir():
         return {"": path.stat().st_size}
     sizes: dict[str, int] = {}
-    # Not Path.resolve, which a link to itself is an error for.
+    # Not Path.resolve, which fails on a link to itself.
     root = Path(os.path.realpath(path))
     for name, folders, files in os.walk(path, followlinks=True):
         for inner in (Path(name, other) for other in sorted([*folders, *files])):
@@ -194,7 +196,7 @@ def _sizes(path: Path, problems: list[str]) -> dict[str, int]:
             elif inner.is_file():
                 sizes[str(inner.relative_to(path))] = inner.stat().st_size
             elif not inner.is_dir():
-                problem = "is no regular file of its result"
+                problem = "is not a regular file of its result"
             if problem:
                 task = task_folder(path)
                 problems.append(f"{inner} {problem}; remove {task} and run again with -resume.")

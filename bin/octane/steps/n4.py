@@ -1,4 +1,4 @@
-"""N4: the bias field fitted on the shrunk volume, applied to the whole one block by block."""
+"""N4: the bias field, fitted on the shrunk volume and applied to the full one block by block."""
 
 import logging
 from contextlib import ExitStack
@@ -51,12 +51,12 @@ from octane.store.volumes import (
 logger = logging.getLogger(__name__)
 
 CLIPPED = 1e-3
-"""Part of the fitted voxels that may be clipped without a warning."""
+"""Fraction of the fitted voxels that may be clipped without a warning."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One volume that is corrected, its companions (mask, weights, truth) and its output."""
+    """A volume to correct, its companions (mask, weights, truth) and its output."""
 
     volume: Volume
     sections: list[Section]
@@ -70,9 +70,9 @@ class Run:
 
 
 def correct_bias(run: Run, sharing: LeaseParameters) -> Metrics:
-    """Correct the bias field of a volume, as prepared.
+    """Correct the bias field of a volume, as :func:`prepare` planned it.
 
-    An OctaneError names what is not usable; nothing is left half-written.
+    Raises an OctaneError that names what is not usable; nothing is left half-written.
     """
     plan, metrics = run.plan, run.metrics
     for line in plan.lines():
@@ -84,7 +84,7 @@ def correct_bias(run: Run, sharing: LeaseParameters) -> Metrics:
         sections = [(s.start, s.stop) for s in run.sections]
         maps = along_z(own, plan.planes, sections, run.volume.grid.shape[0])
         mapped = own.apply(shrunk)
-    # After a failure on a GPU they are needed again; on a CPU they go before blocks are corrected.
+    # A retry after a GPU failure needs them; on a CPU they are freed before blocks are corrected.
     arrays = [shrunk, mapped]
     del shrunk, mapped
 
@@ -125,9 +125,9 @@ def prepare(
 ) -> Run:
     """Check the input and plan the run, before any voxel is read.
 
-    Volumes are OME-Zarr, NIfTI, MHA, NRRD or TIFF. ``save_bias_field`` names the file of the
-    multiplicative bias field at full resolution, float32: the divisor of the volume, gains of
-    planes included, histogram matching left out. ``truth`` is the truth folder of a phantom.
+    Volumes are OME-Zarr, NIfTI, MHA, NRRD or TIFF. ``save_bias_field`` is the path of the
+    multiplicative bias field, float32 at full resolution: the divisor of the volume, including
+    gains of planes, without histogram matching. ``truth`` is the truth folder of a phantom.
     """
     p = parameters
     volume = open_volume(source, reading)
@@ -153,7 +153,7 @@ def prepare(
 def _warn(run: Run) -> None:
     iterations = run.parameters.iterations
     if iterations is not None and sum(iterations) == 0:
-        run.metrics.warn("No iterations were asked for: the field is 1 everywhere.")
+        run.metrics.warn("No iterations were requested: the field is 1 everywhere.")
     for name, n in zip("zyx", run.plan.shrunk_shape, strict=True):
         if n == 1:
             run.metrics.warn(
@@ -188,7 +188,7 @@ def _read(
         read_weights(companions.pop("weights"), plan, metrics) if "weights" in companions else None
     )
     companions.pop("mask", None)
-    # What was read whole and is not used again goes with its file.
+    # Companions that are no longer needed are dropped, with their open files.
     return replace(run, companions=companions), shrunk, mask, weights
 
 
@@ -250,11 +250,11 @@ def _fit(
         return done
 
     with metrics.timed("fit"):
-        # On a device sections queue up anyway, and one at a time needs the least of its memory.
+        # On a GPU sections run one after another anyway, and one at a time needs the least memory.
         workers = plan.workers if xp is np else 1
         model = fit_modes(plan, mapped, mask, weights, fit, workers)
     for name in model.skipped:
-        metrics.warn(f"{name} has nothing to be fitted and gets no field of its own.")
+        metrics.warn(f"{name} has nothing to fit and does not get its own field.")
     return model
 
 
@@ -266,7 +266,7 @@ def _record(
     mapped: npt.NDArray[np.float32],
     mask: npt.NDArray[np.bool_],
 ) -> None:
-    """Figures and previews on the shrunk grid, where everything is in memory."""
+    """Record figures and previews on the shrunk grid, where everything is in memory."""
     volume, plan, metrics = run.volume, run.plan, run.metrics
     field = np.exp(model.on_grid(plan.keep))
     after = before + (mapped / field - before) * np.float32(run.parameters.strength)
@@ -276,8 +276,8 @@ def _record(
         clipped = np.count_nonzero(after[mask] > np.iinfo(dtype).max) / np.count_nonzero(mask)
         if clipped > CLIPPED:
             metrics.warn(
-                f"{100 * clipped:.1f} % of the fitted voxels of {volume.path} are above the "
-                f"largest {dtype} after the correction and are clipped: give --n4_dtype float32 to "
+                f"{100 * clipped:.1f} % of the fitted voxels of {volume.path} exceed the "
+                f"largest {dtype} after the correction and are clipped; give --n4_dtype float32 to "
                 "keep them."
             )
     known = None
@@ -303,7 +303,7 @@ def _record(
 
 
 def _apply(run: Run, model: BiasModel, maps: IntensityMaps, share: Share) -> None:
-    """Read, correct and write the whole volume, and the field where it is wanted."""
+    """Read, correct and write the entire volume, and the field if requested."""
     volume, plan, p, metrics, xp = run.volume, run.plan, run.parameters, run.metrics, share.xp
     dtype = output_type(p.dtype, volume.dtype)
     planes = {s.number: np.arange(s.start, s.stop) for s in run.sections}
@@ -319,7 +319,7 @@ def _apply(run: Run, model: BiasModel, maps: IntensityMaps, share: Share) -> Non
             field_writer, field_size = stack.enter_context(
                 create(run.field_path, dtype="f4", attributes={"step": "bias", "channel": "bias"})
             )
-            # Both outputs' shards are owned whole: sizes are multiples of one another.
+            # Blocks hold entire shards of both outputs, whose sizes are multiples of each other.
             size = tuple(max(a, b) for a, b in zip(size, field_size, strict=True))
 
         correct = partial(
@@ -354,7 +354,7 @@ def _apply(run: Run, model: BiasModel, maps: IntensityMaps, share: Share) -> Non
             return int(np.prod(shape_of(region))) * volume.dtype.itemsize
 
         if share.device is not None:
-            # Lanes that begin together would each compile all kernels: CuPy's cache has no lock.
+            # Lanes that start together would each compile all kernels: CuPy's cache lacks a lock.
             shape = [min(n, 4) for n in volume.grid.shape]
             corner = tuple(slice(0, n) for n in shape)
             with share.active():
@@ -374,15 +374,15 @@ def _apply(run: Run, model: BiasModel, maps: IntensityMaps, share: Share) -> Non
 
 
 def _read_block(volume: Volume, region: Region, lane: Lane) -> npt.NDArray:
-    """Read a block into the lane's buffer, from which a copy to a GPU runs beside other work.
+    """Read a block into the lane's buffer, from which copies to a GPU overlap with other work.
 
-    On a CPU the result takes its place.
+    On a CPU the result overwrites it.
     """
     with lane.timed("read"):
         memory = lane.buffer("block", shape_of(region), volume.dtype)
         block = volume.read(region, memory)
         if block is not memory:
-            # A view of the volume in memory.
+            # It is a view of the volume in memory.
             memory[...] = block
     return memory
 
@@ -397,13 +397,13 @@ def _corrected(
     dtype: np.dtype,
     with_field: bool,
 ) -> tuple[npt.NDArray, npt.NDArray | None]:
-    """A block mapped and divided by the fields over it, and the divisor."""
+    """Map a block and divide it by the fields over it; also return the divisor."""
     xp = namespace(block)
     mapped = block
     if maps.changes:
         plain = block.astype(working_type(block.dtype), copy=False)
         mapped = maps.apply(plain, region[0].start)
-    # On a CPU in the place of the block, which is the lane's own.
+    # On a CPU the block, which is the lane's own, is overwritten.
     result = block if xp is np and block.dtype == dtype else xp.empty(block.shape, dtype)
     field = xp.empty(block.shape, xp.float32) if with_field else None
     for planes, fields in model.pieces(region):

@@ -1,8 +1,7 @@
 """Config of a new subject, from the metadata of its data.
 
-Nothing is guessed: what the metadata do not determine stays a comment that says what is missing,
-and PREFLIGHT asks for it. Of the voxels, those of a few tiles at most are read, whose shading is
-measured.
+Nothing is guessed: settings that the metadata do not determine stay comments that say what is
+missing, and PREFLIGHT asks for them. At most a few tiles are read, to measure their shading.
 """
 
 import logging
@@ -35,10 +34,10 @@ logger = logging.getLogger(__name__)
 
 PROJECT = Path(__file__).resolve().parents[3]
 LEVELS = (10, 25, 50, 100)
-"""Voxel sizes to suggest: the first that is no finer than the data."""
+"""Voxel sizes to suggest: the first that is not finer than the data."""
 CLOSING = "What is a comment has the default that it shows. The command line wins."
 MEASURED_BYTES = 1e9
-"""Most that is read to measure the shading."""
+"""Maximum bytes read to measure the shading."""
 
 
 def write_subject(
@@ -53,10 +52,10 @@ def write_subject(
     """Write the config of a subject, and return its path and the command that runs it.
 
     The config is ``conf/subjects/NAME.config`` in the project unless ``config`` names another file.
-    Where the data or the name cannot be used, or the config exists, nothing is written.
+    If the data or the name cannot be used, or the config exists, nothing is written.
     """
     overrides = overrides or SubjectOverrides()
-    # Links stay as they are given: a folder of links may be moved to other data later.
+    # Links are kept as given: a folder of links may point to other data later.
     source = Path(os.path.abspath(data))  # noqa: PTH100
     name = name or source.name.split(".")[0]
     written = config or project / "conf" / "subjects" / f"{name}.config"
@@ -97,11 +96,11 @@ def _numbers(volumes: Iterable[Volume]) -> list[int]:
     return [number for volume in volumes if (number := number_of(volume)) is not None]
 
 
-def results_folder(data: Path, wished: Path | None = None) -> Path:
-    """Folder of the results: as wished, else in the current folder, or beside data around it."""
-    folder = Path(os.path.abspath(wished or "results"))  # noqa: PTH100
+def results_folder(data: Path, given: Path | None = None) -> Path:
+    """Folder of the results: as given, else in the current folder or next to data around it."""
+    folder = Path(os.path.abspath(given or "results"))  # noqa: PTH100
     source = data.resolve()
-    if wished is None and folder.resolve().is_relative_to(source):
+    if given is None and folder.resolve().is_relative_to(source):
         return source.parent / ("octane" if source.name == folder.name else folder.name)
     return folder
 
@@ -109,7 +108,7 @@ def results_folder(data: Path, wished: Path | None = None) -> Path:
 def subject_settings(
     name: str, source: Path, kind: str, volumes: list[Volume], overrides: SubjectOverrides
 ) -> dict[str, Setting]:
-    """Settings that the data and a person's overrides determine, by parameter."""
+    """Settings that the data and the user's overrides determine, by parameter."""
     outdir = results_folder(source, overrides.outdir)
     settings = {
         "subject": Setting(name),
@@ -118,7 +117,7 @@ def subject_settings(
         "resolution": _resolution(kind, volumes),
     }
     if kind == "mosaic":
-        # A table of positions would win over an overlap.
+        # A table of positions would override an overlap.
         table = _table(source) if overrides.overlap is None else None
         settings |= _tiles(volumes, table) | _light(volumes, table, overrides)
     if kind != "volume":
@@ -129,7 +128,7 @@ def subject_settings(
 
 
 def _table(source: Path) -> Path | None:
-    """Find a table of positions in the folder of the data, or beside it."""
+    """Find a table of positions in the folder of the data, or next to it."""
     for table in (source / "positions.csv", source.parent / "positions.csv"):
         if table.is_file():
             position_rows(table)
@@ -138,7 +137,7 @@ def _table(source: Path) -> Path | None:
 
 
 def _about(kind: str, volumes: list[Volume]) -> list[str]:
-    """Describe the data, a sentence a line."""
+    """Describe the data, one sentence per line."""
     numbers = _numbers(volumes)
     what = {"mosaic": "mosaic grid(s)", "section": "whole section(s)", "volume": "volume"}
     several = numbers and len(volumes) > 1
@@ -174,17 +173,17 @@ def _resolution(kind: str, volumes: list[Volume]) -> Setting:
     suggested = next((level for level in LEVELS if level >= max(map(max, sizes))), None)
     if kind != "mosaic" or suggested is None:
         return Setting(suggested, [f"{have} They stay as they are unless you set this."], False)
-    reason = "the first of the pyramid's sizes that is no finer"
+    reason = "the first of the pyramid's sizes that is not finer"
     return Setting(suggested, [f"{have} Suggested: {suggested}, {reason}."])
 
 
 def _tiles(volumes: list[Volume], table: Path | None) -> dict[str, Setting]:
     """Overlap of tiles, which is never guessed, or the table of their positions."""
     if table is not None:
-        sentence = "Not needed: the table of positions says it."
+        sentence = "Not needed: the table of positions determines it."
         return {
             "overlap": Setting(None, [sentence], False),
-            "positions": Setting(str(table), ["Found beside the data."]),
+            "positions": Setting(str(table), ["Found next to the data."]),
         }
     grids = [MosaicGrid.of(cast("Image", volume)) for volume in volumes]
     overlaps = {
@@ -196,20 +195,20 @@ def _tiles(volumes: list[Volume], table: Path | None) -> dict[str, Setting]:
         value = "0.2"
         sentence = (
             "The data do not say how their tiles overlap, and it is never guessed. Set it here (0 "
-            "where tiles abut), or give a positions table; without, PREFLIGHT stops the run and "
+            "if tiles abut), or give a positions table; otherwise PREFLIGHT stops the run and "
             "asks."
         )
     elif len(overlaps) > 1:
-        value, sentence = None, "Each mosaic's own metadata say it; they differ."
+        value, sentence = None, "Each mosaic's own metadata state it; they differ."
     else:
-        value, sentence = overlaps.pop(), "The mosaics' own metadata say this; set it to overrule."
+        value, sentence = overlaps.pop(), "From the mosaics' own metadata; set it to override them."
     return {"overlap": Setting(value, [sentence], False)}
 
 
 def _light(
     volumes: list[Volume], table: Path | None, overrides: SubjectOverrides
 ) -> dict[str, Setting]:
-    """Flat field, where the tiles in the middle of the data are seen to be shaded."""
+    """Flat field, if the tiles in the middle of the data are shaded."""
     image = cast("Image", volumes[len(volumes) // 2])
     tiling = MosaicGrid.of(image)
     middle = (tiling.rows // 2, tiling.columns // 2)
@@ -227,8 +226,9 @@ def _light(
     if flat is None or (shading := shading_of(flat.profile)) <= SHADING:
         return {}
     sentence = (
-        f"As measured on {len(tiles)} tiles of {image.path.name}, the light over a tile differs "
-        f"by {100 * shading:.0f} %. 'estimate' is recommended: remove the slashes before it."
+        f"As measured on {len(tiles)} tiles of {image.path.name}, brightness varies "
+        f"by {100 * shading:.0f} % over a tile. 'estimate' is recommended: remove the slashes "
+        "before it."
     )
     return {"stitch_flat_field": Setting(ESTIMATE, [sentence], False)}
 
@@ -238,7 +238,7 @@ def _thickness(volumes: list[Volume]) -> Setting:
     stated = {section["thickness"] for section in noted if "thickness" in section}
     if all("thickness" in section for section in noted):
         if len(stated) > 1:
-            return Setting(None, ["Each section's own metadata say it; they differ."], False)
+            return Setting(None, ["Each section's own metadata state it; they differ."], False)
         return Setting(float(stated.pop()), ["From the sections' own metadata."])
     depths = [volume.grid.extent[0] for volume in volumes]
     numbers = ((number_of(volume), volume.grid.edge[0]) for volume in volumes)
@@ -246,16 +246,18 @@ def _thickness(volumes: list[Volume]) -> Setting:
     if apart is None:
         sentence = "The data do not say;"
     elif apart.are_thickness(min(depths), max(volume.grid.spacing[0] for volume in volumes)):
-        return Setting(apart.mean, ["The distance of the sections by their translations along z."])
+        return Setting(
+            apart.mean, ["The distance between sections, from their translations along z."]
+        )
     else:
         why = "more than was imaged, or less than a voxel" if apart.is_steady else "uneven"
         sentence = (
-            f"By their translations along z the sections lie {apart} micrometre apart, which is "
+            f"By their translations along z, the sections are {apart} micrometre apart, which is "
             f"{why};"
         )
     sentence += (
-        f" without it the full imaged depth is taken ({max(depths):g} micrometre at most). Set "
-        "what was cut from one section to the next."
+        f" without it, the full imaged depth is used ({max(depths):g} micrometre at most). Set "
+        "the thickness that was cut from one section to the next."
     )
     return Setting(round(max(depths), 6), [sentence], False)
 
@@ -263,9 +265,9 @@ def _thickness(volumes: list[Volume]) -> Setting:
 def _missing(volumes: list[Volume]) -> Setting:
     missing = gaps(_numbers(volumes))
     if not missing:
-        return Setting(0, ["The numbering has no gap."], False)
+        return Setting(0, ["The numbering is complete."], False)
     sentence = (
-        f"Not among the data: section {listed(missing)}. As it is, the run stops there. Remove "
-        "the slashes to put a blank slab in the place of each; the report lists them."
+        f"Not among the data: section {listed(missing)}. As it is, the run stops. Remove the "
+        "slashes to leave each one blank; the report lists them."
     )
     return Setting(len(missing), [sentence], False)

@@ -1,6 +1,6 @@
 """PHANTOM: a synthetic serial-section OCT subject, written tile by tile, and its truth.
 
-Every value depends on its position (and, for speckle, on the tile's own random stream) alone, so
+Every value depends only on its position (and, for speckle, on the tile's own random stream), so
 that two tiles agree where they overlap. Positions are micrometres in the subject: z from the first
 section's surface, y and x from the first tile's nominal edge.
 """
@@ -29,7 +29,7 @@ Coordinates = npt.NDArray[np.floating]
 Block = npt.NDArray[np.float32]
 
 EDGE_UM = 15.0
-"""Width of the transition between tissues: about what an OCT resolves, and wider than a voxel."""
+"""Width of the transition between tissues: about the resolution of OCT, and wider than a voxel."""
 
 LAYERS = ((1.0, 0.62), (0.93, 0.95), (0.84, 0.74), (0.74, 0.9), (0.66, 1.3))
 """Outer radius (1 is the surface) and reflectivity of each layer, from the pia to white matter."""
@@ -41,7 +41,7 @@ SCALE = 1000.0
 """Grey levels of reflectivity 1."""
 
 SLAB = 8
-"""Planes rendered at once, so that the working arrays stay small beside the tile."""
+"""Planes rendered at once, so that the working arrays stay smaller than the tile."""
 BYTES_PER_VOXEL = 96
 """Working arrays of the analytic tissue: about twelve float64 for each voxel of a slab."""
 
@@ -76,7 +76,7 @@ class Subject(NamedTuple):
 
 
 def _step(x: npt.NDArray, width: float, rise: npt.ArrayLike) -> npt.NDArray:
-    """Smooth step from 0 to ``rise`` around 0, (1 + tanh(x / width)) / 2; takes the memory of x."""
+    """Smooth step from 0 to ``rise`` around 0, (1 + tanh(x / width)) / 2; overwrites x."""
     x *= -2 / width
     with np.errstate(over="ignore"):
         np.exp(x, out=x)
@@ -94,7 +94,7 @@ def tissue(subject: Subject, z: Coordinates, y: Coordinates, x: Coordinates) -> 
     y, x = (y[:, None], x[None, :]) if y.ndim == 1 else (y, x)
     v, u = (y - ey / 2) / (0.44 * ey), (x - ex / 2) / (0.45 * ex)
     angle, distance = np.arctan2(v, u), np.hypot(u, v)
-    # The sine of a sum is made of those of its terms, which are of a plane or of z alone.
+    # The sine of a sum splits into sines of its terms, which depend only on the plane or on z.
     waves = [
         (depth * np.sin(k * angle), depth * np.cos(k * angle), drift)
         for depth, k, drift in ((0.05, 7, 4), (0.02, 17, -9))
@@ -126,7 +126,7 @@ def tissue(subject: Subject, z: Coordinates, y: Coordinates, x: Coordinates) -> 
 def bias_field(
     subject: Subject, half_range: float, z: Coordinates, y: Coordinates, x: Coordinates
 ) -> Block:
-    """The smooth multiplicative field that N4 is to find; same axes as :func:`tissue`.
+    """The smooth multiplicative field that N4 must find; same axes as :func:`tissue`.
 
     Its logarithm runs over about -half_range to half_range.
     """
@@ -173,7 +173,7 @@ def stage_errors(p: PhantomParameters, section: int, tiles: list[Tile]) -> dict[
 
 
 def displacements(p: PhantomParameters) -> list[Displacement]:
-    """Displacement of each section, uniform over the range that the parameters give."""
+    """Displacement of each section, uniform over the parameters' range."""
     generator = np.random.default_rng([p.seed, 2])
     reach = (p.shift, p.shift, p.rotation)
     drawn = generator.uniform(-1, 1, (p.sections, 3)) * reach

@@ -1,6 +1,6 @@
 """PREFLIGHT: parameters and inputs of all subjects, checked before any work is queued.
 
-What passes becomes a plan: the kind of input, the sections, and the settings of every step.
+The result is a plan: the kind of input, the sections, and the settings of every step.
 """
 
 import json
@@ -52,11 +52,11 @@ MODELS = {
 } | {"report": ("execution",)}
 """Models whose fields are flags of each step's command in the workflow."""
 FIELDS = {"n4_mask": "mask", "stitch_flat_field": "flat_field"}
-"""Files of steps by their parameters."""
+"""Fields of steps that name files, by workflow parameter."""
 READERS = 8
-"""Inputs looked at side by side: on network file systems each answer takes its time."""
+"""Inputs checked at once: network file systems answer slowly."""
 EXAMPLES = 10
-"""Problems shown of those that differ in names and numbers alone."""
+"""Maximum number of shown problems that differ only in names and numbers."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -64,10 +64,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class SubjectPlan:
-    """Work of the workflow for a subject.
+    """The workflow's work on a subject.
 
-    Each item is a mosaic, a section or one volume: its ``id``, ``file``, the name in the staged
-    input, and its part of the table of ``positions``.
+    Each item is a mosaic, a section or one volume: its ``id``, its ``file`` in the staged input,
+    and its rows of the ``positions`` table.
     """
 
     subject: str
@@ -75,8 +75,8 @@ class SubjectPlan:
     layout: SubjectLayout
 
     def as_json(self) -> dict[str, object]:
-        """The plan as the workflow takes it; ``flags`` are words of each step's command."""
-        # The first step reads the input; what it writes has one channel and one time point.
+        """The plan as the workflow reads it; ``flags`` are words of each step's command."""
+        # Only the first step reads the input; its output has one channel and one time point.
         settings = self.layout.settings
         first = [step.name.lower() for step in self.layout.bytes()[:1]]
         flags = {step: _flags(step, settings, step in first) for step in MODELS}
@@ -90,15 +90,15 @@ def _flags(step: str, settings: Settings, first: bool) -> list[str]:
     changes: dict[str, dict[str, object]] = {}
     if not first:
         changes["input"] = dict.fromkeys(("channel", "timepoint", "voxel_size", "input_unit"))
-    # Only these two have the label gpu_slot, without which a task is given no GPU.
+    # Only these two have the label gpu_slot, which a task needs to get a GPU.
     if step not in ("resample", "n4"):
         changes["execution"] = {"backend": "cpu"}
-    # Files are staged by the workflow, which gives their places.
+    # The workflow stages files, and adds their flags.
     if str(settings.n4.mask).lower() not in MASK_WORDS:
         changes["n4"] = {"mask": None}
     if settings.stitch.flat_field not in FLAT_FIELD_WORDS:
         changes["stitch"] = {"flat_field": "none"}
-    # Otherwise PYRAMID links the stacked volume's chunks.
+    # With --skip_n4, PYRAMID links the stacked volume's chunks, which need the final codec.
     if not settings.workflow.skip_n4:
         changes["stack"] = {"codec": "blosc-lz4"}
     models = [getattr(settings, name).model_copy(update=changes.get(name)) for name in MODELS[step]]
@@ -121,20 +121,20 @@ def make_plans(
         Folders of the staged inputs, and of the other files in the order of ``staged``, each in a
         folder of its number from 1.
     output
-        Where to write the ``plans`` as JSON, in the order of the subjects, and ``notes``: how large
-        each one's data are, the space that all take together, and warnings.
+        Where to write the ``plans`` as JSON, in the order of the subjects, and ``notes``: the size
+        of each subject's data, the space that all need together, and warnings.
     samplesheet
-        The staged sheet that the subjects are from; ``samplesheet`` of the parameters is its path.
+        The staged sheet that lists the subjects; the parameter ``samplesheet`` is its path.
 
-    An OctaneError has a line for each problem of any subject; a problem of all subjects that is not
-    in the cells of their rows is given once.
+    Raises an OctaneError with a line for each problem of any subject; a problem of all subjects
+    that is not in the cells of their rows is given once.
     """
     asked = json.loads(request.read_text(encoding="utf-8"))
     run = cast("dict[str, object]", asked["parameters"])
     if further := further_words(asked.get("command", "")):
         raise InputError(
-            f"'{further[0]}' belongs to no parameter; put quotes around a value with blanks, and "
-            "give several subjects with --samplesheet."
+            f"'{further[0]}' does not belong to a parameter; put quotes around a value with "
+            "blanks, and give several subjects with --samplesheet."
         )
     if dashed := [name for name in run if name in NEXTFLOW]:
         raise InputError(
@@ -191,7 +191,7 @@ def make_plans(
 
 
 def _validated(given: Mapping[str, object]) -> StepParameters:
-    """All workflow parameters of a subject; an OctaneError has a line for each problem."""
+    """Validate a subject's workflow parameters; an OctaneError has a line for each problem."""
     try:
         return WorkflowModel.model_validate(given)
     except ValidationError as error:
@@ -199,7 +199,7 @@ def _validated(given: Mapping[str, object]) -> StepParameters:
 
 
 def _require_no_mosaic(volume: Volume) -> None:
-    """Raise for a volume whose chunks are no tiles, although --overlap or --positions is given."""
+    """Raise if a volume's chunks are not tiles although --overlap or --positions is given."""
     if not isinstance(volume, Image) or "kind" in volume.attributes:
         return
     if volume.chunks[1:] != volume.grid.shape[1:]:
@@ -208,11 +208,11 @@ def _require_no_mosaic(volume: Volume) -> None:
 
 def _require_same(marks: Mapping[str, list[int] | None], source: Path) -> None:
     """Raise unless a task sees the files that the launch saw, by their size and time in seconds."""
-    # The file that a header names lies next to that, and not where Nextflow's link to it does.
+    # A file named in a header is next to that header, not next to Nextflow's link to it.
     folder = source if source.is_dir() else source.resolve().parent
     for name, mark in marks.items():
         path = source if source.name == name else folder / name
-        # As `metadataOf` in lib/functions.nf takes it.
+        # As `metadataOf` in lib/functions.nf chooses it.
         file = next((path / part for part in METADATA if (path / part).exists()), path)
         state = file.stat() if file.exists() else None
         if mark is not None and (state is None or [state.st_size, int(state.st_mtime)] != mark):
@@ -228,7 +228,7 @@ def _staged(folder: Path, number: int) -> Path:
 
 
 def _shortened(lines: Sequence[str]) -> list[str]:
-    """The lines, and of those that differ in names and numbers alone the first and their number."""
+    """Shorten lines: of those that differ only in names and numbers, the first and their count."""
     kinds = [re.sub(r"'.*?'|\S*/\S*|\d+", "", line) for line in lines]
     counts, seen, shown = Counter(kinds), Counter[str](), list[str]()
     for line, kind in zip(lines, kinds, strict=True):
@@ -243,9 +243,9 @@ def _shortened(lines: Sequence[str]) -> list[str]:
 def _side_by_side(
     label: str, items: Mapping[Path, Item], work: Callable[[Item], Result], problems: list[str]
 ) -> list[Result]:
-    """Results of ``work`` on those of the items that have no problems, from several threads.
+    """Run ``work`` on the items in several threads; return the results of those without problems.
 
-    ``problems`` gets one that several items have once, with the path of the first of them.
+    A problem that several items share is added to ``problems`` once, with the first one's path.
     """
     advance = Progress(f"PREFLIGHT: {label}", len(items), "inputs")
     results: dict[Path, Result] = {}
@@ -268,9 +268,9 @@ def _side_by_side(
 
 
 def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path]) -> SubjectPlan:
-    """Plan of one subject, from all workflow parameters, its staged input and files beside it.
+    """Plan one subject from its workflow parameters, its staged input and its other staged files.
 
-    An OctaneError has a line for each problem, which names the real files behind links.
+    Raises an OctaneError with a line for each problem, which names the real files behind links.
     """
     settings = settings_of(_validated(given))
     workflow = settings.workflow
@@ -307,7 +307,7 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
     problems += filter(None, [unfit_name(subject)])
     for path in files:
         problems += filter(None, [unlinkable(path)])
-        # It becomes a word in task scripts, in single quotes, and in Nextflow's pages as it is.
+        # The name appears in task scripts in single quotes, and in Nextflow's pages unescaped.
         if signs := [sign for sign in "'\"\\<>&" if sign in path.name]:
             problems.append(f"'{path.name}' has a {signs[0]} in its name; rename it.")
     if problems:
@@ -316,7 +316,7 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
     if not workflow.skip_n4:
         _check_companions(beside, layout)
     if kind == "mosaic" and "positions" in beside:
-        # So that a task depends on the rows of its own section alone.
+        # So that a task depends only on the rows of its own section.
         tables = split_positions(beside["positions"])
         for item, volume in zip(items, volumes, strict=True):
             number = number_of(volume)
@@ -338,7 +338,7 @@ def _check_volumes(
     closed: Collection[int | None],
     problems: list[str],
 ) -> None:
-    """Everything that metadata alone can tell about the inputs of a subject.
+    """Check everything that metadata can tell about the inputs of a subject.
 
     ``closed`` are the numbers of those that cannot be opened.
     """
@@ -357,15 +357,15 @@ def _check_volumes(
             "section_surface": settings.stack.section_surface > 0,
         }
         problems += [
-            f"--truth has the sections where they are imaged, and --{name} moves them; leave one "
-            "of the two out."
+            f"--truth shows the sections where they were imaged, and --{name} moves them; omit one "
+            "of the two."
             for name, is_on in moving.items()
             if is_on
         ]
     with collecting(problems):
         numbered(volumes, settings.stack.allow_missing_sections, closed)
     voxels = [(v.path, v.grid.spacing, v.dtype) for v in volumes]
-    # By the time that STACK gets them.
+    # As STACK gets them.
     if kind == "mosaic" and settings.resample.resolution is not None:
         target, dtype = vector(*settings.resample.resolution), settings.resample.dtype
         voxels = [(v.path, target, output_type(dtype, v.dtype)) for v in volumes]
@@ -385,7 +385,7 @@ def _check_volume(
         resample.resolution, spacing, rtol=1e-6
     ):
         raise InputError(
-            f"{volume.path} is a section, which is not resampled, and its voxels are not of the "
+            f"{volume.path} is a section, which is not resampled, and its voxels do not have the "
             "--resolution; give --skip_resample, or the mosaics."
         )
     if isinstance(volume, Image):
@@ -395,9 +395,9 @@ def _check_volume(
                 stitch = settings.stitch
                 if "flat_field" in beside:
                     stitch = stitch.model_copy(update={"flat_field": str(beside["flat_field"])})
-                # It is measured in pixels of the source.
+                # A flat field is compared with tiles in pixels of the source.
                 given_flat_field(volume, MosaicGrid.of(volume), placement, stitch)
-        # Where they may be missing, it still finds those that are no files.
+        # Even if chunks may be missing, this finds those that are not files.
         lost = volume.missing_chunks()
         if lost and volume.missing == "error":
             least = "at least " if len(lost) == 1000 else ""
@@ -411,7 +411,7 @@ def _check_volume(
             f"{volume.path} holds {volume.dtype} voxels and N4 needs real intensities; give "
             "their modulus, or --skip_n4."
         )
-    # The sections of others are stacked first, which notes where they begin.
+    # Other kinds are stacked first, and STACK records where their sections begin.
     if kind == "volume" and not workflow.skip_n4:
         planes = samples(volume.grid.extent[0], spacing[0])
         sections_of(volume, settings.n4, planes)
@@ -424,7 +424,7 @@ def _check_companions(beside: Mapping[str, Path], layout: SubjectLayout) -> None
     volume, settings, kind = layout.inputs[0], layout.settings, layout.kind
     name = f"{volume.path} after RESAMPLE" if settings.resample.resolution is not None else None
     if kind != "volume":
-        # Where these put tiles and sections is not known yet; N4 looks again.
+        # These move tiles and sections by unknown amounts; N4 checks again.
         if settings.stack.align != "none" or (kind == "mosaic" and settings.stitch.refine):
             return
         name = "the volume that STACK makes (with --skip_n4 a run ends with it)"

@@ -35,10 +35,10 @@ def build_pyramid(
 ) -> Metrics:
     """Write ``source`` as an OME-Zarr 0.5 image with one level per resolution.
 
-    A first level that equals a volume of octane's own is hard-linked, so that no byte of it is
-    written twice; across file systems it is copied.
+    A first level that is identical to octane's own volume is hard-linked instead of written again;
+    across file systems it is copied.
 
-    An OctaneError names what is not usable; nothing is left half-written.
+    Raises an OctaneError that names what is not usable; nothing is left half-written.
     """
     image = open_volume(source, reading)
     planned = plan_levels(image.grid, parameters.resolutions)
@@ -89,7 +89,7 @@ def build_pyramid(
 
 
 def _same_chunks(image: Volume, array: Array) -> TypeGuard[Image]:
-    """Tell whether the first level equals a volume of octane's own in chunks and codecs."""
+    """Tell whether octane made the volume, with the chunks and codecs of the first level."""
     if not isinstance(image, Image) or image.attributes.get("step") not in ("stack", "n4"):
         return False
     ours, theirs = (a.opened.metadata.to_dict() for a in (array, image.array))
@@ -109,7 +109,7 @@ def _link(image: Image, array: Array, metrics: Metrics) -> None:
             os.link(file, link)
             metrics.count("linked", file.stat().st_size)
         except OSError as error:
-            # Other file system, or one that has no hard links or forbids them to this user.
+            # Another file system, or one that lacks hard links or forbids them to this user.
             if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
                 raise
             shutil.copyfile(file, link)
@@ -119,7 +119,7 @@ def _link(image: Image, array: Array, metrics: Metrics) -> None:
 def _preview(
     writers: list[DirectWriter], grids: list[Grid], sections: list[Section], metrics: Metrics
 ) -> None:
-    """Cut the coarsest level that fills the preview, or the finest."""
+    """Make the preview from the coarsest level that fills it, or else the finest."""
     index = max((i for i, grid in enumerate(grids) if max(grid.shape) >= CUT), default=0)
     grid, array = grids[index], writers[index].array
     image, planes = Image(array.folder, array, grid), grid.shape[0]

@@ -1,4 +1,4 @@
-"""REPORT: the records and previews of a subject's steps become one HTML file and its JSON twin."""
+"""REPORT: one HTML page and its JSON twin from the records and previews of a subject's steps."""
 
 import logging
 import zlib
@@ -24,7 +24,7 @@ from octane.report.trace import trace_content
 logger = logging.getLogger(__name__)
 
 RECORD, PREVIEW = "_metrics.json", "_preview.npz"
-"""Ends of the names of a task's two files; the begin is the same for both."""
+"""Endings of a task's two file names, which begin alike."""
 VOLUMES = {
     "pyramid": ("", "the finished volume, one level per resolution, OME-Zarr"),
     "n4": ("_n4", "the corrected volume, OME-Zarr"),
@@ -38,7 +38,7 @@ def _read_record(path: Path) -> Record:
         return Record.model_validate_json(read_regular(path))
     except (OSError, ValidationError) as error:
         raise OctaneError(
-            f"{path} is no record of an octane step; give the *_metrics.json files of the steps."
+            f"{path} is not the record of a step; give the *_metrics.json files of the steps."
         ) from error
 
 
@@ -49,7 +49,7 @@ def _read_preview(path: Path) -> dict[str, npt.NDArray]:
             return {name: stored[name] for name in stored.files}
     except (OSError, ValueError, EOFError, zlib.error, BadZipFile) as error:
         raise OctaneError(
-            f"{path} is not a readable NPZ file; run the step again that should have written it."
+            f"{path} is not a readable NPZ file; run the step that wrote it again."
         ) from error
 
 
@@ -61,13 +61,13 @@ def _load(records: Sequence[Path], previews: Sequence[Path]) -> list[TaskRecord]
         record, stem = _read_record(path), path.name.removesuffix(RECORD)
         needed = PREVIEWED.get(record.step, ())
         if needed and stem not in pictured:
-            raise OctaneError(f"{path} has no preview; give {stem}{PREVIEW} as well.")
+            raise OctaneError(f"{path} lacks its preview; give {stem}{PREVIEW} as well.")
         arrays = _read_preview(pictured[stem]) if stem in pictured else {}
         for name in needed:
             axes = 1 if name == "slice_spacing" else 2
             if name not in arrays or arrays[name].ndim != axes or arrays[name].size == 0:
                 raise OctaneError(
-                    f"{pictured[stem]} has no usable picture '{name}'; "
+                    f"{pictured[stem]} lacks a usable picture '{name}'; "
                     f"run {record.step.upper()} again with this version of octane."
                 )
         entries.append(TaskRecord(stem, record, arrays))
@@ -86,11 +86,11 @@ def _files(
     *,
     workflow: bool,
 ) -> dict[str, str]:
-    """Describe the files beside the report, by their names; of a folder a name ends in a slash."""
+    """Describe the files next to the report, by name; names of folders end in a slash."""
     found, trace = {}, _trace(destination).name
     steps = {entry.record.step for entry in entries}
     if lost is not None:
-        found["metrics/"] = "the record of every task that was done"
+        found["metrics/"] = "the record of every finished task"
     elif workflow:
         last = next((step for step in VOLUMES if step in steps), None)
         if last is not None:
@@ -103,14 +103,14 @@ def _files(
         if any("--save_bias_field" in entry.record.command for entry in entries):
             found[f"{subject}_bias.ome.zarr/"] = "the bias field, OME-Zarr"
         if "stack" in steps:
-            found[f"{subject}_displacements.csv"] = "how each section lies displaced, CSV"
+            found[f"{subject}_displacements.csv"] = "the displacement of each section, CSV"
         if any(entry.record.settings.get("flat_field") == ESTIMATE for entry in entries):
-            found["flat_fields/"] = "the light over a tile of each section, TIFF"
+            found["flat_fields/"] = "the flat field of each section, TIFF"
         found["metrics/"] = "the record of every task"
         found[CRATE] = "provenance of these results, RO-Crate"
     return found | {
         destination.with_suffix(".json").name: "the same records for programs",
-        trace: "the work of every thread over time, for ui.perfetto.dev",
+        trace: "the activity of every thread over time, for ui.perfetto.dev",
         "previews/": "the pictures of this page, PNG and SVG",
     }
 
@@ -125,15 +125,15 @@ def write_report(
     lost: Outcome | None = None,
     execution: ExecutionParameters,
 ) -> None:
-    """Write the report of one subject, and the files that go with it.
+    """Write the report of one subject, and its accompanying files.
 
-    ``records`` and ``previews`` of one task begin alike. ``run`` has facts of the run as a whole,
-    such as its command line; None without a workflow. ``lost`` says what the subject's results
-    lack; None where they are whole. An OctaneError names what is not usable; nothing is left
+    Names of a task's ``records`` and ``previews`` begin alike. ``run`` holds facts of the workflow
+    run, such as its command line; None without a workflow. ``lost`` says which results are missing;
+    None if they are complete. Raises an OctaneError that names what is not usable; nothing is left
     half-written.
     """
     if destination.suffix.lower() not in (".html", ".htm"):
-        raise OctaneError(f"{destination} does not end in .html; name the report so.")
+        raise OctaneError(f"{destination} does not end in .html; give the report such a name.")
     entries = _load(records, previews)
     files = _files(destination, subject, entries, lost, workflow=run is not None)
     report = build(entries, subject=subject, run=run, files=files, lost=lost)
@@ -155,7 +155,7 @@ def write_report(
         _trace(destination): trace_content(timelines),
         **{path: as_json(content).encode() for path, content in jsons.items()},
     }
-    # The page, the first one, gets its name last.
+    # The page is entered first, so that it gets its name last.
     with ExitStack() as stack:
         for path, content in contents.items():
             stack.enter_context(writing(path, overwrite=execution.overwrite)).write_bytes(content)

@@ -34,7 +34,7 @@ from octane.store.writer import create_image
 logger = logging.getLogger(__name__)
 
 FEW_CORES = 4
-"""Up to so many cores take longer for a tile than its way to a GPU and back."""
+"""Up to this number of cores, a tile takes longer than its transfer to a GPU and back."""
 
 
 def resample_image(
@@ -49,15 +49,15 @@ def resample_image(
 ) -> Metrics:
     """Resample a mosaic grid tile by tile, or a volume.
 
-    With ``dry_run`` the plan is written to the standard output, and nothing is done. An OctaneError
-    names what is not usable; nothing is left half-written.
+    With ``dry_run``, only write the plan to standard output. Raises an OctaneError that names what
+    is not usable; nothing is left half-written.
     """
     image = open_volume(source, reading)
     target = target_of(image, parameters)
     if image.dtype.kind == "c" and parameters.dtype != "input":
         raise InputError(
-            f"{source} holds complex voxels, which --resample_dtype {parameters.dtype} would cut "
-            "in half; leave --resample_dtype out, and take the modulus where it is wanted."
+            f"{source} holds complex voxels, of which --resample_dtype {parameters.dtype} would "
+            "drop the imaginary part; omit --resample_dtype, and take the modulus where needed."
         )
     metrics = Metrics("resample", settings=parameters.recorded(reading, execution))
     backend = _backend(image, execution)
@@ -113,7 +113,7 @@ def resample_image(
 
 
 def _backend(image: Volume, execution: ExecutionParameters) -> Backend:
-    """The CPU where the choice is open and a GPU would not be faster."""
+    """Choose the CPU if the backend is open and a GPU would not be faster."""
     if execution.backend != "auto":
         return execution.backend
     reader = image.reader if isinstance(image, Image) else None
@@ -129,7 +129,7 @@ def _backend(image: Volume, execution: ExecutionParameters) -> Backend:
 
 
 def _attributes(plan: MosaicPlan | StreamPlan) -> Attributes:
-    """What is noted on the result."""
+    """Attributes of the result."""
     image, grid = plan.source, plan.level.grid
     if isinstance(plan, MosaicPlan):
         return {**image.attributes, "kind": "mosaic", "mosaic": plan.tiling.attributes()}

@@ -1,8 +1,8 @@
-"""Bounds of what a run writes, compared with the free space.
+"""Bounds of the bytes that a run writes, compared with the free space.
 
-At most the voxels are stored without compression; at least with :data:`LEAST` of that. Work
-and output folders on one file system are added up. A scratch folder is not looked at: a task that
-fills it is tried again without. A quota that the file system does not count is not seen.
+At most, voxels are stored uncompressed; at least, in :data:`LEAST_STORED` of that. Work and output
+folders on one file system are added up. A scratch folder is not checked: a task that fills it is
+retried without it. A quota that the file system does not report is not seen.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from octane.core.errors import OctaneError
 from octane.core.units import format_bytes
 from octane.layout.subject import StepBytes
 
-LEAST = 0.4
-"""Part of its voxels' bytes that an image takes at least once it is compressed."""
+LEAST_STORED = 0.4
+"""Minimum size of a compressed image, relative to its voxels' bytes."""
 
 REMEDIES = {
     "work": "give Nextflow a -work-dir with more space",
@@ -30,10 +30,10 @@ def _device(folder: Path) -> int:
 def check_space(
     steps: Sequence[StepBytes], subject: str, work: Path, workflow: WorkflowParameters
 ) -> list[str]:
-    """Compare the bounds of what steps of one or more subjects will write with what is free.
+    """Compare the bytes that steps of one or more subjects will write with the free space.
 
-    Gives a sentence on what they will write, and warnings. It is an error, with a line for each
-    file system, when not even the least fits and ``check_space`` is on.
+    Returns a sentence on the bytes to write, and warnings. Raises an OctaneError with a line for
+    each file system if not even the lower bound fits and ``check_space`` is on.
     """
     outdir = workflow.outdir
     output = next(path for path in (outdir, *outdir.absolute().parents) if path.exists())
@@ -55,10 +55,10 @@ def check_space(
             f"{format_bytes(free)} free. Free some; "
             f"or {'; or '.join(REMEDIES[name] for name in names)}"
         )
-        if LEAST * most > free:
+        if LEAST_STORED * most > free:
             problems.append(
-                f"{subject} does not {line}; or, where much of it is there from an earlier run "
-                "that is resumed, give --check_space false."
+                f"{subject} does not {line}; or, if an earlier run that is resumed already wrote "
+                "much of it, give --check_space false."
             )
         elif most > free:
             warnings.append(f"{subject} may not {line}.")
@@ -70,4 +70,4 @@ def check_space(
 
 
 def _range(most: int) -> str:
-    return f"{format_bytes(LEAST * most)} to {format_bytes(most)}"
+    return f"{format_bytes(LEAST_STORED * most)} to {format_bytes(most)}"

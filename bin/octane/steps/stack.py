@@ -90,12 +90,12 @@ def _unaligned_cut(
 def _realigned(
     slabs: Sequence[SectionSlab], grid: Grid, found: Mapping[int, Displacement]
 ) -> tuple[Grid, list[SectionSlab]]:
-    """Note the displacements that are more than noise, and find a grid that holds all."""
+    """Assign the displacements that exceed noise, and find a grid that holds all slabs."""
     (_, top, left), (_, height, width) = grid.edge, grid.extent
     middle = (top + height / 2, left + width / 2)
     spacing, radius = grid.spacing[1], max(height, width) / 2
     moved = {n: own for n, own in found.items() if own.reach(radius) >= NEGLIGIBLE * spacing}
-    # Whole voxels more, so that sections that stay are copied as without alignment.
+    # Grow by whole voxels, so that unmoved sections are copied as without alignment.
     corner = math.hypot(*grid.extent[1:]) / 2
     border = math.ceil(max((own.reach(corner) for own in moved.values()), default=0) / spacing)
     edge = vector(grid.edge[0], *(e - border * spacing for e in grid.edge[1:]))
@@ -115,12 +115,12 @@ def stack_sections(
 ) -> Metrics:
     """Stack sections into one volume.
 
-    They are ordered by the number in their metadata or name. Each gives the planes from its surface
-    down to the next section's; deeper ones, which were imaged twice, are left. Its boundaries stand
-    in the volume's metadata. ``table`` is a CSV file to be written: how each section lies
-    displaced, and whether it was moved back.
+    They are ordered by the number in their metadata or name. Each contributes the planes from its
+    surface down to the next section's; deeper ones, which were imaged twice, are dropped. The
+    boundaries are recorded in the volume's metadata. ``table`` is a CSV file to write, with each
+    section's displacement and whether it was undone.
 
-    An OctaneError names sections that do not fit together, gaps, and output that is not usable.
+    Raises an OctaneError that names sections that do not fit together, gaps, or unusable output.
     """
     require_cpu(execution.backend, "STACK")
     images = [open_image(path, reading) for path in sources]
@@ -150,9 +150,9 @@ def stack_sections(
     own = [a | b for a, b in zip(sections, undone, strict=True)] if aligned else sections
     missing = [s.number for s in slabs if s.image is None]
     if missing:
-        metrics.warn(
-            f"Sections {', '.join(map(str, missing))} are missing: blank slabs stand there."
-        )
+        few = f"Section {missing[0]} is" if len(missing) == 1 else ""
+        many = f"Sections {', '.join(map(str, missing))} are"
+        metrics.warn(f"{few or many} missing and left blank.")
     named = {k: v for k, v in first.attributes.items() if k == "channel"}
     attributes: Attributes = {**named, "kind": "volume", "step": "stack", "sections": own}
     imaged = {s.number: s.imaged(s.planes, grid) for s in slabs if s.image is not None}
@@ -203,7 +203,7 @@ def _checked(
     slabs: Sequence[SectionSlab],
     metrics: Metrics,
 ) -> dict[object, dict[str, object]]:
-    """Figures of each section that say how it fits its neighbours, by number."""
+    """Figures of how each section fits its neighbours, by number."""
     with metrics.timed("check"):
         pairs = [own[:2] for own in faces.sums.values()]
         found: dict[object, dict[str, object]] = {

@@ -65,7 +65,7 @@ class Mosaic:
 def _planned(
     image: Image, tiling: MosaicGrid, grid: Grid, execution: ExecutionParameters
 ) -> Mosaic:
-    """Plan the memory; the mosaic is kept where there is room for it."""
+    """Plan the memory; keep the mosaic if it fits."""
     memory, tiles = bytes_of(execution.memory), len(tiling.tiles)
     owned = Level.volume(grid).owned
     block = math.prod(np.minimum(owned, grid.shape).tolist())
@@ -73,7 +73,7 @@ def _planned(
     need = (2 * block + 3 * math.prod(tiling.tile)) * working.itemsize
     most = max(len(blocks(grid.shape, owned)), tiles)
     workers = plan_workers(need, memory, execution.workers, most)
-    # Every tile is needed for the overlaps and for each block that it meets.
+    # A tile is read for its overlaps and again for each block that it meets.
     size = math.prod(tiling.shape) * image.dtype.itemsize
     kept = PROCESS_BYTES + workers * need + size <= memory
     logger.info(
@@ -100,7 +100,7 @@ def _projected(mosaic: Mosaic, metrics: Metrics) -> Projections:
             bright = np.abs(block)
             mean = bright.mean(axis=0, dtype=np.float32)
             if not np.isfinite(mean).all():
-                # NaN and Inf would end the comparison of overlaps.
+                # NaN and Inf would break the comparison of overlaps.
                 known = np.ma.masked_invalid(bright)
                 mean = known.mean(axis=0, dtype=np.float32).filled(0)
             found[tile] = mean
@@ -114,7 +114,7 @@ def _projected(mosaic: Mosaic, metrics: Metrics) -> Projections:
         metrics=metrics,
         describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
     )
-    # In one order on any number of threads.
+    # In the same order on any number of threads.
     return {tile: found[tile] for tile in tiling.tiles}
 
 
@@ -123,8 +123,8 @@ def _empty(name: str, projections: Projections, metrics: Metrics) -> set[Tile]:
     empty = {tile for tile, own in projections.items() if not own.any()}
     if 0 < len(empty) < len(projections):
         metrics.warn(
-            f"{len(empty)} of {len(projections)} tiles of {name} were not imaged: nothing but 0 or "
-            "NaN is in them, and they are left out."
+            f"{len(empty)} of {len(projections)} tiles of {name} were not imaged: they hold only 0 "
+            "or NaN and are left out."
         )
     return empty
 
@@ -136,14 +136,14 @@ def _refined(
     max_shift: float,
     metrics: Metrics,
 ) -> dict[Tile, Position]:
-    """Refine the positions by the overlaps; a warning says how many could move no further."""
+    """Refine the positions by the overlaps; warn of tiles that reached ``max_shift``."""
     positions = refined_positions(mosaic.tiling, nominal, projections, max_shift)
     moves = [np.subtract(positions[tile], place) for tile, place in nominal.items()]
     held = sum(np.abs(move).max() > 0.999 * max_shift for move in moves)
     if held:
         metrics.warn(
-            f"{mosaic.image.path.name}: {held} of {len(moves)} tiles are moved by "
-            "--stitch_max_shift, the most that refinement may; give --positions, or a larger "
+            f"{mosaic.image.path.name}: {held} of {len(moves)} tiles reached "
+            "--stitch_max_shift, the limit of refinement; give --positions, or a larger "
             "--stitch_max_shift."
         )
     distances = [float(np.hypot(*move)) for move in moves]
@@ -161,20 +161,18 @@ def _checked(
 ) -> None:
     """Warn of what the comparison of tiles found.
 
-    It is an OctaneError where most pairs correlate at another overlap, and not at the given one.
+    Raises an OctaneError if most pairs correlate at another overlap, and not at the given one.
     """
     overlaps, misplaced, uneven = found
     name, wrong = image.path.name, [o for o in overlaps if o.better and o.found is not None]
     if wrong:
-        text = " and ".join(f"by {o.found:.3f} along {o.axis}, not {o.given:.3g}" for o in wrong)
-        text = f"{name}: its tiles correlate where they overlap {text}; "
+        text = " and ".join(f"{o.found:.3f} along {o.axis}, not {o.given:.3g}" for o in wrong)
+        text = f"{name}: its tiles correlate at an overlap of {text}; "
         text += f"correct {table}" if table else f"give --overlap {fitting(overlaps)}"
         if any(o.certain for o in wrong) and parameters.check_overlap == "error":
-            raise InputError(
-                f"{text}, or --stitch_check_overlap warning to leave them as they are."
-            )
+            raise InputError(f"{text}, or --stitch_check_overlap warning to keep them as they are.")
         metrics.warn(f"{text}.")
-    # Those without light were named before.
+    # Tiles without light were named before.
     lit = [tile for tile in uneven if tile.brightness > 0]
     if odd := [tile.sentence for tile in (*misplaced, *lit)]:
         metrics.warn(f"{name}: {', '.join(odd)}.")
@@ -187,24 +185,24 @@ def _warn_of_light(
     parameters: StitchParameters,
     metrics: Metrics,
 ) -> None:
-    """Warn where a flat field is to be estimated and cannot be, or along one axis alone."""
+    """Warn if a flat field cannot be estimated, or only along one axis."""
     if parameters.flat_field != ESTIMATE:
         return
     if light.measured is None:
-        text = "fewer than two pairs of tiles share anything above 0; all stay as they are"
+        text = "too few overlapping tiles to estimate a flat field; none is applied"
         metrics.warn(f"{name}: {text}.")
         return
     alone = [axis for axis in "yx" if f"seam_{axis}" in along]
     if len(alone) == 1:
         one, other = ("x", "y") if alone == ["x"] else ("y", "x")
         metrics.warn_in_report(
-            f"The tiles overlap along {one} alone, and shading along {other} stays; give a flat "
-            "field by --stitch_flat_field FILE if there is some."
+            f"The tiles overlap only along {one}, so shading along {other} remains; if there is "
+            "any, give --stitch_flat_field FILE."
         )
 
 
 def _attributes(image: Image, placement: TilePlacement, odd: Collection[Tile]) -> Attributes:
-    """Metadata of the section; the ``odd`` tiles are noted, by which it is not to be compared."""
+    """Metadata of the section, with the ``odd`` tiles, on which it must not be compared."""
     attributes = {k: v for k, v in image.attributes.items() if k != "mosaic"}
     noted = attributes.get("section")
     section: Attributes = {
@@ -215,7 +213,7 @@ def _attributes(image: Image, placement: TilePlacement, odd: Collection[Tile]) -
         **({"not_compared": [placement.box(tile) for tile in sorted(odd)]} if odd else {}),
     }
     if not placement.covered().all():
-        # The border of what was imaged is ragged, and no tissue.
+        # The border of the imaged area is ragged, and not one of tissue.
         section["imaged"] = [*map(placement.box, placement.places)]
     return {**attributes, "kind": "section", "section": section}
 
@@ -227,7 +225,7 @@ def _blended(
     region: Region,
     lane: Lane,
 ) -> npt.NDArray:
-    """One block of the section, of tiles at their ``places``."""
+    """Blend one block of the section from tiles at their ``places``."""
     image, shape = mosaic.image, shape_of(region)
     total = np.zeros(shape, mosaic.working)
     weights = np.zeros(shape[1:], np.float32)
@@ -302,7 +300,7 @@ def stitch_section(
 ) -> Metrics:
     """Stitch one section's mosaic grid, its tiles placed by a CSV table or an overlap.
 
-    ``save_flat_field`` names a TIFF that is written where a flat field is estimated. An OctaneError
+    ``save_flat_field`` is a TIFF to write if a flat field is estimated. Raises an OctaneError that
     names what is not usable; nothing is left half-written.
     """
     metrics = Metrics("stitch", settings=parameters.recorded(reading))
@@ -322,13 +320,13 @@ def stitch_section(
     with metrics.timed("overlaps"):
         light = light_of(seen, placement, given, parameters)
         if parameters.refine:
-            # Evened tiles show better where they fit, and tiles in place how they are lit.
+            # Evened tiles register better, and registered tiles show their shading better.
             reach = parameters.max_shift
             positions = _refined(mosaic, positions, light.evened(seen), reach, metrics)
             placement = TilePlacement(tiling, positions)
             light = light_of(seen, placement, given, parameters)
         evened = light.evened(seen)
-        # Only one of both is kept.
+        # Only one of the two is kept in memory.
         del seen
         rest = light.left(evened, placement)
         seams, along = measured_seams(placement, evened, rest)

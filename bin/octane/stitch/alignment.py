@@ -20,53 +20,64 @@ from octane.stitch.sampling import sampled
 BAND = (1.5, 8.0)
 """Standard deviations of the difference of Gaussians, pixels."""
 DARK = 0.05
-"""Part of the mean that is added before the logarithm, so that noise in the dark stays small."""
+"""Fraction of the mean added before the logarithm, to keep noise in dark areas small."""
 COVERED = 0.7
-"""Least part of a pixel's neighbourhood that was imaged: the border of a section is no tissue."""
+"""Minimum imaged fraction of a pixel's neighbourhood: a section's border is not structure."""
 COARSE = 96
-"""Longest edge of the faces that are searched for a first displacement, pixels."""
+"""Longest edge of the coarse faces searched for a first displacement, pixels."""
 ASIDE = 0.15
-"""Largest displacement that is looked for, fraction of a face."""
+"""Largest displacement searched, fraction of a face."""
 ANGLES = (-4, -2, 0, 2, 4)
-"""Rotations that are tried, degrees: one beside them moves a coarse face by less than a pixel."""
-LIKELY, CLEAR = 0.4, 3.2
-"""Least correlation of coarse faces that fit, and its least multiple of what other shifts give:
-chance reaches neither, smooth or repeated structure the first alone."""
+"""Rotations tried, degrees: one between is within a pixel of the nearest on a coarse face."""
+LIKELY = 0.4
+"""Minimum correlation of coarse faces that fit; smooth or repeated structure reaches it as well."""
+CLEAR = 3.2
+"""Minimum ratio of that correlation to those at other shifts; only a true fit reaches it."""
 FEW = 0.04
-"""Least product of what faces have of structure at a shift, over the largest."""
+"""Minimum product of the faces' power at a shift, relative to the largest."""
 NARROW = 16
-"""Shortest edge of a face that is compared, pixels."""
-SMOOTH, LEVELS = 4.0, 20
-"""Standard deviation in pixels by which a face is smoothed before bright tissue is told from what
-surrounds it, and the steps in which the grey level between them is found."""
-INSIDE, FAINT = 200, 0.03
-"""Fewest pixels, and least power over that of the whole face, of structure within tissue that can
-contradict an outline."""
+"""Minimum edge of a compared face, pixels."""
+SMOOTH = 4.0
+"""Standard deviation in pixels of the smoothing before tissue is told from its surroundings."""
+LEVELS = 20
+"""Iterations that find the grey level between them."""
+INSIDE = 200
+"""Minimum pixels of structure within tissue that can contradict an outline."""
+FAINT = 0.03
+"""Minimum power of that structure, relative to the entire face's."""
 STRAY = 3.0
-"""Pixels and degrees by which a refinement may leave what the search found, a pixel or degree off:
-what goes on from there fits by chance."""
-STEPS, STILL = 12, 0.02
-"""Most steps of a refinement at one resolution, and the step in pixels that ends it."""
+"""Pixels and degrees by which a refinement may leave the search result, which is off by at most
+about one: further away, it fits by chance."""
+STEPS = 12
+"""Maximum steps of a refinement at one resolution."""
+STILL = 0.02
+"""Step in pixels that ends a refinement."""
 OUTLIER = 2.5
-"""Standard deviations from which pixels count less, by Cauchy's weights."""
-AROUND, UNLIKE = 13, 1.0
-"""Edge in pixels of the squares in which faces are compared, and the excess of a square's mean
-squared difference over the median one at which it counts half: tissue that is folded or lost."""
-PULL, NEAR = 0.003, 0.1
-"""Weight of the place where a section was imaged, against that of a pair, a pixel beside it; and
-the pixels up to which it rises."""
+"""Standard deviations above which pixels count less, by Cauchy's weights."""
+AROUND = 13
+"""Edge of the squares in which faces are compared, pixels."""
+UNLIKE = 1.0
+"""Relative excess of a square's mean squared difference over the median one at which its weight is
+halved: tissue is folded or lost."""
+PULL = 0.003
+"""Weight of a section's imaged position, a pixel away from it, relative to that of a pair."""
+NEAR = 0.1
+"""Distance in pixels below which that weight stops rising."""
 VAGUE = np.deg2rad(0.4)
-"""Standard deviation of a rotation from which none is known: tissue is small or round."""
-SHORT, FREE = 0.1, 0.003
-"""Least share of a direction in the curvature of a step, and in that of its standard deviation."""
+"""Standard deviation above which a rotation is undetermined: tissue is small or round."""
+SHORT = 0.1
+"""Minimum curvature along a direction, relative to the scaled gradients, in a step."""
+FREE = 0.003
+"""The same in the estimate of the rotation's standard deviation."""
 CERTAIN = 3.0
-"""Standard deviations from which a rotation counts."""
+"""Standard deviations above which a rotation counts."""
 TORN = (2.0, 3.0)
-"""Pixels, and times what is usual, by which a torn section contradicts how its neighbours fit."""
+"""Minimum contradiction of a torn section to its neighbours' fit: pixels, and multiple of the
+usual."""
 WORSE = 0.2
-"""Difference in Fisher's z by which it fits them worse than they fit those beyond."""
+"""Minimum difference in Fisher's z by which it fits them worse than they fit those beyond."""
 ROUNDS = 50
-"""Rounds of the fit to all pairs, in which the pull of what is far from its place falls."""
+"""Iterations of the fit to all pairs, which weaken the pull on sections far from their place."""
 
 Face = npt.NDArray[np.float32]
 Move = tuple[float, float, float]
@@ -75,7 +86,7 @@ Move = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class SectionPair:
-    """Displacement of section ``second`` against ``first``, by their places in the stack.
+    """Displacement of section ``second`` relative to ``first``, by their places in the stack.
 
     ``likeness`` is the correlation of their coarse faces there.
     """
@@ -87,12 +98,12 @@ class SectionPair:
 
     @property
     def fits(self) -> bool:
-        """True where both show the same tissue."""
+        """True if both show the same tissue."""
         return self.likeness >= LIKELY
 
 
 def structure(face: Face) -> Face:
-    """Logarithm of a face, band-passed; NaN in and near what was not imaged, which is NaN."""
+    """Logarithm of a face, band-passed; NaN at and near pixels that were not imaged (NaN)."""
     seen = np.isfinite(face)
     values = np.where(seen, face, 0).astype(np.float32)
     values -= min(0.0, float(values.min()))
@@ -139,9 +150,9 @@ def within_tissue(face: Face) -> Face:
 
 
 def texture_likeness(first: Face, second: Face, move: Move) -> float:
-    """Correlation of coarse faces within their tissue, where the second is displaced.
+    """Correlation of coarse faces within their tissue, with the second displaced by ``move``.
 
-    It is 1 where tissue has too little structure to contradict what its outline says.
+    It is 1 if tissue has too little structure to contradict its outline.
     """
     one, other = (within_tissue(face) for face in (first, second))
     other = _placed(other[None], move)[0]
@@ -157,9 +168,9 @@ def texture_likeness(first: Face, second: Face, move: Move) -> float:
 
 
 def searched(first: Face, second: Face, angles: Sequence[float]) -> tuple[Move, float]:
-    """Displacement at which coarse faces correlate best, over the pixels that both have there.
+    """Displacement at which coarse faces correlate best, over their common pixels.
 
-    Also the root mean square of the correlations at all shifts that leave half of their edges.
+    Also returns the root mean square of the correlations at all shifts up to half an edge.
     """
     size, padded = first.shape, [2 * n for n in first.shape]
     half = [np.arange(-(n // 2), n // 2 + 1) for n in size]
@@ -181,7 +192,7 @@ def searched(first: Face, second: Face, angles: Sequence[float]) -> tuple[Move, 
         rotated = _placed(second[None], (0.0, 0.0, angle))[0] if angle else second
         theirs, their_squares, their_seen = transforms(rotated)
         power = summed(our_squares, their_seen).clip(0) * summed(our_seen, their_squares).clip(0)
-        # What few pixels have in common is no correlation.
+        # A correlation over few pixels means nothing.
         products = summed(ours, theirs)
         surface = products / np.sqrt(power.clip(FEW * power.max() or 1.0))
         window = surface[inside]
@@ -195,7 +206,7 @@ def searched(first: Face, second: Face, angles: Sequence[float]) -> tuple[Move, 
 
 
 def _placed(images: Face, move: Move) -> Face:
-    """Images, sampled where the pixels of a face of their shape lie after a move."""
+    """Sample images at the pixels of a face of their shape after a move."""
     turn = complex(np.exp(-1j * move[2]))
     middle = complex(*((n - 1) / 2 for n in images.shape[1:]))
     start = middle + complex(*move[:2]) - turn * middle
@@ -205,12 +216,12 @@ def _placed(images: Face, move: Move) -> Face:
 def refined(
     first: Face, second: Face, start: Move, *, rotate: bool, by_square: bool
 ) -> tuple[Move, float, float]:
-    """Displacement near ``start`` by robust Gauss-Newton steps, and the correlation there.
+    """Refine a displacement from ``start`` by robust Gauss-Newton steps; also its correlation.
 
-    Pixels count less that differ more than most, or ``by_square``, those around which faces differ.
-    The curvature is the product of the gradients of both faces, whose noises differ, so that noise
-    does not shorten the steps. The correlation is 0 where too little can be compared. The third
-    result is the standard deviation of the rotation, radians, by how much squares disagree.
+    Pixels that differ more than most count less, or with ``by_square``, squares that do. The
+    curvature is the product of the gradients of both faces, whose noise is independent, so that
+    noise does not shorten the steps. The correlation is 0 if too little can be compared. The third
+    result is the rotation's standard deviation in radians, from the disagreement of squares.
     """
     ours, theirs = (np.stack([face, *np.gradient(face)]) for face in (first, second))
     v, u = np.ix_(*(np.arange(n, dtype=np.float32) - (n - 1) / 2 for n in first.shape))
@@ -243,8 +254,7 @@ def refined(
         scale = 1 / np.sqrt(np.maximum(np.sum(weight * mean**2, axis=(1, 2)), 1e-30))
         values, axes = np.linalg.eigh((both + both.T) / 2 * np.outer(scale, scale))
         slopes = _squares(weight * mean * difference).reshape(len(mean), -1)
-        # Along a direction in which the faces have little in common the step stays short, and is
-        # uncertain all the same.
+        # Along a direction in which faces have little in common, the step is short but uncertain.
         steps, free = (
             (axes / np.maximum(values, least)) @ axes.T * np.outer(scale, scale) @ slopes
             for least in (SHORT, FREE)
@@ -265,10 +275,10 @@ def _squares(values: Face) -> Face:
 
 
 def _by_square(difference: Face, one: Face, other: Face) -> Face:
-    """Weight of each pixel by the square that it lies in, from both faces' gradients there.
+    """Weight of each pixel by its square, from the faces' difference and gradients there.
 
-    It is low where faces differ more than in most squares, so that tissue is folded or lost, and
-    where their gradients have little in common, so that there is speckle alone.
+    It is low where faces differ more than in most squares, which means folded or lost tissue, and
+    where their gradients have little in common, which means speckle only.
     """
     maps = (
         difference**2,
@@ -283,11 +293,11 @@ def _by_square(difference: Face, one: Face, other: Face) -> Face:
 
 
 def matched(first: Face, second: Face, *, rotate: bool) -> tuple[Move, float, float]:
-    """As :func:`refined`, from where coarse faces correlate best; 0 where others fit as well."""
+    """Like :func:`refined`, from the best coarse correlation; 0 if other shifts fit as well."""
     start, common = searched(first, second, ANGLES if rotate else (0,))
-    # By single pixels: where half of the tissue is folded, the squares would choose either half.
+    # By single pixels: if half of the tissue is folded, squares would choose either half.
     found, likeness, spread = refined(first, second, start, rotate=rotate, by_square=False)
-    # A rotation of which little is known may end anywhere, and is left out.
+    # An uncertain rotation may end anywhere, so it is not limited.
     most = (STRAY, STRAY, np.deg2rad(STRAY) if spread <= VAGUE else np.inf)
     strayed = np.abs(np.subtract(found, start)) > most
     return found, 0.0 if strayed.any() or likeness < CLEAR * common else likeness, spread
@@ -296,10 +306,10 @@ def matched(first: Face, second: Face, *, rotate: bool) -> tuple[Move, float, fl
 def register(
     first: Sequence[Face], second: Sequence[Face], pixel: float, *, rotate: bool
 ) -> tuple[Displacement, float, float]:
-    """Displacement of one face against another, and the correlation of the coarsest ones there.
+    """Displacement of one face relative to another, and the correlation of the coarsest ones there.
 
-    It is 0 where other displacements fit nearly as well. The third result is the standard deviation
-    of the rotation, degrees.
+    The correlation is 0 if other displacements fit nearly as well. The third result is the standard
+    deviation of the rotation, degrees.
 
     Parameters
     ----------
@@ -308,7 +318,7 @@ def register(
     pixel
         Size of the pixels of the coarsest ones, micrometres.
     rotate
-        Look for a rotation as well.
+        Search for a rotation as well.
     """
     if min(first[0].shape) < NARROW:
         return IN_PLACE, 0.0, 0.0
@@ -335,18 +345,18 @@ def measure(
     rotate: bool,
     workers: int,
 ) -> list[SectionPair]:
-    """Displacements of sections against the one before, or where one fits none, two before.
+    """Measure displacements relative to the previous section or, if that does not fit, two before.
 
-    What tissue moves and turns by itself is subtracted. A rotation does not count that is less than
-    what tissue turns and its own uncertainty.
+    The movement of the tissue itself from plane to plane is subtracted. A rotation smaller than the
+    tissue's own plus its uncertainty counts as 0.
 
     Parameters
     ----------
     tops, bottoms
         Faces of the sections in order, all of one shape; a bottom faces the next section's top.
     within
-        Where these show other tissue: faces that lie as far below the tops, in the same sections,
-        by which it is known how tissue moves and turns. Else none.
+        If facing planes show different tissue: faces as far below the tops in the same sections, on
+        which the tissue's own movement is measured. Else empty.
     pixel
         Size of their pixels, micrometres.
     """
@@ -390,10 +400,10 @@ def measure(
 def _torn(
     pairs: Sequence[SectionPair], bridges: Sequence[SectionPair], pixel: float, radius: float
 ) -> set[int]:
-    """Sections that contradict their neighbours, as where tiles have moved or the tissue is torn.
+    """Sections that contradict their neighbours, because tiles have moved or tissue is torn.
 
-    Such a section fits both, clearly worse than these fit those beyond, and they fit each other at
-    another place than it says.
+    Such a section fits both, but clearly worse than these fit those beyond, and they fit each other
+    at another place than it implies.
     """
     scores = fisher([pair.likeness for pair in pairs])
     apart: list[float] = []
@@ -416,11 +426,11 @@ def _torn(
 def solve_displacements(
     count: int, pairs: Sequence[SectionPair], pixel: float, radius: float
 ) -> list[Displacement]:
-    """Displacement of each of ``count`` sections that fits all pairs best, by least squares.
+    """Displacement of each of ``count`` sections that best fits all pairs, by least squares.
 
-    Each section is pulled weakly to where it was imaged, in the sum of absolute values: what is
-    common to most sections is no displacement, errors of pairs do not add up to a drift, and
-    sections that no pair reaches stay. ``pixel`` is the size of the faces' pixels, ``radius`` the
+    Each section is pulled weakly to its imaged position, by the sum of absolute values: a move
+    common to most sections does not count, pair errors do not add up to a drift, and sections that
+    no pair reaches stay. ``pixel`` is the size of the faces' pixels, ``radius`` the
     distance from the middle at which a rotation counts as a shift, micrometres.
     """
     used = [pair for pair in pairs if pair.fits]
@@ -438,7 +448,7 @@ def solve_displacements(
 def _fitted(
     count: int, pairs: Sequence[SectionPair], measured: npt.NDArray, turns: npt.NDArray
 ) -> npt.NDArray[np.complex128]:
-    """Values of which each pair's second is ``turns`` times the first plus what was measured."""
+    """Values whose second in each pair is ``turns`` times the first plus ``measured``."""
     one, other = (np.array([getattr(p, n) for p in pairs], int) for n in ("first", "second"))
     difference = np.zeros((len(pairs), count), complex)
     difference[range(len(pairs)), other], difference[range(len(pairs)), one] = 1, -turns

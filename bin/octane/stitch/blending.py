@@ -14,8 +14,8 @@ from octane.resample.resampler import resample
 Projections = Mapping[Tile, npt.NDArray[np.float32]]
 """Means of tiles over depth, (y, x)."""
 
-LEAST = 4
-"""Fewest pixels along an axis that two tiles must share to be compared."""
+LEAST_OVERLAP = 4
+"""Minimum pixels along an axis that two compared tiles share."""
 
 
 def taper(place: Placement, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
@@ -59,8 +59,8 @@ def accumulate(
 
     ``total`` is the weighted sum (z, y, x) and ``weights`` that of the weights (y, x), float32.
     ``region`` is the block's place in the section's grid, ``tile`` has all of the tile in y and x
-    and the block's planes in z, ``places`` its placement in y and x. ``gain`` are factors that even
-    out a full tile, and ``dark`` is the grey level that is taken away before.
+    and the block's planes in z, ``places`` its placement in y and x. ``gain`` holds factors that
+    even out a full tile, and ``dark`` is the grey level subtracted first.
     """
     pairs = zip(region[1:], places, strict=True)
     rows, columns = (slice(max(r.start, p.first), min(r.stop, p.last)) for r, p in pairs)
@@ -70,7 +70,7 @@ def accumulate(
     values = placed(tile, places, area, total.dtype)
     indices = (np.arange(span.start, span.stop) for span in area)
     weight = np.outer(*(taper(place, own) for place, own in zip(places, indices, strict=True)))
-    # Smooth as it is, the gain may be interpolated by itself, once for all planes.
+    # The gain is smooth, so it is interpolated separately, once for all planes.
     part = weight if gain is None else weight * placed(gain[None], places, area)[0]
     here = place_in(region[1:], area)
     total[(slice(None), *here)] += values * part
@@ -80,16 +80,16 @@ def accumulate(
 
 
 def shared(placement: TilePlacement, first: Tile, second: Tile) -> tuple[slice, slice] | None:
-    """Rows and columns of the section that two tiles share; None where these are too few."""
+    """Rows and columns of the section that two tiles share; None if these are too few."""
     pairs = zip(placement.places[first], placement.places[second], strict=True)
     y, x = (slice(max(a.first, b.first), min(a.last, b.last)) for a, b in pairs)
-    return None if min(shape_of((y, x))) < LEAST else (y, x)
+    return None if min(shape_of((y, x))) < LEAST_OVERLAP else (y, x)
 
 
 def overlap(
     placement: TilePlacement, projections: Projections, first: Tile, second: Tile
 ) -> tuple[npt.NDArray, npt.NDArray] | None:
-    """The area that two tiles share, as each saw it; None where that is too little."""
+    """The area that two tiles share, as each saw it; None if that is too small."""
     area = shared(placement, first, second)
     if area is None:
         return None

@@ -1,4 +1,4 @@
-"""Checks of a section: tiles must correlate with their neighbours where they are placed.
+"""Checks of a section: tiles must correlate with their neighbours as placed.
 
 One pair of tiles proves nothing: a finding needs several that agree.
 """
@@ -26,20 +26,22 @@ from octane.stitch.comparison import (
 from octane.stitch.seams import seam, seam_without_speckle
 
 ENOUGH = 0.8
-"""Advantage in Fisher's z times the root of the number of pairs that show it: a narrow overlap full
-of speckle gives less by chance, and a wrong one more."""
-MANY, LITTLE = 5, 0.1
-"""Pairs in agreement, three quarters of all, for which this advantage is enough: in good phantoms
-so many do not agree elsewhere by chance."""
+"""Minimum advantage in Fisher's z, times the root of the number of pairs that show it: speckle in a
+narrow overlap stays below it, a wrong overlap exceeds it."""
+MANY = 5
+"""Agreeing pairs, three quarters of all, for which ``LITTLE`` is enough: so many do not agree
+elsewhere by chance in good phantoms."""
+LITTLE = 0.1
+"""Minimum advantage in Fisher's z of ``MANY`` pairs."""
 UNLIKE = 0.3
-"""Seam without speckle from which two tiles that do not correlate show something else."""
+"""Seam without speckle above which uncorrelated tiles show different tissue."""
 TISSUE = 0.5
-"""Brightness over the section's mean from which an overlap shows tissue."""
+"""Brightness relative to the section's mean above which an overlap shows tissue."""
 MOST_TRIED = 6
-"""Tiles that are tried in each other's place, those that fit worst."""
+"""Number of worst-fitting tiles tried in each other's place."""
 
 Findings = tuple[list[OverlapFigures], list[MisplacedFigures], list[UnevenFigures]]
-"""Overlaps along y and x, the tiles out of place, and those of another brightness."""
+"""Overlaps along y and x, misplaced tiles, and tiles of another brightness."""
 Pairs = Mapping[Tile, list[ComparedPair]]
 """Each tile's pairs with its neighbours."""
 
@@ -51,11 +53,11 @@ def compare(
     extent: Position,
     spacing: Position,
 ) -> Findings:
-    """Compare all tiles of a section with their neighbours; all is (y, x).
+    """Compare all tiles of a section with their neighbours; all in (y, x).
 
-    ``projections`` are their means over depth; ``starts`` the indices of their first voxels in the
-    section, which need not be whole; ``positions`` those of their edges, ``extent`` the size of a
-    full tile and ``spacing`` that of a voxel, in micrometres.
+    ``projections`` are means over depth; ``starts`` are the fractional indices of the tiles' first
+    voxels in the section. ``positions`` of the tiles' edges, ``extent`` of a full tile and
+    ``spacing`` of voxels are in micrometres.
     """
     tiles = CoarseTiles.of(projections, starts)
     along = compared(tiles)
@@ -69,14 +71,14 @@ def compare(
     overlaps = []
     for axis, own in enumerate(along):
         if own:
-            # Of edges: first voxels of tiles of another size lie otherwise within theirs.
+            # Between edges: first voxels lie differently in tiles of different size.
             pitches = [positions[p.second][axis] - positions[p.first][axis] for p in own]
             given = 1 - float(np.median(pitches)) / extent[axis]
             unit = tiles.factor * spacing[axis] / extent[axis]
             overlaps.append(overlap_along(axis, own, odd, given, unit))
     are_wrong = any(overlap.better for overlap in overlaps)
     if are_wrong:
-        # Where all tiles lie wrong in the same way, none is out of place.
+        # If the overlap is wrong for all tiles, single ones are not out of place.
         shifts = {}
     misplaced = [
         MisplacedFigures(row=a[0], column=a[1], swapped=b)
@@ -96,7 +98,7 @@ def compare(
 
 
 def _without(pairs: Iterable[ComparedPair], odd: Iterable[Tile]) -> list[ComparedPair]:
-    """Pairs with none of these tiles."""
+    """Pairs without any of these tiles."""
     left_out = {*odd}
     return [p for p in pairs if p.first not in left_out and p.second not in left_out]
 
@@ -106,7 +108,7 @@ def overlap_along(
 ) -> OverlapFigures:
     """Find the overlap along an axis on which most pairs agree, without those of odd tiles.
 
-    ``given`` is the overlap as the tiles are placed, and ``unit`` a pixel, as fractions of a tile.
+    ``given`` is the overlap as placed, and ``unit`` a pixel, as fractions of a tile.
     """
     found = OverlapFigures(axis="yx"[axis], given=round(given, 3))
     even = _without(pairs, odd)
@@ -124,11 +126,11 @@ def overlap_along(
     most = len(own) >= 4 and agree >= 0.75
     many = most and len(own) * agree >= MANY
     clear = LITTLE if many else max(CLEAR, ENOUGH / len(own) ** 0.5)
-    # Where they share too little as they are placed, most of all pairs must say the same.
+    # If they share too little as placed, most of all pairs must agree.
     alone = most and len(own) >= 0.75 * min(len(pairs), SEARCHED)
     known = alone if placed == 0 else len(own) > 2 or placed > 0
     found.better = known and abs(middle) > FAR and gain(placed, best) >= clear
-    # Far from the given one and hardly better, it is what speckle makes of the given one.
+    # Far from the given overlap and hardly better, it is due to speckle.
     if found.better or abs(middle) <= FAR:
         found.found = round(given - middle * unit, 3)
     found.certain = found.better and most and best >= SURE and placed < best / 2
@@ -136,7 +138,7 @@ def overlap_along(
 
 
 def swapped(tiles: CoarseTiles, of: Pairs) -> list[tuple[Tile, Tile]]:
-    """Pairs of tiles that fit in each other's place, and not in their own."""
+    """Pairs of tiles that fit in each other's place, but not in their own."""
     images = dict(tiles.structure)
     fit = {t: np.median([p.placed for p in own]) for t, own in of.items() if own}
     tried = sorted((t for t in fit if fit[t] < SURE), key=lambda t: fit[t])[:MOST_TRIED]
@@ -161,7 +163,7 @@ def swapped(tiles: CoarseTiles, of: Pairs) -> list[tuple[Tile, Tile]]:
 
 
 def shifted(of: Pairs) -> dict[Tile, Position]:
-    """Coarse pixels (y, x) by which most of a tile's neighbours, and two at least, move it."""
+    """Shifts (y, x) in coarse pixels on which most of a tile's neighbours, at least two, agree."""
     found: dict[Tile, Position] = {}
     while True:
         moved: dict[Tile, tuple[int, Position]] = {}
@@ -191,10 +193,10 @@ def of_other_brightness(
     odd: Collection[Tile],
     tissue: float,
 ) -> list[UnevenFigures]:
-    """Tiles that most of their neighbours, and two at least, find of another brightness.
+    """Tiles whose brightness differs from that of most neighbours, at least two.
 
-    Also those without any light where a neighbour saw ``tissue``, which is as bright. Pairs with
-    one of the ``odd`` tiles, which are out of place, say nothing.
+    Also tiles without any light where a neighbour is brighter than ``tissue``. Pairs with ``odd``
+    tiles, which are out of place, are ignored.
     """
     ratios: dict[tuple[Tile, Tile], float] = {}
     found: dict[Tile, float] = {}
@@ -237,7 +239,7 @@ def of_other_brightness(
 def lost(tiles: CoarseTiles, of: Pairs, odd: Collection[Tile], tissue: float) -> list[Tile]:
     """Tiles that correlate with none of their neighbours and differ from most of them.
 
-    These are two at least, without the ``odd`` ones.
+    Only tiles with at least two neighbours that are not ``odd`` count.
     """
     left = {tile: _without(pairs, odd) for tile, pairs in of.items()}
     return [
@@ -250,7 +252,7 @@ def lost(tiles: CoarseTiles, of: Pairs, odd: Collection[Tile], tissue: float) ->
 
 
 def _mismatch(tiles: CoarseTiles, pair: ComparedPair, tissue: float) -> float:
-    """Seam of two tiles in even light, less speckle and chance; 0 where neither has tissue."""
+    """Seam of two tiles at equal brightness, less speckle and chance; 0 if neither shows tissue."""
     shared = tiles.shared(pair.first, pair.second)
     if shared is None or max(float(part.mean()) for part in shared) <= tissue:
         return 0.0

@@ -1,7 +1,7 @@
-"""Comparison of neighbouring tiles: how they correlate where they are placed, and where best.
+"""Comparison of neighbouring tiles: their correlation as placed, and where it is highest.
 
-Tiles are compared coarse and band-passed, so that it costs little and sees neither speckle nor
-shading. Correlations are compared as Fisher's z, whose spread is the same for low and high ones.
+Tiles are shrunk and band-passed, which is cheap and removes speckle and shading. Correlations are
+compared as Fisher's z, whose spread is the same for low and high ones.
 """
 
 from collections.abc import Mapping
@@ -21,21 +21,27 @@ from octane.stitch.registration import (
 )
 
 EDGE = 96
-"""Longest edge of a tile as it is compared, pixels."""
-REACH, ASIDE = 0.65, 0.3
-"""Largest overlap and displacement sideways that are looked for, fractions of a tile."""
-LEAST = 4
-"""Narrowest overlap that is compared, pixels: less correlates by chance."""
+"""Longest edge of a compared tile, pixels."""
+REACH = 0.65
+"""Largest overlap searched, fraction of a tile."""
+ASIDE = 0.3
+"""Largest sideways displacement searched, fraction of a tile."""
+NARROWEST = 4
+"""Narrowest compared overlap, pixels: less correlates by chance."""
 WIDE = 10
-"""Narrowest overlap that is believed where tiles share less than ``LEAST`` as they are placed:
-tissue looks much like that a few pixels beside it."""
+"""Narrowest overlap accepted if tiles share less than ``NARROWEST`` as placed: tissue resembles
+itself a few pixels away."""
 SEARCHED = 8
-"""Pairs with most structure along an axis, which are searched for a better displacement; of the
-others, as many of those that do not correlate as they are placed."""
-CLOSE, FAR = 1.5, 2.0
-"""Pixels up to which displacements agree, and beyond which one is an error."""
-LIKELY, SURE = 0.4, 0.6
-"""Correlation of tiles that fit if others agree, and of those that certainly do."""
+"""Pairs per axis, those with most structure, searched for a better displacement; of the others, as
+many that do not correlate as placed."""
+CLOSE = 1.5
+"""Pixels up to which displacements agree."""
+FAR = 2.0
+"""Pixels beyond which a displacement is an error."""
+LIKELY = 0.4
+"""Correlation above which tiles fit if others agree."""
+SURE = 0.6
+"""Correlation above which tiles certainly fit."""
 CLEAR = 0.3
 """Advantage in Fisher's z of a displacement that fits clearly better."""
 
@@ -56,8 +62,8 @@ def finite(image: npt.NDArray) -> npt.NDArray:
 class ComparedPair:
     """Two neighbours, compared.
 
-    ``placed`` is their correlation as placed; ``best`` the highest one, where ``second`` is moved
-    by ``moved`` (y, x) coarse pixels. ``moved`` is None where no other place was looked for.
+    ``placed`` is their correlation as placed; ``best`` the highest one, with ``second`` moved by
+    ``moved`` (y, x) coarse pixels. ``moved`` is None if no other place was searched.
     """
 
     first: Tile
@@ -68,26 +74,26 @@ class ComparedPair:
 
     @property
     def stays(self) -> bool:
-        """True where both fit as they are placed."""
+        """True if both fit as placed."""
         if self.moved is None:
             return self.placed >= SURE
         return self.best >= LIKELY and max(map(abs, self.moved)) <= FAR
 
     @property
     def elsewhere(self) -> bool:
-        """True where both fit clearly better at another displacement."""
-        # Of two that share too little as they are placed, nothing is known: that is a zero.
+        """True if both fit clearly better at another displacement."""
+        # A correlation of 0 as placed means that they share too little to tell.
         far = self.moved is not None and self.placed != 0 and max(map(abs, self.moved)) > FAR
         return far and self.best >= SURE and gain(self.placed, self.best) >= CLEAR
 
 
 @dataclass(frozen=True)
 class CoarseTiles:
-    """Tiles of a section as they are compared, (y, x).
+    """Shrunk tiles of a section, (y, x), as they are compared.
 
-    ``factor`` voxels lie along a pixel of them. ``values`` are their means over depth as parts of
-    the highest, ``structure`` these band-passed; ``starts`` are the places of their first pixels in
-    the section, in pixels that need not be whole, and ``longest`` the edges of a full tile.
+    A pixel is ``factor`` voxels wide. ``values`` are means over depth relative to the highest,
+    ``structure`` these band-passed; ``starts`` are the positions of first pixels in the section, in
+    fractional pixels, and ``longest`` the edges of a full tile.
     """
 
     factor: int
@@ -102,8 +108,8 @@ class CoarseTiles:
         longest = np.max([tile.shape for tile in tiles.values()], axis=0)
         factor = max(1, -(-int(longest.max()) // EDGE))
         small = {tile: coarse(finite(image), factor) for tile, image in tiles.items()}
-        small = {tile: image for tile, image in small.items() if min(image.shape) >= LEAST}
-        # Variances of what is small or large as it is stored might leave the range of float32.
+        small = {tile: image for tile, image in small.items() if min(image.shape) >= NARROWEST}
+        # Variances of very small or large stored values could leave the range of float32.
         scale = max((float(np.abs(image).max()) for image in small.values()), default=0) or 1
         values = {tile: image / scale for tile, image in small.items()}
         structure = {t: band_passed(image).astype(np.float32) for t, image in values.items()}
@@ -111,15 +117,15 @@ class CoarseTiles:
         return cls(factor, values, structure, places, longest // factor)
 
     def offset(self, first: Tile, second: Tile) -> npt.NDArray[np.float64]:
-        """Place of the second tile in the first, pixels."""
+        """Position of the second tile relative to the first, pixels."""
         return self.starts[second] - self.starts[first]
 
     def shared(self, first: Tile, second: Tile) -> tuple[npt.NDArray, npt.NDArray] | None:
-        """Values that two tiles share as they are placed; None where that is too little."""
+        """Values that two tiles share as placed; None if these are too few."""
         return _shared(self.values[first], self.values[second], self.offset(first, second))
 
     def correlated(self, first: Tile, second: Tile, images: Images) -> float:
-        """Correlation of what two images share in the places of tiles; 0 where that is little."""
+        """Correlation of two tiles' ``images`` where they overlap; 0 if that is too small."""
         shared = _shared(images[first], images[second], self.offset(first, second))
         if shared is None:
             return 0.0
@@ -131,10 +137,10 @@ class CoarseTiles:
 def _shared(
     first: npt.NDArray, second: npt.NDArray, offset: npt.NDArray
 ) -> tuple[npt.NDArray, npt.NDArray] | None:
-    """The area that two tiles share where the second lies at ``offset``; None if too little."""
+    """The area that two tiles share with the second at ``offset``; None if it is too small."""
     by = np.round(offset).astype(int)
     low, high = np.maximum(by, 0), np.minimum(first.shape, by + second.shape)
-    if (high - low).min() < LEAST:
+    if (high - low).min() < NARROWEST:
         return None
     return (
         first[low[0] : high[0], low[1] : high[1]],
@@ -165,9 +171,9 @@ def _searched(tiles: CoarseTiles, pair: ComparedPair, axis: int) -> ComparedPair
     most = min(int(tiles.longest[axis] * REACH), len(a), len(b))
     side = min(a.shape[1], b.shape[1])
     wide = int(side * ASIDE)
-    if most < LEAST:
+    if most < NARROWEST:
         return pair
-    overlaps, sideways = np.arange(LEAST, most + 1), np.arange(-wide, wide + 1)
+    overlaps, sideways = np.arange(NARROWEST, most + 1), np.arange(-wide, wide + 1)
     by_shift = correlation(a[-most:, :side], b[:most, :side])
     scores = fisher(by_shift[np.ix_(overlaps - most, sideways)])
     # A narrow overlap correlates by chance; only samples some pixels apart are independent.
@@ -178,7 +184,7 @@ def _searched(tiles: CoarseTiles, pair: ComparedPair, axis: int) -> ComparedPair
     if overlaps[row] < WIDE and tiles.shared(pair.first, pair.second) is None:
         return pair
     start = tiles.offset(pair.first, pair.second)
-    # The filter saw beyond the borders of what both tiles share; that alone is compared fairly.
+    # The filter saw beyond the overlap; only a comparison within it is fair.
     fine, best = _exact(tiles, pair, place)
     moved = place - fine - start
     placed = _exact(tiles, pair, start)[1] if np.abs(moved).max() > CLOSE else best
@@ -186,6 +192,6 @@ def _searched(tiles: CoarseTiles, pair: ComparedPair, axis: int) -> ComparedPair
 
 
 def _exact(tiles: CoarseTiles, pair: ComparedPair, offset: npt.NDArray) -> tuple[Position, float]:
-    """Displacement and correlation of what two tiles share, near an offset of the second."""
+    """Displacement and correlation of two tiles' overlap, near an offset of the second."""
     shared = _shared(tiles.values[pair.first], tiles.values[pair.second], offset)
     return overlap_shift(*shared, (1, 1)) if shared is not None else ((0.0, 0.0), 0.0)

@@ -1,4 +1,4 @@
-"""Faces of sections: which one is darker than its neighbours, which lies mirrored, and bands."""
+"""Faces of sections: which is darker than its neighbours, which is mirrored, and bands."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,28 +13,30 @@ from octane.stitch.comparison import CLEAR, LIKELY, finite
 from octane.stitch.registration import band_passed, correlation, fisher
 
 EDGE = 64
-"""Longest edge of a face as it is compared, pixels."""
+"""Longest edge of a compared face, pixels."""
 DEPTH = 4
-"""Planes whose mean is a face: speckle is lower in it."""
+"""Planes averaged into a face, which reduces speckle."""
 NEIGHBOURS = 4
-"""Nearest sections that a section's brightness is compared with: one dark one among them does not
-count."""
-LEAST_TISSUE, SHARED = 16, 0.4
-"""Pixels that both faces of a comparison need, and the part of the larger tissue that these are."""
+"""Number of nearest sections compared for brightness, so that one dark section among them does not
+matter."""
+LEAST_TISSUE = 16
+"""Minimum pixels of tissue that two compared faces share."""
+SHARED = 0.4
+"""Minimum fraction of the larger tissue that they share."""
 ASIDE = 0.15
-"""Largest displacement of a section against the one before it, fraction of a face."""
+"""Largest displacement of a section relative to the previous one, fraction of a face."""
 FLIPS = ("", "y", "x", "yx")
 """Axes along which a face may be flipped, by number."""
 
 Face = npt.NDArray[np.floating]
 Ends = tuple[npt.NDArray[np.int64], ...]
-"""First and last planes of a section, and maybe others."""
+"""First and last planes of a section, optionally others."""
 
 
 class Faces:
     """First and last planes of sections, gathered from blocks of the volume.
 
-    ``ends`` are these planes by the section's number, and ``shape`` has the volume's pixels (y, x).
+    ``ends`` are these planes by section number, and ``shape`` is the volume's (y, x).
     """
 
     def __init__(self, ends: Mapping[int, Ends], shape: Sequence[int]) -> None:
@@ -45,10 +47,10 @@ class Faces:
         self._lock = Lock()
 
     def add(self, block: npt.NDArray, planes: npt.NDArray[np.int64], area: Sequence[slice]) -> None:
-        """Add what a block of the volume has of the faces.
+        """Add the part of the faces that a block of the volume shows.
 
-        ``planes`` are the block's, at least all of the faces between its first and last one. Any
-        thread may call it.
+        ``planes`` are the block's: at least every face plane between its first and last one.
+        Thread-safe.
         """
         for number, faces in self.ends.items():
             for face, total in zip(faces, self.sums[number], strict=True):
@@ -58,7 +60,7 @@ class Faces:
 
 
 class FacePart(NamedTuple):
-    """What a block has of a face, ``mean`` (y, x), at a ``place`` among the face's pixels."""
+    """A block's part of a face: ``mean`` (y, x), at ``place`` among the face's pixels."""
 
     place: tuple[npt.NDArray[np.int64], ...]
     mean: npt.NDArray[np.float64]
@@ -71,10 +73,10 @@ def part_of_face(
     area: Sequence[slice],
     step: int,
 ) -> FacePart | None:
-    """Part of the mean over a face's planes that a block shows; None where it shows none of them.
+    """Part of the mean over a face's planes that a block shows; None if it shows none of them.
 
-    ``planes`` are the block's and ``area`` its voxels in the volume, of which ``step`` are along a
-    pixel. The parts of all blocks add up to the face.
+    ``planes`` are the block's, ``area`` its rows and columns in the volume, and ``step`` the voxels
+    per pixel. The parts of all blocks add up to the face.
     """
     own = face[(face >= planes[0]) & (face <= planes[-1])]
     if not len(own):
@@ -90,7 +92,7 @@ def part_of_face(
 
 
 def brightness(faces: Sequence[Sequence[Face]]) -> list[float | None]:
-    """Brightness of each section over its neighbours', where both have tissue.
+    """Brightness of each section relative to its neighbours, where both have tissue.
 
     ``faces`` are the first and last planes of each section. Their sum is compared with that of the
     nearest sections, and each with the face that it meets; the smaller difference counts. Tissue
@@ -116,7 +118,7 @@ def brightness(faces: Sequence[Sequence[Face]]) -> list[float | None]:
 
 
 def steps(faces: Sequence[Sequence[Face]]) -> list[float | None]:
-    """Brightness of each section over that of the one before, as :func:`brightness` finds it."""
+    """Brightness of each section relative to the previous one, as :func:`brightness` finds it."""
     both = (
         (_ratio(np.add(*own), np.add(*before)), _ratio(own[0], before[1]))
         for before, own in pairwise(faces)
@@ -125,12 +127,11 @@ def steps(faces: Sequence[Sequence[Face]]) -> list[float | None]:
 
 
 def boundaries(faces: Faces) -> dict[int, float]:
-    """Factor by which brightness jumps where a section begins, by the number of the section.
+    """Factor by which brightness jumps where a section begins, by section number.
 
-    From the last planes of the section before to the first ones, beyond what brightness changes
-    next to them over the same distance: anatomy changes along z as well. ``faces`` have the
-    :func:`ends_of` each section; those without the one before, or without tissue in common with it,
-    are left out.
+    The jump is from the previous section's last planes to the first ones, less the trend next to
+    them: anatomy changes along z as well. ``faces`` hold the :func:`ends_of` each section. Sections
+    that do not follow another, or share no tissue with it, are left out.
     """
     found: dict[int, float] = {}
     for before, number in pairwise(faces.sums):
@@ -144,10 +145,10 @@ def boundaries(faces: Faces) -> dict[int, float]:
 
 
 def _trend(faces: Faces, number: int, pair: tuple[int, int]) -> float:
-    """Change of log brightness from plane to plane, between an upper and a lower face.
+    """Change of log brightness per plane, between an upper and a lower face.
 
-    Of a section that is too thin for these, or without tissue in common, between its first and last
-    planes; 0 where these are the same.
+    If the section is too thin for these or they share no tissue, between its first and last planes;
+    0 if these are the same.
     """
     ends, sums = faces.ends[number], faces.sums[number]
     for upper, lower in (pair, (0, 1)):
@@ -160,17 +161,17 @@ def _trend(faces: Faces, number: int, pair: tuple[int, int]) -> float:
 
 
 def ends_of(planes: npt.NDArray[np.int64]) -> Ends:
-    """First and last planes of a section's that are its faces, and those next to each."""
+    """First and last planes of a section, which are its faces, and those next to each."""
     return planes[:DEPTH], planes[-DEPTH:], planes[DEPTH : 2 * DEPTH], planes[-2 * DEPTH : -DEPTH]
 
 
 def _agreed(one: float, other: float) -> float:
-    """The smaller of two log ratios as a ratio; 1 where they contradict each other."""
+    """The smaller of two log ratios, as a ratio; 1 if they contradict each other."""
     return float(np.exp(min(one, other, key=abs) if one * other > 0 else 0))
 
 
 def _ratio(own: Face, other: Face) -> float | None:
-    """Median log ratio where both have tissue; None where one has far less than the other."""
+    """Median log ratio where both have tissue; None if they share too little."""
     tissue = [face > face.mean() for face in (own, other)]
     both = tissue[0] & tissue[1]
     if both.sum() < max(LEAST_TISSUE, SHARED * max(t.sum() for t in tissue)):
@@ -183,16 +184,16 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 
 def flips(faces: Sequence[Sequence[Face]]) -> list[str | None]:
-    """Axes along which each section must be flipped to fit its neighbours; mostly none.
+    """Axes along which each section must be flipped to fit its neighbours; usually none.
 
-    ``faces`` are the first and last planes of each section. Tissue is nearly symmetric, so that the
-    boundaries are judged together: the flips are those with the highest sum of Fisher's z, less
-    ``CLEAR`` where a flipped section begins. None stands where a section fits neither neighbour in
-    any way. What most sections have in common is right.
+    ``faces`` are the first and last planes of each section. Tissue is nearly symmetric, so all
+    boundaries are judged together: the flips maximize the sum of Fisher's z, less ``CLEAR``
+    wherever a flipped section begins. None marks a section that fits neither neighbour. The most
+    common orientation counts as unflipped.
     """
     known = [False] * len(faces)
     flip = np.arange(len(FLIPS))
-    # The number of a flip has one bit per axis: two flips together are the number of their sum.
+    # A flip's number has one bit per axis: XOR combines two flips.
     both = np.bitwise_xor.outer(flip, flip)
     begins = CLEAR * ((both != 0) & (flip != 0))
     total, before = -begins[0], []
@@ -218,7 +219,7 @@ def _flipped(face: Face, flip: str) -> Face:
 
 
 def _likeness(first: Face, second: Face) -> float:
-    """Highest correlation of two faces within the displacement that sections may have."""
+    """Highest correlation of two faces within the largest displacement of sections."""
     images = (band_passed(face / (face.max() or 1)) for face in (first, second))
     scores = correlation(*images)
     reach = [int(n * ASIDE) for n in first.shape]

@@ -1,4 +1,4 @@
-"""Facing planes of neighbouring sections: how each section lies displaced against the others."""
+"""Facing planes of neighbouring sections, and the sections' displacements measured on them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,21 +22,20 @@ from octane.stitch.slab import block_workers, interpolated
 from octane.store.writer import Level
 
 LONGEST = {"none": 256, "translation": 512, "rigid": 512}
-"""Longest edge of a face that is compared, pixels."""
+"""Longest edge of a compared face by --stack_align, pixels."""
 FACES_BYTES = 1 << 27
-"""Memory that all tops and bottoms may take."""
+"""Maximum memory of all tops and bottoms."""
 PLANES = 2
-"""Planes of each section that are compared where neighbours share no depth."""
+"""Planes compared per section if neighbours share no depth."""
 
 Face = npt.NDArray[np.float32]
 
 
 class FacingPlanes(NamedTuple):
-    """Planes of a section that are compared, by their numbers in the volume.
+    """Planes at which a section is compared, by their numbers in the volume.
 
-    ``top`` faces the ``bottom`` of the section before. Where both show the same tissue, imaged
-    twice, ``within`` is empty; else it is compared with ``top``, for what changes from plane to
-    plane.
+    ``top`` faces the ``bottom`` of the section before. If both show the same tissue, imaged twice,
+    ``within`` is empty; else it is compared with ``top`` to measure changes from plane to plane.
     """
 
     top: npt.NDArray[np.int64]
@@ -46,10 +45,10 @@ class FacingPlanes(NamedTuple):
 
 @dataclass(frozen=True)
 class Survey:
-    """Faces of the sections in order of their numbers, means over their :class:`FacingPlanes`.
+    """Faces of the sections in numerical order: means over their :class:`FacingPlanes`.
 
-    They are (y, x), NaN where a section cannot be compared; a pixel is ``step`` voxels wide and
-    high. ``within`` is empty where all facing planes show the same tissue.
+    Each is (y, x), NaN where the section cannot be compared; a pixel is ``step`` voxels wide and
+    high. ``within`` is empty if all facing planes show the same tissue.
     """
 
     numbers: list[int]
@@ -60,9 +59,9 @@ class Survey:
 
 
 class Fit(NamedTuple):
-    """How sections fit: displacements by number, of those that fit a neighbour.
+    """Displacements, by number, of sections that fit a neighbour.
 
-    ``unlike`` are the numbers of the neighbours between which nothing fits.
+    ``unlike`` lists the numbers of neighbours that nothing connects.
     """
 
     displacements: dict[int, Displacement]
@@ -70,7 +69,7 @@ class Fit(NamedTuple):
 
 
 def facing_planes(slabs: Sequence[SectionSlab], grid: Grid) -> dict[int, FacingPlanes]:
-    """Choose the planes by which sections are compared, by number: the same tissue, if possible."""
+    """Choose the planes at which sections are compared, by number: the same tissue, if possible."""
     found: dict[int, FacingPlanes] = {}
     count = PLANES
     for slab in (slab for slab in slabs if slab.image is not None):
@@ -93,7 +92,7 @@ def survey(
     execution: ExecutionParameters,
     metrics: Metrics,
 ) -> Survey:
-    """Read the faces of all sections, which are at most ``longest`` pixels high and wide."""
+    """Read the faces of all sections, at most ``longest`` pixels high and wide."""
     planes = facing_planes(slabs, grid)
     sections = [slab for slab in slabs if slab.number in planes]
     ny, nx = grid.shape[1:]
@@ -108,9 +107,9 @@ def survey(
         read = np.unique(np.concatenate(own))
         deep = int(read[-1] - read[0]) + 1
         sums = [np.zeros(size, np.float32) for _ in own]
-        # As many voxels as in a block of the volume: the larger, the fewer chunks are read twice.
+        # As many voxels as in a block of the volume: larger tiles read fewer chunks twice.
         wide = edge * max(1, math.isqrt(depth // deep))
-        # In their order within one task: sums are the same on any number of threads.
+        # In order within one task, so that sums do not depend on the number of threads.
         for tile in blocks((1, ny, nx), (1, wide, wide)):
             seen = interpolated(slab, read, tile, grid, lane)
             if seen is None:
@@ -126,7 +125,7 @@ def survey(
         ]
         return deep * ny * nx * dtype.itemsize
 
-    # Three float32 faces a section, which are compared at several resolutions.
+    # Three float32 faces per section, which are compared at several resolutions.
     kept = 3 * 12 * len(sections) * math.prod(size)
     run_pipeline(
         sections,
@@ -143,7 +142,7 @@ def survey(
 
 
 def comparable(slab: SectionSlab, grid: Grid, step: int) -> npt.NDArray[np.bool_]:
-    """Whole pixels of ``step`` voxels on what was imaged, without tiles that are unlike others."""
+    """Pixels of ``step`` voxels that are entirely imaged, outside tiles that are not compared."""
     assert slab.image is not None
     noted = cast("Mapping[str, list[list[float]]]", section_metadata(slab.image))
     edges = [
@@ -153,7 +152,7 @@ def comparable(slab: SectionSlab, grid: Grid, step: int) -> npt.NDArray[np.bool_
     tiny = 1e-6 * step * grid.spacing[1]
 
     def within(box: Sequence[float]) -> npt.NDArray[np.bool_]:
-        """Corners of pixels that lie in a box: first y and x, last y and x."""
+        """Corners of pixels inside a box of first y and x, last y and x."""
         y, x = (
             (edge >= first - tiny) & (edge <= last + tiny)
             for edge, first, last in zip(edges, box[:2], box[2:], strict=True)
@@ -182,7 +181,7 @@ def fit(
     execution: ExecutionParameters,
     metrics: Metrics,
 ) -> Fit:
-    """Register the faces of neighbours; warn of sections that fit none, if they are to be moved."""
+    """Register neighbours' faces; if sections are to be moved, warn about those that fit none."""
     found = survey(slabs, grid, dtype, LONGEST[parameters.align], execution, metrics)
     numbers, pixel = found.numbers, found.step * grid.spacing[1]
     if len(numbers) < 2 or not np.isclose(*grid.spacing[1:]):
@@ -196,7 +195,7 @@ def fit(
     unlike = _unlike(numbers, pairs)
     if parameters.align != "none":
         _warn_of_unlike(numbers, known, unlike, metrics)
-    # Faces end with their last whole pixel; the volume may go on, and has another middle.
+    # Faces end with their last full pixel; a volume that extends beyond has another centre.
     rest = complex(*(n % found.step * grid.spacing[1] / 2 for n in grid.shape[1:]))
     shifts = [complex(own.y, own.x) + (own.turn - 1) * rest for own in solved]
     displacements = {
@@ -208,7 +207,7 @@ def fit(
 
 
 def _unlike(numbers: Sequence[int], pairs: Sequence[SectionPair]) -> list[tuple[int, int]]:
-    """Neighbours between which nothing fits, not even the sections before and after them."""
+    """Neighbours that no fitting pair connects, neither themselves nor the sections around them."""
     bridged = [range(pair.first, pair.second) for pair in pairs if pair.fits]
     return [
         pair
@@ -222,13 +221,11 @@ def _warn_of_unlike(
 ) -> None:
     odd = [str(number) for number in numbers if number not in known]
     if odd:
-        metrics.warn(
-            f"Sections {', '.join(odd)} do not match their neighbours and stay where they were "
-            "imaged; look at the pictures."
-        )
+        few = f"Section {odd[0]} does" if len(odd) == 1 else f"Sections {', '.join(odd)} do"
+        metrics.warn(f"{few} not match any neighbour and will not be moved; look at the pictures.")
     apart = [f"{a} and {b}" for a, b in unlike if {a, b} <= known]
     if apart:
         metrics.warn_in_report(
-            f"Sections {', '.join(apart)} do not match: those before and after lie against each "
-            "other as they were imaged; look at the pictures."
+            f"Sections {', '.join(apart)} do not match: the stack is split there, and each part "
+            "keeps its imaged position; look at the pictures."
         )

@@ -1,8 +1,8 @@
-"""Flat field of a section's tiles: the brightness that a microscope gives to each place of a tile.
+"""Flat field of a section's tiles: the relative brightness across a microscope's field of view.
 
-Where two tiles overlap, both saw the same tissue at different places of the tile, so that the ratio
-of what they saw is a ratio of the flat field, without any tissue in it. A smooth flat field is
-fitted to these ratios. Means over tiles need many more tiles before the tissue averages out.
+Where two tiles overlap, both saw the same tissue at different places in the tile, so the ratio of
+their values is a ratio of the flat field, without the tissue. A smooth flat field is fitted to
+these ratios. Averaging tiles instead would need many more of them to cancel the tissue.
 """
 
 from collections.abc import Sequence
@@ -20,37 +20,39 @@ from octane.core.errors import InputError
 from octane.core.files import read_regular
 from octane.layout.mosaic import MosaicGrid
 from octane.layout.placement import TilePlacement
-from octane.stitch.blending import LEAST as LEAST_OVERLAP
-from octane.stitch.blending import Projections, overlap
+from octane.stitch.blending import LEAST_OVERLAP, Projections, overlap
 from octane.stitch.registration import coarse, neighbours
 from octane.store.tiff_files import FAULTS
 from octane.store.volumes import Volume
 
 HIGHEST = 6
-"""Highest order of the polynomial in y and x that is the logarithm of a flat field."""
+"""Order of the polynomial in y and x that models the logarithm of a flat field."""
 ORDER = np.add.outer(np.arange(HIGHEST + 1), np.arange(HIGHEST + 1))
 TERMS = (ORDER > 0) & (ORDER <= HIGHEST)
 EXPECTED = np.where(ORDER <= 2, 0.3, 0.02 * 0.5 ** (ORDER - 3.0))[TERMS]
-"""Expected size of its coefficients: light that falls off from somewhere is mostly quadratic."""
+"""Expected size of its coefficients: the fall-off of light is mostly quadratic."""
 CELLS = 32
-"""Blocks of pixels along a tile that are compared, at most."""
-LEAST, ACROSS = 4, 6
-"""Edge of a block in pixels where tiles are small, and blocks across an overlap: a mean has less
-speckle."""
+"""Maximum number of compared blocks along a tile."""
+SMALL_BLOCK = 4
+"""Edge of a block in small tiles, pixels: a mean has less speckle."""
+ACROSS = 6
+"""Minimum number of blocks across an overlap."""
 MOST_PAIRS = 100
-"""Pairs of tiles that are compared: more would change the fit by less than its error."""
+"""Maximum number of compared pairs: more would change the fit by less than its error."""
 DIM = 0.1
-"""Brightness over that of bright tissue below which a block counts less: it may be no tissue."""
+"""Brightness relative to bright tissue below which a block counts less: it may not be tissue."""
 OUTLIER = 3.0
-"""Standard deviations at which Tukey's biweight leaves a ratio out: where tiles lie a little beside
-their places, many are wrong."""
+"""Standard deviations at which Tukey's biweight rejects a ratio: if tiles are slightly misplaced,
+many are wrong."""
 SUBTLE = 0.01
-"""Error of a ratio that is always there, such as that of interpolation."""
+"""Minimum error of a ratio, such as that of interpolation."""
 ALIKE = 3.0
-"""Errors of the fit over those of as many blocks whose errors are independent; neighbours share
-some, where tiles lie a little beside their places."""
-ROUNDS, STEADY = 30, 1e-4
-"""Most repeats of the fit, and the change of coefficients below which it ends."""
+"""Errors of the fit relative to those of independent blocks: neighbouring blocks share errors if
+tiles are slightly misplaced."""
+ROUNDS = 30
+"""Maximum iterations of the fit."""
+STEADY = 1e-4
+"""Change of the coefficients below which the fit ends."""
 
 Image = npt.NDArray[np.float32]
 Values = npt.NDArray[np.float64]
@@ -64,9 +66,9 @@ def shading_of(profile: npt.NDArray) -> float:
 
 @dataclass(frozen=True)
 class FlatField:
-    """What a microscope makes of even tissue: ``profile`` times brightness, plus ``dark``.
+    """Image of uniform tissue: ``profile`` times brightness, plus ``dark``.
 
-    ``profile`` is (y, x) of a full tile with mean 1, and ``error`` the shading that it may leave.
+    ``profile`` is (y, x) over a full tile, with mean 1; ``error`` is the shading that it may leave.
     """
 
     profile: Image
@@ -79,7 +81,7 @@ class FlatField:
         return np.reciprocal(self.profile)
 
     def correct(self, tile: Image) -> Image:
-        """Even out the projection of a tile, which may be cut."""
+        """Even out the projection of a tile, which may be smaller than a full one."""
         return (tile - np.float32(self.dark)) * self.gain[: tile.shape[0], : tile.shape[1]]
 
 
@@ -88,19 +90,19 @@ def estimate(
 ) -> FlatField | None:
     """Fit the flat field of a section to the overlaps of its tiles.
 
-    ``projections`` are the means over depth of the tiles, and ``dark`` is the grey level without
-    light. Gives None where fewer than two pairs of tiles have anything in common.
+    ``projections`` are the tiles' means over depth, and ``dark`` is the grey level without light.
+    Returns None if fewer than two pairs of tiles share anything above it.
     """
     height, width = (int(n) for n in np.max([i.shape for i in projections.values()], axis=0))
     found = _compared(projections, placement, (height, width), dark)
     if len(found) < 2:
         return None
-    # Both halves show what is there, and each its own chance, by which no tile is to be changed.
+    # Both halves show the real shading, and each its own chance errors, which must not be applied.
     one, other = (_fitted(found[k::2]) for k in (0, 1))
     norm = float(np.sqrt((one @ one) * (other @ other))) or 1.0
     agreed = max(0.0, float(one @ other) / norm)
     profile = _on_tile(agreed * (one + other) / 2, height, width)
-    # The halves differ by twice what their mean is wrong by.
+    # The halves differ by twice the error of their mean.
     error = shading_of(_on_tile((one - other) / 2, height, width))
     return FlatField((profile / profile.mean()).astype(np.float32), dark, error)
 
@@ -109,7 +111,7 @@ def estimate(
 class Light:
     """Flat fields of a section, ``measured`` in its overlaps and ``applied`` to its tiles.
 
-    Either may be None; ``is_given`` tells whether the latter is a file's.
+    Either may be None; ``is_given`` tells whether the latter is from a file.
     """
 
     measured: FlatField | None
@@ -117,12 +119,12 @@ class Light:
     is_given: bool
 
     def evened(self, projections: Projections) -> Projections:
-        """Projections in even light, as far as the tiles are evened out."""
+        """Projections evened out by the applied flat field, if any."""
         flat = self.applied
         return {t: flat.correct(own) for t, own in projections.items()} if flat else projections
 
     def left(self, evened: Projections, placement: TilePlacement) -> FlatField | None:
-        """Flat field that evened projections still show; None where it is not known."""
+        """Flat field that evened projections still show; None if unknown."""
         if self.is_given:
             return estimate(evened, placement)
         return None if self.applied else self.measured
@@ -143,7 +145,7 @@ def light_of(
     given: Image | None,
     parameters: StitchParameters,
 ) -> Light:
-    """Measure the flat field where tiles overlap; apply the ``given`` one, or it, or none."""
+    """Measure the flat field in overlaps, and choose which to apply: given, measured or none."""
     dark = parameters.dark_offset
     measured = estimate(projections, placement, dark=dark)
     if given is not None:
@@ -152,7 +154,7 @@ def light_of(
 
 
 def _on_tile(coefficients: Values, *shape: int) -> Values:
-    """Light at the pixels of a tile, without their terms, which are many times as large."""
+    """Light at a tile's pixels, without storing their terms, which are many times larger."""
     matrix = np.zeros(TERMS.shape)
     matrix[TERMS] = coefficients
     return np.exp(leggrid2d(*((2 * np.arange(n) + 1) / n - 1 for n in shape), matrix))
@@ -161,18 +163,18 @@ def _on_tile(coefficients: Values, *shape: int) -> Values:
 def _compared(
     projections: Projections, placement: TilePlacement, shape: tuple[int, int], dark: float
 ) -> list[tuple[Values, Values, Values]]:
-    """Compare blocks of pixels that two tiles saw: the mean in either, and how its terms differ."""
+    """Compare blocks of pixels that two tiles saw: both means, and how their terms differ."""
     places = placement.places
     pairs = neighbours([*places])
-    # Spread over the section, and the same ones each time.
+    # Spread over the section, and always the same.
     order = np.random.default_rng(0).permutation(len(pairs))[:MOST_PAIRS]
-    size = max(LEAST, max(shape) // CELLS)
+    size = max(SMALL_BLOCK, max(shape) // CELLS)
     found: list[tuple[Values, Values, Values]] = []
     for pair in (pairs[k] for k in np.sort(order)):
         images = overlap(placement, projections, *pair)
         if images is None:
             continue
-        # How the ratio changes across an overlap says how a flat field is curved.
+        # The change of the ratio across an overlap shows the curvature of the flat field.
         edge = max(1, min(size, min(images[0].shape) // ACROSS))
         means = [coarse(image, edge).astype(np.float64) for image in images]
         lit = np.all([np.isfinite(m) & (m > dark) for m in means], axis=0)
@@ -195,9 +197,9 @@ def _compared(
 
 
 def _fitted(found: Sequence[tuple[Values, Values, Values]]) -> Values:
-    """Coefficients that fit means and terms best, by robust least squares.
+    """Fit the coefficients to means and terms by robust least squares.
 
-    The noise of the ratios, which the fit shows itself, weighs them against what is expected.
+    The noise of the ratios, estimated from the residuals, weighs them against the expected size.
     """
     a, b, difference = (np.concatenate(own) for own in zip(*found, strict=True))
     dim = DIM * np.percentile(np.concatenate([a, b]), 95)
@@ -217,9 +219,9 @@ def _fitted(found: Sequence[tuple[Values, Values, Values]]) -> Values:
 
 
 def fitted_to(profile: npt.NDArray, shape: tuple[int, int], path: Path) -> Image:
-    """Flat field of a file, of any resolution and sum, for tiles of a shape, with mean 1.
+    """Resample a file's flat field, of any resolution and scale, to a tile's shape, with mean 1.
 
-    An OctaneError says why it is no flat field for such tiles.
+    Raises an OctaneError if it does not fit such tiles.
     """
     given = " x ".join(map(str, profile.shape))
     # Rounding may have made either axis a pixel longer.
@@ -230,7 +232,7 @@ def fitted_to(profile: npt.NDArray, shape: tuple[int, int], path: Path) -> Image
             "the whole tile, with the axes y and x."
         )
     if profile.dtype.kind not in "fiu" or not (np.isfinite(profile) & (profile > 0)).all():
-        raise InputError(f"{path} has pixels that are not above 0; give one without such.")
+        raise InputError(f"{path} has pixels that are not above 0; give a positive flat field.")
     y, x = ((np.arange(n) + 0.5) * s - 0.5 for n, s in zip(shape, scale, strict=True))
     down, right = (np.arange(n) for n in profile.shape)
     wide = np.array([np.interp(y, down, column) for column in profile.T])
@@ -241,21 +243,21 @@ def fitted_to(profile: npt.NDArray, shape: tuple[int, int], path: Path) -> Image
 def given_flat_field(
     image: Volume, tiling: MosaicGrid, placement: TilePlacement, parameters: StitchParameters
 ) -> Image | None:
-    """Flat field of the file that the parameters name; None where they name no file.
+    """Flat field of the file that the parameters name; None if they do not name one.
 
-    An OctaneError says that it does not fit these tiles, or that none can be estimated from them.
+    Raises an OctaneError if it does not fit these tiles, or if they do not allow an estimate.
     """
     chosen = parameters.flat_field
     if parameters.dark_offset and (chosen == "none" or image.dtype.kind == "c"):
         raise InputError(
-            "--stitch_dark_offset acts with a flat field alone, and on real voxels; give "
-            "--stitch_flat_field as well, or leave it out."
+            "--stitch_dark_offset needs a flat field and real voxels; give --stitch_flat_field as "
+            "well, or omit it."
         )
     shared = (place.before for pair in placement.places.values() for place in pair)
     if chosen == ESTIMATE and max(shared) < LEAST_OVERLAP:
         raise InputError(
-            f"{image.path}: its tiles overlap by less than {LEAST_OVERLAP} pixels, and a flat "
-            "field is estimated from overlaps; give --stitch_flat_field FILE, or none."
+            f"{image.path}: its tiles overlap by less than {LEAST_OVERLAP} pixels, too little to "
+            "estimate a flat field; give --stitch_flat_field FILE, or none."
         )
     if chosen in (ESTIMATE, "none"):
         return None
@@ -265,7 +267,7 @@ def given_flat_field(
     try:
         stream = BytesIO(read_regular(path))
         given = np.load(stream) if path.suffix.lower() == ".npy" else imread(stream)
-        # An archive of arrays has no shape.
+        # An archive of arrays lacks a shape.
         return fitted_to(given, (tiling.tile[1], tiling.tile[2]), path)
     except (OSError, EOFError, *FAULTS) as error:
         text = f"{path} cannot be read as a flat field; give a TIFF or .npy file, or {ESTIMATE}."

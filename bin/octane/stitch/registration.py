@@ -23,7 +23,7 @@ PASSES = 2
 
 @dataclass(frozen=True)
 class TilePair:
-    """A measured displacement of tile ``second`` against tile ``first``, in pixels (y, x)."""
+    """A measured displacement of tile ``second`` relative to ``first``, in pixels (y, x)."""
 
     first: Tile
     second: Tile
@@ -32,7 +32,7 @@ class TilePair:
 
 
 def neighbours(tiles: list[Tile]) -> list[tuple[Tile, Tile]]:
-    """Pairs of tiles side by side, then one above the other."""
+    """Pairs of each tile with the one to its right and the one below."""
     known = set(tiles)
     return [
         (tile, other)
@@ -43,13 +43,13 @@ def neighbours(tiles: list[Tile]) -> list[tuple[Tile, Tile]]:
 
 
 def band_passed(image: npt.NDArray) -> npt.NDArray[np.float64]:
-    """Difference of Gaussians: without the finest speckle and without shading."""
+    """Difference of Gaussians, which removes the finest speckle and shading."""
     fine, coarse = (gaussian(image.astype(np.float64), s) for s in BAND)
     return fine - coarse
 
 
 def coarse(image: npt.NDArray, factor: int) -> npt.NDArray:
-    """Mean of every ``factor`` x ``factor`` pixels; those beyond the last whole block are left."""
+    """Means of ``factor`` x ``factor`` pixels; those beyond the last full block are dropped."""
     rows, columns = (n // factor for n in image.shape)
     whole = image[: rows * factor, : columns * factor]
     return whole.reshape(rows, factor, columns, factor).mean(axis=(1, 3))
@@ -61,7 +61,7 @@ def fisher(correlations: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 
 def correlation(first: npt.NDArray, second: npt.NDArray) -> npt.NDArray:
-    """Normalised cross-correlation at every shift, over what overlaps at that shift."""
+    """Normalised cross-correlation at every shift, over the pixels that overlap there."""
     shape = [2 * n for n in first.shape]
     # NumPy's transforms are slower in float32.
     first, second = first.astype(np.float64), second.astype(np.float64)
@@ -69,7 +69,7 @@ def correlation(first: npt.NDArray, second: npt.NDArray) -> npt.NDArray:
     one, a, a2, b, b2 = (np.fft.rfft2(image, shape) for image in images)
 
     def correlate(a: npt.NDArray, b: npt.NDArray) -> npt.NDArray:
-        # One factor in place of one for each axis, which would be rounded twice.
+        # One factor for both axes: one for each would be rounded twice.
         return np.fft.irfft2(a.conj() * b, shape, norm="forward") * (1 / np.prod(shape))
 
     count = np.maximum(correlate(one, one), 1)
@@ -83,13 +83,13 @@ def correlation(first: npt.NDArray, second: npt.NDArray) -> npt.NDArray:
 def overlap_shift(
     first: npt.NDArray, second: npt.NDArray, max_shift: tuple[float, float]
 ) -> tuple[tuple[float, float], float]:
-    """Displacement of the content of ``second`` against ``first``, and the correlation there.
+    """Displacement of the content of ``second`` relative to ``first``, and the correlation there.
 
-    They are the same nominal area seen by two tiles, (y, x). The displacement, up to ``max_shift``
-    in y and x, is in pixels to a fraction of one; the correlation is 0 to 1.
+    Both are (y, x) views of the same nominal area. The displacement, at most ``max_shift`` in y and
+    x, is in fractional pixels; the correlation is 0 to 1.
     """
     scores = correlation(band_passed(first), band_passed(second))
-    # Half of the overlap must remain in common, or the correlation is of too little to mean much.
+    # Half of the overlap must remain in common: a correlation over less means little.
     reach = [int(min(np.ceil(m), n // 2)) for m, n in zip(max_shift, first.shape, strict=True)]
     window = scores[np.ix_(*(np.arange(-r, r + 1) for r in reach))]
     peak = np.unravel_index(int(window.argmax()), window.shape)
@@ -117,11 +117,11 @@ def solve_positions(
     max_shift: tuple[float, float],
     trust: float = 0.01,
 ) -> dict[Tile, Position]:
-    """Positions that fit all measured pairs best, weighted least squares; in pixels.
+    """Positions in pixels that best fit all measured pairs, by weighted least squares.
 
-    ``pairs`` were measured against the ``nominal`` positions, whose weight is ``trust``: it ties
-    down tiles that no pair reaches and the common offset, which pairs leave open. The correction of
-    a tile is cut to ``max_shift`` in y and x.
+    ``pairs`` were measured at the ``nominal`` positions, whose weight is ``trust``: it fixes tiles
+    that no pair reaches, and the common offset, which pairs leave open. Corrections are clipped to
+    ``max_shift`` in y and x.
     """
     tiles = list(nominal)
     column = {tile: i for i, tile in enumerate(tiles)}
@@ -148,10 +148,10 @@ def refined_positions(
     projections: Projections,
     max_shift: float,
 ) -> dict[Tile, Position]:
-    """Positions that fit the overlaps best, in passes that see better aligned ones.
+    """Positions that best fit the overlaps; each pass compares better aligned ones.
 
-    ``projections`` are the means over depth of the tiles. Lengths are in micrometres; no tile lies
-    farther than ``max_shift`` from its ``nominal`` position, in y or x.
+    ``projections`` are the tiles' means over depth. Lengths are in micrometres; a tile moves at
+    most ``max_shift`` from its ``nominal`` position in y and in x.
     """
     sy, sx = tiling.spacing[1:]
     reach = (max_shift / sy, max_shift / sx)

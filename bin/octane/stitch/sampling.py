@@ -1,4 +1,4 @@
-"""Images sampled linearly at the places that a displacement gives their pixels."""
+"""Linear interpolation of images on a displaced pixel grid."""
 
 from collections.abc import Callable
 from functools import cache
@@ -18,17 +18,17 @@ def sampled(
     inside: tuple[Position, Position] | None = None,
     beyond: float = np.nan,
 ) -> npt.NDArray:
-    """Linear interpolation of images (n, y, x), each to ``shape``, at turned places.
+    """Interpolate images (n, y, x) linearly on a rotated grid of ``shape``.
 
     Parameters
     ----------
     start
-        Place (y, x) of the first pixel in those of the images.
+        Position (y, x) of the first pixel, in pixels of the images.
     step
-        Way from a pixel to the one below it, y + ix; that to its right is i times as much.
+        Vector from a pixel to the one below it, y + ix; that to the one on its right is i times it.
     inside
-        Lowest and highest places that the images cover, by default the middles of their corners;
-        the others are ``beyond``.
+        Lowest and highest positions that the images cover, by default the centres of their corner
+        pixels; values outside are ``beyond``.
     """
     if images.dtype.kind == "c":
         # A product of complex numbers would carry an infinite part into the other one.
@@ -55,7 +55,7 @@ def sampler(dtype: np.dtype) -> Callable[..., None]:
 
 
 def _sample(images: np.ndarray, places: np.ndarray, beyond: float, found: np.ndarray) -> None:
-    """Interpolate row after row of the result, in all images."""
+    """Interpolate the result row by row, in all images."""
     height, width = images.shape[1], images.shape[2]
     columns = found.shape[2]
     top, left = np.empty(columns, np.int64), np.empty(columns, np.int64)

@@ -14,31 +14,30 @@ BLOCK = 4
 
 
 def seam(first: npt.NDArray, second: npt.NDArray) -> float:
-    """Mismatch of two tiles where both saw the same: rms difference over their common mean."""
+    """Mismatch of two views of the same area: rms difference over their common mean."""
     mean = float(np.abs(first).mean() + np.abs(second).mean()) / 2
     return float(np.sqrt(np.mean(np.abs(first - second) ** 2)) / mean) if mean > 0 else 0.0
 
 
 def seam_without_speckle(first: npt.NDArray, second: npt.NDArray, fine: float) -> float:
-    """Mismatch of two tiles where both saw the same, less what differs from pixel to pixel.
+    """Mismatch of two views of the same area, without what differs from pixel to pixel.
 
-    ``fine`` is their :func:`seam`.
-    The mean of a block of pixels keeps a mismatch of structure or brightness, and of the variance
-    of speckle one part in as many as it has pixels.
+    ``fine`` is their :func:`seam`. The mean of a block of n pixels keeps mismatches of structure
+    and brightness, and one n-th of the variance of speckle.
     """
     blocks = seam(coarse(first, BLOCK), coarse(second, BLOCK)) ** 2
     return float(np.sqrt(max(0.0, (BLOCK**2 * blocks - fine**2) / (BLOCK**2 - 1))))
 
 
 def block_seam(first: npt.NDArray, second: npt.NDArray) -> float:
-    """Mismatch of two tiles where both saw the same, by the means of blocks of pixels."""
+    """Mismatch of two views of the same area, in the means of blocks of pixels."""
     return seam(coarse(first, BLOCK), coarse(second, BLOCK))
 
 
 def speckle_seam(first: npt.NDArray, second: npt.NDArray) -> float:
-    """Mismatch that the speckle of two tiles gives to the means of blocks, however they fit.
+    """Mismatch of block means that is due to the speckle of two tiles, however well they fit.
 
-    ``first`` and ``second`` are their pixels as they were imaged: between pixels, speckle is less.
+    ``first`` and ``second`` are pixels as imaged, because interpolation reduces speckle.
     """
     images = (first, second)
     level = sum(float(np.abs(image).mean()) for image in images) / 2
@@ -51,7 +50,7 @@ def speckle_seam(first: npt.NDArray, second: npt.NDArray) -> float:
 def _imaged(
     places: tuple[Placement, Placement], tile: npt.NDArray, area: tuple[slice, slice]
 ) -> npt.NDArray:
-    """The pixels of a tile that lie nearest to an area of the section, not interpolated."""
+    """Pixels of a tile nearest to an area of the section, not interpolated."""
     starts = (
         max(0, min(round(span.start - place.shift), n - (span.stop - span.start)))
         for span, place, n in zip(area, places, tile.shape, strict=True)
@@ -66,9 +65,9 @@ def _imaged(
 def measured_seams(
     placement: TilePlacement, projections: Projections, left: FlatField | None
 ) -> tuple[dict[tuple[Tile, Tile], float], dict[str, float]]:
-    """Mismatch at each seam; and figures of the section, medians of those along y and along x.
+    """Mismatch at each seam, and the section's median seam and speckle along y and along x.
 
-    The figures are of even light: without ``left``, the shading that the projections still show.
+    The medians exclude ``left``, the shading that the projections still show.
     """
     seams: dict[tuple[Tile, Tile], float] = {}
     along: dict[str, list[float]] = {}

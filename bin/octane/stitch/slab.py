@@ -1,4 +1,4 @@
-"""Voxels of a section in its place in the volume, by linear interpolation."""
+"""A section's voxels, interpolated linearly at its place in the volume."""
 
 from typing import cast
 
@@ -21,9 +21,9 @@ from octane.store.writer import Level
 def block_workers(
     grid: Grid, dtype: np.dtype, count: int, execution: ExecutionParameters, *, kept: int = 0
 ) -> int:
-    """How many of ``count`` blocks of the volume are interpolated at once, next to ``kept`` bytes.
+    """Number of the volume's ``count`` blocks to interpolate at once, next to ``kept`` bytes.
 
-    An OctaneError says how much memory one block needs where it does not fit.
+    Raises an OctaneError that says how much memory one block needs if it does not fit.
     """
     need = 5 * int(np.prod(np.minimum(Level.volume(grid).owned, grid.shape)))
     need *= max(4, dtype.itemsize)
@@ -34,7 +34,7 @@ def block_workers(
 def interpolated(
     slab: SectionSlab, planes: npt.NDArray[np.int64], region: Region, grid: Grid, lane: Lane
 ) -> tuple[npt.NDArray, tuple[slice, slice]] | None:
-    """Values of a section on planes of the volume within a region, and their rows and columns."""
+    """Values of a section on the volume's planes in a region, and their rows and columns there."""
     image = slab.image
     assert image is not None
     if any(slab.displaced):
@@ -64,19 +64,19 @@ def interpolated(
 
 def _operator(index: npt.NDArray[np.floating], n: int) -> tuple[AxisOperator, slice]:
     """Linear interpolation of ``n`` samples, and the samples that it needs."""
-    # Indices that are whole within 1e-6 copy and do not blur.
+    # Indices within 1e-6 of an integer copy instead of blurring.
     whole = np.abs(index - np.round(index)) < 1e-6
     return interpolator(np.where(whole, np.round(index), index), n).part(slice(None))
 
 
 def _along_z(slab: SectionSlab, planes: npt.NDArray[np.int64]) -> tuple[AxisOperator, slice]:
-    """Interpolation of planes of the volume from a section's."""
+    """Interpolation from a section's planes to the volume's."""
     assert slab.image is not None
     own = slab.image.grid
     # The volume counts depth from its own top, a section from where it was imaged.
     offset = slab.edge[0] - slab.surface
     index = ((planes + 0.5) * own.spacing[0] + offset - own.origin[0]) / own.spacing[0]
-    # No plane above the surface, which may be water, takes part.
+    # Planes above the surface, which may be water, are left out.
     first = np.ceil((slab.edge[0] - own.origin[0]) / own.spacing[0] - 1e-6)
     return _operator(np.maximum(index, first) if first > 0 else index, own.shape[0])
 
@@ -84,7 +84,7 @@ def _along_z(slab: SectionSlab, planes: npt.NDArray[np.int64]) -> tuple[AxisOper
 def _on_planes(
     slab: SectionSlab, planes: npt.NDArray[np.int64], area: tuple[slice, slice], lane: Lane
 ) -> npt.NDArray:
-    """Values of an area of a section, in its own rows and columns, on planes of the volume."""
+    """Values of an area of a section, in its own rows and columns, on the volume's planes."""
     image = slab.image
     assert image is not None
     operator, taken = _along_z(slab, planes)
@@ -102,7 +102,7 @@ def _on_planes(
 def _moved(
     slab: SectionSlab, planes: npt.NDArray[np.int64], region: Region, grid: Grid, lane: Lane
 ) -> tuple[npt.NDArray, tuple[slice, slice]] | None:
-    """Values of a section that is moved: linear in z, then bilinear; 0 beyond its border."""
+    """Values of a moved section: linear in z, then bilinear; 0 beyond its border."""
     image = slab.image
     assert image is not None
     own = image.grid

@@ -118,14 +118,14 @@ def test_what_is_no_twin_is_named(tmp_path, content):
     path = tmp_path / "a_report.json"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(OctaneError, match=f"{path} is no JSON twin"):
+    with pytest.raises(OctaneError, match=f"{path} is not the JSON twin"):
         write_cohort_report([path], tmp_path / "cohort.html")
     assert not (tmp_path / "cohort.html").exists()
 
 
 def test_a_subject_is_given_once(twin, tmp_path):
     path = twin("a")
-    with pytest.raises(OctaneError, match="give each one once"):
+    with pytest.raises(OctaneError, match="give each subject once"):
         write_cohort_report([path, path], tmp_path / "cohort.html")
     write_cohort_report([path], tmp_path / "cohort.html")
     with pytest.raises(OctaneError, match="exists already"):

@@ -176,8 +176,8 @@ def test_headline_figures_and_gaps_stand_out(whole: Path) -> None:
         "31.0 % → 6.00 %",
         "Voxel size 10 µm",
         "0.6 × 0.96 × 1.44 mm",
-        "limit of iterations",
-        "Sections 2, 3: missing, blank slabs stand there",
+        "iteration limit",
+        "Sections 2, 3: missing and left blank",
         "2 of 4",
     ):
         assert words in page.text
@@ -247,7 +247,7 @@ def test_a_volume_of_an_input_that_changed_is_not_shown(subject: Subject) -> Non
     ("checks", "sentence", "state"),
     [
         (CHECKS, "Look at 1 of 2 checks: Overlap along x.", "look"),
-        (CHECKS[::2], "Good: 1 check, nothing to look at.", "good"),
+        (CHECKS[::2], "Good: 1 check passed.", "good"),
         (CHECKS[2:], "Nothing could be checked.", "look"),
     ],
 )
@@ -349,7 +349,7 @@ def test_displacements_have_a_table_and_a_cut_before_and_after(subject: Subject)
 
 
 @pytest.mark.parametrize(
-    ("after", "words"), [(None, "tiles were left as they are"), (0.011, "were divided by")]
+    ("after", "words"), [(None, "tiles were not corrected"), (0.011, "were divided by")]
 )
 def test_the_flat_field_is_shown_with_the_shading(subject: Subject, after, words) -> None:
     for number in (1, 2):
@@ -379,9 +379,9 @@ def test_performance_is_one_row_for_each_step(subject: Subject) -> None:
         "Resample 2 3 700 75 of them waiting for a GPU 0.00216 "
     )
     assert "cores (decode)" in row
-    assert "section_01_resample: done at attempt 2" in text
+    assert "section_01_resample: succeeded at attempt 2" in text
     assert "section_01_resample and 1 more: The same of both." in text
-    assert "numpy was not the same for all tasks: 0, " in text
+    assert "numpy differs between tasks: 0, " in text
 
 
 def test_one_of_a_kind_is_in_the_singular(subject: Subject) -> None:
@@ -422,7 +422,7 @@ def test_the_twin_is_strict_json_and_holds_every_record(subject: Subject) -> Non
     assert twin["records"][0]["figures"]["odd"] is None
     assert twin["records"][0]["bytes"] == record["bytes"]
     assert twin["warnings"] == [
-        "Section 1: missing, a blank slab stands there, as --allow_missing_sections permits.",
+        "Section 1: missing and left blank, as --allow_missing_sections permits.",
         remark,
     ]
 
@@ -470,14 +470,14 @@ def cut(path: Path) -> None:
 
 
 RECORD, PREVIEW = "section_01_stitch_metrics.json", "section_01_stitch_preview.npz"
-NO_RECORD, NO_PREVIEW = f"{RECORD} is no record", f"{PREVIEW} is not a readable NPZ"
+NO_RECORD, NO_PREVIEW = f"{RECORD} is not the record", f"{PREVIEW} is not a readable NPZ"
 BROKEN = {"started": 1, "tracks": [{"name": "main", "stages": {"fit": "12"}}]}
 HARMS: dict[str, tuple[Callable[[Subject], object], str]] = {
     "half a record": (lambda s: cut(s.records[0]), NO_RECORD),
     "no step": (lambda s: s.records[0].write_text("{}"), NO_RECORD),
     "no pieces": (lambda s: edit(s.records[0], timeline=BROKEN), NO_RECORD),
     "no file": (lambda s: s.records[0].unlink(), NO_RECORD),
-    "no figure": (lambda s: edit(s.records[0], figures={}), "has no usable figure 'tiles'"),
+    "no figure": (lambda s: edit(s.records[0], figures={}), "lacks a usable figure 'tiles'"),
     "no preview": (lambda s: s.previews.clear(), f"give {PREVIEW}"),
     "a text": (lambda s: s.previews[0].write_text("hello"), NO_PREVIEW),
     "half a preview": (lambda s: cut(s.previews[0]), NO_PREVIEW),

@@ -124,7 +124,7 @@ def slab(number, y=0.0, x=0.0, rotation=0.0, **given):
         ("none", {"rotation": -1.2}, "Section 3: displaced .* --stack_align rigid"),
         ("none", {"shift": None, "rotation": None}, None),
         ("rigid", {"y": 31.0, "moved": True}, None),
-        ("rigid", {"shift": None, "rotation": None}, "Section 3: like no neighbour"),
+        ("rigid", {"shift": None, "rotation": None}, "Section 3: without a matching neighbour"),
     ],
 )
 def test_displaced_sections_are_named_with_a_remedy(align, third, words):
@@ -141,7 +141,12 @@ def test_displaced_sections_are_named_with_a_remedy(align, third, words):
         ("none", {}, "good", "; Sections 2 and 3 not compared$"),
         ("none", {"shift": None}, "not checked", "^Sections 2 and 3: no structure in common"),
         ("rigid", {}, "warning", "^Sections 2 and 3: no structure in common, not aligned; check"),
-        ("rigid", {"shift": None}, "warning", "^Section 1: like no .*; Sections 2 and 3: no "),
+        (
+            "rigid",
+            {"shift": None},
+            "warning",
+            "^Section 1: without a matching .*; Sections 2 and 3: no ",
+        ),
     ],
 )
 def test_neighbours_that_cannot_be_compared_are_named(align, second, state, words):
@@ -159,7 +164,7 @@ def test_a_step_of_brightness_is_named_where_no_section_is_odd():
     own = {"brightness": 1.0, "step": 1.0}
     sections = [slab(1, **own), slab(2, **own | {"step": 0.6}), slab(3, **own | {"step": 0.45})]
     check = alignment(sections, name="Section brightness")
-    assert check.sentence.startswith("Section 3 and those after it have 0.45 of the brightness")
+    assert check.sentence.startswith("Section 3 and later ones have 0.45 times the brightness")
     odd = [slab(4, brightness=0.3, step=0.3), slab(5, **own | {"step": 3.3})]
     check = alignment([sections[0], *odd], name="Section brightness")
     assert check.sections == ("Section 4",)
@@ -169,7 +174,7 @@ def test_sections_of_uneven_voxels_are_said_not_to_be_compared():
     sections = [slab(k, shift=None, rotation=None) for k in (1, 2)]
     check = alignment(sections, (10.0, 10.0, 12.0))
     assert check.state == "not checked"
-    assert "as high as wide" in check.sentence
+    assert "square in y and x" in check.sentence
     # These match nothing, which counts where they were to be moved.
     assert alignment(sections, align="none").state == "not checked"
     assert alignment(sections, align="rigid").sections == ("Section 1", "Section 2")
@@ -218,16 +223,21 @@ def test_a_remedy_is_for_one_or_for_several(count):
     found = checks(quality, tiles, stack, n4(levels=[], sections=fits), 0.001)
     said = {check.name: check.sentence for check in found}
     for name, words in {
-        "Missing sections": ("a blank slab stands there", "blank slabs stand there"),
+        "Missing sections": (
+            "Section 5: missing and left blank",
+            "Sections 5, 6: missing and left blank",
+        ),
         "Tile brightness": ("image it again, or correct its", "image them again, or correct their"),
         "Section brightness": ("check how it was imaged", "check how they were imaged"),
-        "Section orientation": ("turn its mosaic over", "turn their mosaics over"),
-        "N4 convergence": ("The field of s0 still", "The fields of s0, s1 still"),
+        "Section orientation": ("flip its mosaic", "flip their mosaics"),
+        "N4 convergence": ("the field of s0 still", "the fields of s0, s1 still"),
     }.items():
         assert words[count - 1] in said[name]
 
 
-@pytest.mark.parametrize(("count", "words"), [(2, "copy the right one."), (3, "the right ones.")])
+@pytest.mark.parametrize(
+    ("count", "words"), [(2, "copy the correct image."), (3, "the correct images.")]
+)
 def test_images_given_twice_are_one_or_several(count, words):
     figures = {"tiles": 9, "shape": (1, 2, 3), "seam_median": 0.1}
     tiles = {f"{n}": StitchFigures.model_validate({"section": n, **figures}) for n in range(count)}
@@ -260,20 +270,20 @@ def placed(**given):
             "Missing sections",
             [{"seam_median": 0.1}] * 2,
             "1 of 2",
-            r"^Section 2 holds the same image as Section 1; copy the right one\.$",
+            r"^Section 2 holds the same image as Section 1; copy the correct image\.$",
         ),
         (
             "Missing sections",
             [{"seam_median": 0.1}] * 3,
             "2 of 3",
-            "2 holds the same image as Section 1, Section 3 holds the same .*; copy the right ones",
+            "2 holds the same image as Section 1, Section 3 .*; copy the correct images",
         ),
         (
             "Tile brightness",
             [{"seam_median": 0.1}, dark(0, 0), dark(0)],
             "3 outside",
             "^2 tiles of Section 2 were not imaged, 1 tile of Section 3 was not imaged; restore "
-            r"what is lost\.$",
+            r"the missing data\.$",
         ),
         (
             "Tile brightness",
@@ -282,12 +292,12 @@ def placed(**given):
             "^Section 2, row 0, column 1 is 2 times as bright as its neighbours; image it again, "
             r"or correct its grey levels\. 1 tile of Section 2 was not imaged; restore",
         ),
-        ("Overlap along x", [placed(), {}], "none", "Section 1: .* no overlap along x; .* mirror"),
+        ("Overlap along x", [placed(), {}], "none", "Section 1: .* nowhere along x; .* mirror"),
         (
             "Overlap along x",
             [placed(found=0.2), placed(found=0.2), placed(found=0.3, better=True)],
             "0.200 of a tile",
-            r"Section 3: .* by 0\.300 of a tile along x, not 0\.2; give --overlap 0\.300,",
+            r"Section 3: .* overlap of 0\.300 of a tile along x, not 0\.2; give --overlap 0\.300,",
         ),
     ],
 )
@@ -389,6 +399,6 @@ def test_what_cannot_be_compared_is_not_checked_and_says_why():
     assert sum(check.sentence.startswith("No tiles overlap") for check in unknown) == 6
     # It has none.
     assert not [check for check in unknown if "neighbouring sections" in check.sentence]
-    assert sum(check.sentence == "There is one section." for check in unknown) == 4
+    assert sum(check.sentence == "Fewer than two sections were imaged." for check in unknown) == 4
     assert all(check.value == "–" and check.sentence for check in unknown)
     assert not [check for check in found if check.state == "warning"]

@@ -148,11 +148,11 @@ def test_what_leads_out_of_a_result_is_named_and_nothing_copied(outdir, task, tm
             materialize(outdir, dry_run=dry_run)
         remedy = f"; remove {task} and run again with -resume."
         assert sorted(str(caught.value).splitlines()) == [
-            f"{outdir}/s/previews/c.png is no regular file of its result{remedy}",
+            f"{outdir}/s/previews/c.png is not a regular file of its result{remedy}",
             f"{store}/0/c/0/0/9 leads out of its result, to {tmp_path}/secret/key{remedy}",
             f"{store}/back leads out of its result, to {task}{remedy}",
             f"{store}/more leads out of its result, to {tmp_path}/secret{remedy}",
-            f"{store}/self is no regular file of its result{remedy}",
+            f"{store}/self is not a regular file of its result{remedy}",
         ]
         assert len([p for p in outdir.rglob("*") if p.is_symlink()]) == 3
 
@@ -197,15 +197,15 @@ def test_a_work_directory_is_not_touched_wherever_it_lies(outdir, task, tmp_path
     assert set(links(tmp_path / "work")) == {task / "input", task / "previews" / "b.png"}
     assert verify(tmp_path) == 1
     for folder in (task, task / "s.ome.zarr"):
-        with pytest.raises(OctaneError, match="lies in a work directory"):
+        with pytest.raises(OctaneError, match="is in a work directory"):
             materialize(folder)
 
 
 def test_what_is_no_folder_or_holds_no_store_is_refused(tmp_path):
     for call in (materialize, verify):
-        with pytest.raises(OctaneError, match="is no folder"):
+        with pytest.raises(OctaneError, match="is not a folder"):
             call(tmp_path / "nothing")
-    with pytest.raises(OctaneError, match="holds no store"):
+    with pytest.raises(OctaneError, match="does not hold a store"):
         verify(tmp_path)
 
 

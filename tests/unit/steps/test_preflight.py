@@ -492,7 +492,7 @@ def test_a_missing_chunk_is_named_unless_it_is_filled(problems, plan, mosaics):
 def test_a_truth_is_not_compared_with_sections_that_are_moved(problems, plan, mosaics):
     for name, value in (("stack_align", "rigid"), ("section_surface", 5)):
         (line,) = problems(mosaics, truth="truth", **{name: value})
-        assert line.startswith("--truth has the sections where they are imaged")
+        assert line.startswith("--truth shows the sections where they were imaged")
         assert f"--{name} moves them" in line
     for given in ({"skip_n4": True}, {"stack_align": "none"}):
         plan(mosaics, **{"truth": "truth", "stack_align": "rigid", **given})
@@ -602,7 +602,7 @@ def test_problems_of_the_data_name_the_row_of_the_sheet(plans, tmp_path):
 
 
 def test_a_word_that_belongs_to_no_parameter_is_refused(plans):
-    with pytest.raises(OctaneError, match=r"^'b' belongs to no parameter; put quotes"):
+    with pytest.raises(OctaneError, match=r"^'b' does not belong to a parameter; put quotes"):
         plans({}, {}, overlap=0, command="nextflow run main.nf --input a b")
 
 

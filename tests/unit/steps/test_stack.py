@@ -514,8 +514,7 @@ def test_a_section_that_matches_nothing_stays_and_is_named(write_sections, stack
     moves = [IN_PLACE, IN_PLACE, Displacement(8, 8, 0), IN_PLACE, IN_PLACE]
     _, _, metrics = stack(write_sections(moves, odd=(3,)), "rigid")
     assert metrics.warnings == [
-        "Sections 3 do not match their neighbours and stay where they were imaged; look at the "
-        "pictures."
+        "Section 3 does not match any neighbour and will not be moved; look at the pictures."
     ]
     third = metrics.figures["sections"][2]
     assert (third["shift"], third["moved"]) == (None, False)
@@ -524,8 +523,8 @@ def test_a_section_that_matches_nothing_stays_and_is_named(write_sections, stack
 def test_a_stack_in_two_parts_that_do_not_match_is_named(write_sections, stack):
     _, _, metrics = stack(write_sections([IN_PLACE] * 5, odd=(4, 5)), "rigid")
     assert metrics.warnings == [
-        "Sections 3 and 4 do not match: those before and after lie against each other as they were "
-        "imaged; look at the pictures."
+        "Sections 3 and 4 do not match: the stack is split there, and each part keeps its imaged "
+        "position; look at the pictures."
     ]
     assert metrics.figures["remarks"] == metrics.warnings
 

@@ -225,8 +225,8 @@ def test_a_tile_that_was_not_imaged_darkens_no_other(write_mosaic, stitch, lost)
     stitched, image, metrics = stitch(source)
     np.testing.assert_array_equal(stitched[0, 5], [100] * 20 + [0] * 10)
     assert metrics.warnings == [
-        "1 of 2 tiles of section_01.ome.zarr were not imaged: nothing but 0 or NaN is in them, and "
-        "they are left out."
+        "1 of 2 tiles of section_01.ome.zarr were not imaged: they hold only 0 or NaN and are "
+        "left out."
     ]
     # STACK leaves it out: y and x in micrometres.
     assert image.attributes["section"]["not_compared"] == [[0, 100, 120, 300]]
@@ -364,7 +364,7 @@ def test_refinement_moves_no_tile_further_than_it_may(reconstruct):
     )
     moved = metrics.figures["refinement_micrometer"]["max"]
     assert 0 < moved <= 5.0 * np.sqrt(2) + 1e-6
-    assert "of 4 tiles are moved by --stitch_max_shift" in metrics.warnings[0]
+    assert "of 4 tiles reached --stitch_max_shift" in metrics.warnings[0]
 
 
 def test_voxels_that_are_no_numbers_stay_where_they_are(rng, write_mosaic, stitch):
