@@ -160,7 +160,7 @@ def _fields(arrays: dict[str, npt.NDArray]) -> dict[str, str]:
 
 def _bands(stack: StackFigures | None) -> list[Band]:
     """Extent of each section along z, micrometres."""
-    # The position of a plane is its middle; a boundary lies half a plane above it.
+    # The position of a plane is its centre; a boundary is half a plane above it.
     z = stack.voxel_size[0] if stack else 0.0
     sections = stack.sections if stack else ()
     return [((s.start - 0.5) * z, (s.stop - 0.5) * z, s.missing) for s in sections]

@@ -137,7 +137,7 @@ def _incomplete(lost: Outcome) -> Check:
 def _absent(quality: Sequence[SectionQuality], sections: Mapping[str, StitchFigures]) -> Check:
     name, limit = "Missing sections", "none"
     if not quality:
-        return _unknown(name, limit, "The volume has no sections.")
+        return _unknown(name, limit, "The volume does not consist of sections.")
     gone = [section.title for section in quality if section.state in ABSENT]
     text = f"{_named(gone)}: missing and left blank, as --allow_missing_sections permits."
     if any(section.state == "unfinished" for section in quality):

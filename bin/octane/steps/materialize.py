@@ -165,7 +165,7 @@ def _make_real(link: Path, sizes: dict[str, int]) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file, by reflink where the file system can."""
+    """Copy a file, by reflink if the file system can."""
     # Not cp: it continues when this process is killed, and macOS's lacks --reflink.
     try:
         with source.open("rb") as found, target.open("wb") as made:

@@ -133,7 +133,7 @@ def write_report(
     half-written.
     """
     if destination.suffix.lower() not in (".html", ".htm"):
-        raise OctaneError(f"{destination} does not end in .html; give the report such a name.")
+        raise OctaneError(f"{destination} does not end in .html; give it a name that does.")
     entries = _load(records, previews)
     files = _files(destination, subject, entries, lost, workflow=run is not None)
     report = build(entries, subject=subject, run=run, files=files, lost=lost)

@@ -150,9 +150,9 @@ def stack_sections(
     own = [a | b for a, b in zip(sections, undone, strict=True)] if aligned else sections
     missing = [s.number for s in slabs if s.image is None]
     if missing:
-        few = f"Section {missing[0]} is" if len(missing) == 1 else ""
-        many = f"Sections {', '.join(map(str, missing))} are"
-        metrics.warn(f"{few or many} missing and left blank.")
+        named = ", ".join(map(str, missing))
+        gone = f"Section {named} is" if len(missing) == 1 else f"Sections {named} are"
+        metrics.warn(f"{gone} missing and left blank.")
     named = {k: v for k, v in first.attributes.items() if k == "channel"}
     attributes: Attributes = {**named, "kind": "volume", "step": "stack", "sections": own}
     imaged = {s.number: s.imaged(s.planes, grid) for s in slabs if s.image is not None}

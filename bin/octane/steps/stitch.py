@@ -189,7 +189,7 @@ def _warn_of_light(
     if parameters.flat_field != ESTIMATE:
         return
     if light.measured is None:
-        text = "too few overlapping tiles to estimate a flat field; none is applied"
+        text = "too few overlaps show light to estimate a flat field; none is applied"
         metrics.warn(f"{name}: {text}.")
         return
     alone = [axis for axis in "yx" if f"seam_{axis}" in along]

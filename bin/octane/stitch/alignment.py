@@ -66,7 +66,7 @@ NEAR = 0.1
 VAGUE = np.deg2rad(0.4)
 """Standard deviation above which a rotation is undetermined: tissue is small or round."""
 SHORT = 0.1
-"""Minimum curvature along a direction, relative to the scaled gradients, in a step."""
+"""Minimum relative curvature along a direction, in a step."""
 FREE = 0.003
 """The same in the estimate of the rotation's standard deviation."""
 CERTAIN = 3.0

@@ -221,8 +221,9 @@ def _warn_of_unlike(
 ) -> None:
     odd = [str(number) for number in numbers if number not in known]
     if odd:
-        few = f"Section {odd[0]} does" if len(odd) == 1 else f"Sections {', '.join(odd)} do"
-        metrics.warn(f"{few} not match any neighbour and will not be moved; look at the pictures.")
+        named = ", ".join(odd)
+        lost = f"Section {named} does" if len(odd) == 1 else f"Sections {named} do"
+        metrics.warn(f"{lost} not match any neighbour and will not be moved; look at the pictures.")
     apart = [f"{a} and {b}" for a, b in unlike if {a, b} <= known]
     if apart:
         metrics.warn_in_report(

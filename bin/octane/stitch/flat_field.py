@@ -130,7 +130,7 @@ class Light:
         return None if self.applied else self.measured
 
     def shading(self, left: FlatField | None) -> tuple[float | None, float | None]:
-        """Shading before and after, None where unknown; ``left`` judges a given flat field."""
+        """Shading before and after, None if unknown; ``left`` judges a given flat field."""
         if self.measured is None:
             return None, None
         after = self.measured.error if self.applied else None

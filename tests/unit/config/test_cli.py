@@ -1,4 +1,4 @@
-"""Commands as a person calls them: flags, and one sentence for an error."""
+"""Commands as a user calls them: flags, and errors of one sentence."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ WRAPPED.__cause__ = MemoryError()  # of a library
 
 @pytest.fixture
 def launched(own_signals, monkeypatch, capsys):
-    """Launch a command that raises; gives the exit code and standard error."""
+    """Launch a command that raises; returns the exit code and standard error."""
     monkeypatch.setattr(sys, "argv", ["n4.py"])
     monkeypatch.delenv("OCTANE_DEBUG", raising=False)
 
@@ -47,7 +47,7 @@ def launched(own_signals, monkeypatch, capsys):
         (NoSpaceError("a: there is no space."), 28, "a: there is no space."),
         (PermissionError(13, "Permission denied", "/b"), 1, "/b: Permission denied; check the"),
         (KeyboardInterrupt(), 130, "Interrupted"),
-        # The code of a process that was killed for its memory, which the workflow tries again.
+        # The exit code of a process killed for its memory, which the workflow retries.
         (MemoryError(), 137, "Not enough memory"),
         (OSError(12, "Cannot allocate memory"), 137, "Not enough memory"),
         (RuntimeError("can't start new thread"), 137, "Not enough memory or threads"),
@@ -102,7 +102,7 @@ def test_an_input_of_a_task_is_named_by_its_own_place(monkeypatch, tmp_path, cap
     for said, expected in (
         ("input/a.zarr: chunk of input/a.zarr/0 and a.zarr", "/data/a.zarr: chunk of {}/0 and {}"),
         ("input/a.zarr-old is torn.", "input/a.zarr-old is torn."),
-        # A person's own link.
+        # The user's own link.
         ("input/own.zarr is torn.", "input/own.zarr is torn."),
     ):
         with pytest.raises(SystemExit):
@@ -122,7 +122,7 @@ def test_a_traceback_is_shown_of_a_fault_of_the_code_and_on_demand(launched, mon
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_removes_what_was_half_written(project, tmp_path, number):
-    # Far more than can be made before the signal comes, which is often while an array is created.
+    # Far more than can be written before the signal, which often arrives as an array is created.
     arguments = ["p", "--sections", "500", "--tile_shape", "32", "256", "256", "--backend", "cpu"]
     process = subprocess.Popen(
         [sys.executable, project / "bin" / "phantom.py", *arguments],
@@ -131,7 +131,7 @@ def test_a_signal_removes_what_was_half_written(project, tmp_path, number):
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OCTANE_DEBUG": ""},
-        # Whoever runs the tests in the background has them, and what they start, ignore SIGINT.
+        # Tests run in the background, and their children, ignore SIGINT.
         preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )
     try:

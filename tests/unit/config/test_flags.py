@@ -1,4 +1,4 @@
-"""Parameters as words of a command line, which give the same parameters again."""
+"""Parameters as words of a command line, which parse to the same parameters."""
 
 import re
 import shlex
@@ -51,7 +51,7 @@ CHANGED = {
 
 
 def arguments(model, *words):
-    """What a command with a model makes of its words."""
+    """Parse the words of a command with a model."""
 
     def main(sources: list[Path], /, *, parameters, names: list[Path] | None = None):
         """Take a model.

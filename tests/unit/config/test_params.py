@@ -1,4 +1,4 @@
-"""Parameters: how they may be written, their limits, and that each says what it is."""
+"""Parameters: their spellings, limits and descriptions."""
 
 import pytest
 from pydantic import ValidationError

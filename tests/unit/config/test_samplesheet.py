@@ -1,4 +1,4 @@
-"""A samplesheet: every problem of its rows is named at once."""
+"""A samplesheet: all problems of its rows are reported at once."""
 
 import unicodedata
 
@@ -12,7 +12,7 @@ from octane.core.errors import OctaneError
 
 @pytest.fixture
 def check(tmp_path):
-    """Check a sheet, staged under another name; gives the places of the subjects' rows."""
+    """Check a sheet staged under another name; returns the places of the subjects' rows."""
 
     def run(text, lost=(), read=None):
         staged = tmp_path / "staged.csv"
@@ -36,7 +36,7 @@ def check(tmp_path):
 
 @pytest.fixture
 def problems(check):
-    """The lines of what is wrong with a sheet."""
+    """Problems of a sheet, by line."""
 
     def run(*arguments, **options):
         with pytest.raises(OctaneError) as caught:
@@ -60,7 +60,7 @@ def test_every_parameter_that_acts_per_subject_may_be_a_column_and_no_other(prob
         if any(f"line 1: {entry.name} applies to the entire run" in line for line in found)
     }
     assert refused == {entry.name for entry in entries() if not entry.per_subject}
-    # Those that the wiring or a directive reads.
+    # Those that the workflow or a directive reads.
     assert {"outdir", "skip_n4", "publish_dir_mode", "scratch_dir", "gpu_count"} <= refused
     assert {"max_memory", "gpu_slots", "save_bias_field", "samplesheet"} <= refused
 

@@ -1,4 +1,4 @@
-"""Nothing that is made from the parameter models has drifted from them."""
+"""Files generated from the parameter models are up to date."""
 
 import json
 import re
@@ -62,7 +62,7 @@ LISTS = {
     "n4_iterations": [50, "50 40", [50, 40]],
     "scratch_dir": [True, False, "/scratch"],
 }
-"""Ways to write parameters of several types, all of which are accepted."""
+"""Accepted spellings of parameters of several types."""
 
 
 @pytest.mark.parametrize("name", PROPERTIES)

@@ -1,4 +1,4 @@
-"""A subject's config states what is known and documents everything else."""
+"""A subject's config states known settings and documents the others."""
 
 import re
 

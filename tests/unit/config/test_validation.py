@@ -1,4 +1,4 @@
-"""Where tasks run, from what a user wrote."""
+"""Scratch folders and further words from user input."""
 
 import os
 
@@ -29,7 +29,7 @@ def test_a_variable_is_looked_up_where_it_is_set(monkeypatch, tmp_path):
     require_scratch("${NODE_DISK}/own")
     with pytest.raises(InputError, match="does not exist"):
         require_scratch("$NODE_DISK/other")
-    # One that only a node has is accepted.
+    # A folder that exists only on nodes is accepted.
     monkeypatch.setenv("NODE_DISK", "")
     require_scratch("$NODE_DISK/a")
     monkeypatch.delenv("NODE_DISK")
@@ -78,5 +78,5 @@ def test_a_folder_of_others_is_refused(tmp_path):
 )
 def test_words_that_belong_to_no_parameter_are_found(words, further):
     assert further_words(f"nextflow -q run main.nf {words}") == further
-    # The script may stand last.
+    # The script may come last.
     assert further_words(f"nextflow run --max_cpus 2 main.nf {words}") == further

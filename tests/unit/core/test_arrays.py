@@ -19,7 +19,7 @@ def test_a_step_of_the_cpu_refuses_a_gpu():
 )
 def test_each_type_is_computed_in_one_that_holds_it(stored, computed):
     assert {working_type(np.dtype(name)) for name in stored.split()} == {np.dtype(computed)}
-    # An output has the machine's order of bytes.
+    # An output has the machine's byte order.
     assert arrays.output_type("input", np.dtype(">u2")) == np.dtype("=u2")
 
 

@@ -1,4 +1,4 @@
-"""Compiled loops, and the machine code that is kept for later processes."""
+"""Compiled loops, and the machine code cached for later processes."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\
 
 @pytest.fixture
 def code(tmp_path, project):
-    """A package with a kernel, without anything compiled."""
+    """A package with a kernel, not yet compiled."""
     folder = tmp_path / "code" / "octane"
     for name in ("__init__.py", "core/__init__.py", "core/compiled.py"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -43,8 +43,8 @@ def code(tmp_path, project):
 
 @pytest.fixture
 def start(code, tmp_path):
-    """Start a process that runs a kernel of the copy, with a home of its own."""
-    # Root may write to read-only folders unless it gives up the right to.
+    """Start a process that runs a kernel of the copy, with its own home."""
+    # Root may write to read-only folders unless it drops that capability.
     bound = []
     if os.geteuid() == 0:
         setpriv = shutil.which("setpriv")
@@ -77,7 +77,7 @@ def start(code, tmp_path):
 
 
 def finish(process):
-    """What the script wrote: results and warnings."""
+    """Output of the script: results and warnings."""
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert "Traceback" not in err
@@ -118,7 +118,7 @@ def test_a_damaged_file_is_made_again(start, tmp_path):
 
 
 def test_code_is_kept_next_to_its_source(start, code, tmp_path):
-    # Several at once, which do not disturb each other.
+    # Several at once, without interference.
     assert {finish(process) for process in [start() for _ in range(3)]} == {("2.0\n", "")}
     kept = files(tmp_path)
     assert [path.parents[2] for path in kept] == [code / "__pycache__"]
@@ -139,7 +139,7 @@ def test_an_installation_that_may_only_be_read_has_its_code_in_the_home(start, c
 
 
 def test_each_signature_has_files_of_its_own(start, tmp_path):
-    """Or processes that compile one function at the same time would mix them up."""
+    """Otherwise, processes that compile one function at the same time would mix them up."""
     again = "print(compiled('float32(float32)')(twice.py_func)(0.0))"
     assert finish(start(SCRIPT + again)) == ("2.0\n2.0\n", "")
     assert len({path.parent for path in files(tmp_path)}) == len(files(tmp_path)) == 2

@@ -1,4 +1,4 @@
-"""A name that exists is whole, whatever happens while it is made."""
+"""An output with its final name is complete, whatever happens while it is made."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ def test_an_output_has_its_name_once_it_is_whole(tmp_path, name):
     with writing(tmp_path / name) as partial:
         partial.write_text("half")
         assert not (tmp_path / name).exists()
-        # By its suffix file writers choose their format.
+        # File writers choose their format by the suffix.
         assert partial.name.endswith(Path(name).name)
     assert (tmp_path / name).read_text() == "half"
     assert [p.name for p in (tmp_path / name).parent.iterdir()] == [Path(name).name]
@@ -62,7 +62,7 @@ def test_a_full_disk_is_said_in_words(fail, tmp_path, code):
 def test_a_disk_that_fails_is_named(tmp_path):
     def write():
         with writing(tmp_path / "a") as partial:
-            # Its first page is not mapped, which the kernel answers as it does for a broken disk.
+            # Its first page is not mapped, for which the kernel's error is that of a broken disk.
             partial.symlink_to("/proc/self/mem")
             partial.write_bytes(b"x")
 
@@ -79,7 +79,7 @@ def test_what_exists_is_replaced_when_asked(tmp_path, monkeypatch, folder, swap)
         pytest.fail("the result lost its name")
 
     if swap:
-        # It has its old or its new name at any time.
+        # It has its old or its new name at all times.
         monkeypatch.setattr(Path, "rename", vanish)
     else:
         monkeypatch.setattr(files, "_exchange", lambda *_: False)
@@ -117,7 +117,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
     run_python(program, tmp_path / "a", check=False)
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(PARTIAL)
-    # One that runs, and one of another machine.
+    # A running process, and one of another machine.
     living = [left.with_name(left.name.replace(left.name.split("-")[-2], str(os.getppid())))]
     living.append(tmp_path / f"{PARTIAL}other-machine-1-a")
     for path in living:
@@ -159,7 +159,7 @@ def test_a_folder_of_others_is_never_replaced(tmp_path):
 
 
 def write_twice(path):
-    """Write a name that somebody else takes meanwhile."""
+    """Write a name that another process creates in the meantime."""
     with writing(path) as partial:
         partial.write_text("mine")
         path.write_text("theirs")
@@ -196,7 +196,7 @@ def test_a_disk_that_cannot_take_it_is_named(store, monkeypatch, code):
 
     monkeypatch.setattr(os, "fsync", refuse)
     if code == errno.EINVAL:
-        # A file system that knows no such thing.
+        # A file system that does not support it.
         bring_to_disk(store)
         return
     with pytest.raises(OctaneError, match=r"a\.ome\.zarr.* could not be flushed to the disk"):

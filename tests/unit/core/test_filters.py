@@ -1,4 +1,4 @@
-"""The filters give SciPy's results bit for bit, so that none of them changes with its version."""
+"""The filters match SciPy bit for bit, so that results do not change with its version."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ def images(rng):
     for _ in range(60):
         shape = rng.integers(1, 50, rng.integers(1, 4))
         yield (100 * rng.standard_normal(shape)).astype(rng.choice([np.float32, np.float64]))
-    # More than is filtered at once.
+    # More than one batch of the filter.
     yield rng.standard_normal((300, 200)).astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""The record of a step: what it did, as JSON that holds nothing but plain values."""
+"""The record of a step, as JSON of plain values only."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Progress: a line now and then, right however many threads count."""
+"""Progress: occasional lines, correct with any number of threads."""
 
 import io
 import logging
@@ -13,7 +13,7 @@ from octane.core.progress import LINE_EVERY_S, IterationLog, Progress
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Time that passes only where a test moves it."""
+    """Time that passes only when a test advances it."""
     made = SimpleNamespace(now=100.0)
     made.monotonic = lambda: made.now
     monkeypatch.setattr(module, "time", made)

@@ -1,4 +1,4 @@
-"""Time of a step: the innermost span counts, sums are exact, the pieces stay few."""
+"""Time of a step: the innermost span counts, sums are exact, pieces are limited."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ STAGE = st.sampled_from(("read", "compute", "write"))
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that goes on only by calls."""
+    """A clock that advances only by calls."""
     now = SimpleNamespace(seconds=0.0)
     monkeypatch.setattr(timing.time, "perf_counter", lambda: now.seconds)
     return lambda seconds: setattr(now, "seconds", now.seconds + seconds)
@@ -67,7 +67,7 @@ def test_a_long_step_keeps_its_longest_pieces_and_exact_sums(steps):
         pieces = track.pieces()
     assert pieces == sorted(pieces)
     assert set(pieces) <= set(spans)
-    # Whatever came and went since, the longest are there.
+    # The longest pieces are kept, whatever came later.
     longest = sorted((b - a for a, b, _ in spans), reverse=True)[:64]
     assert sorted((b - a for a, b, _ in pieces), reverse=True) == longest
 
@@ -112,7 +112,7 @@ def test_a_profiler_sees_every_span_and_the_parts_that_are_not_counted(monkeypat
 
 @pytest.mark.parametrize("profiled", [False, True])
 def test_nvtx_is_loaded_under_a_profiler_alone(run_python, profiled):
-    # NVTX ignores a library that is not there.
+    # NVTX ignores a missing library.
     library = {timing.PROFILED: "/nonexistent/injection.so" if profiled else ""}
     code = "import sys, octane.core.timing; print('nvtx' in sys.modules)"
     assert run_python(code, **library) == str(profiled)

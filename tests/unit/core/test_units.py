@@ -1,4 +1,4 @@
-"""Lengths as a person reads them; sizes of memory are tested with the parameters."""
+"""Lengths as users read them; sizes of memory are tested with the parameters."""
 
 import pytest
 

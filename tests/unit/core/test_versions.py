@@ -1,4 +1,4 @@
-"""Versions of what the numbers depend on."""
+"""Versions of the software that results depend on."""
 
 import platform
 import sys

@@ -27,7 +27,7 @@ CHARTS = {
 
 
 def places(path: str) -> np.ndarray:
-    """Corners of a path in pixels, without the dots at its begins."""
+    """Corners of a path in pixels, without its initial dots."""
     return np.array([own.split() for own in re.findall(r"[ML]([-\d.]+ [-\d.]+)", path)], float)
 
 
@@ -89,5 +89,5 @@ def test_the_axis_of_displacements_reaches_to_their_limit_so_that_small_ones_loo
 
 
 def test_a_section_is_named_where_its_whole_shift_is_beyond_the_limit() -> None:
-    # Neither along y nor along x alone.
+    # Neither along y nor along x by itself.
     assert [text for *_, text in CHARTS["shifts"].words] == [2]

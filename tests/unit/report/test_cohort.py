@@ -53,7 +53,7 @@ def test_every_subject_is_a_row_with_a_link_to_its_report(twin, tmp_path, write_
         "sub-01/sub-01_report.html",
     ]
     assert text.startswith("1 of 3 subjects is incomplete: a. ")
-    # Figures that are not there are dashes.
+    # Missing figures are dashes.
     assert "None" not in text
     assert "✗ Incomplete: STITCH failed. – – – → – – – –" in text
     assert "3 of 4 ▲ 1 missing" in text
@@ -68,7 +68,7 @@ def test_a_subject_unlike_the_others_is_marked_and_its_warning_shown(twin, tmp_p
     assert "30.0 % → 30.0 % ▲ outlier" in text
     assert "1 subject with an outlying figure" in text
     assert "sub-9 variation after N4 above median" in text
-    # Its warning is shown, and not run.
+    # Its warning is shown, not executed.
     assert "&lt;b&gt;odd&lt;/b&gt;" in text
 
 
@@ -102,14 +102,14 @@ def test_the_bad_come_first_each_with_its_verdict(twin, tmp_path):
     html, text = page.read_text(encoding="utf-8"), text_of(page)
     order = re.findall(r"(.) (\w) is so\.", text)
     assert order == [("✗", "D"), ("▲", "B"), ("▲", "E"), ("✓", "A"), ("✓", "C")]
-    # The whole page is as bad as its worst subject.
+    # The page is as bad as its worst subject.
     assert re.findall(r'class="verdict (\w+)"', html) == ["incomplete"]
 
 
 def test_an_incomplete_subject_is_not_compared(twin, tmp_path):
     few = [twin(f"few{k}", state="incomplete", seconds=1.0) for k in range(5)]
     write_cohort_report([*few, twin("A"), twin("B")], tmp_path / "cohort.html")
-    # Against those that ended early, it would have taken long.
+    # Compared with subjects that ended early, it would be slow.
     assert "▲ outlier" not in text_of(tmp_path / "cohort.html")
 
 

@@ -35,7 +35,7 @@ FILES = {
 
 
 def entities_of(records=RECORDS, **run):
-    """The crate's entities as a program reads them, by their names."""
+    """The crate's entities as a program reads them, by name."""
     graph = json.loads(json.dumps(crate("sub-01", RUN | run, records, FILES)))["@graph"]
     named = {entity["@id"]: entity for entity in graph}
     assert len(named) == len(graph)
@@ -78,7 +78,7 @@ def test_the_run_has_its_inputs_its_settings_and_its_result(entities):
         "file:///data/m.tif": "m.tif",
     }
     values = {e["name"]: e["value"] for e in told if e["@type"] == "PropertyValue"}
-    # What is unset has no value; the others are such as a params file takes.
+    # Unset parameters are left out; the others are written as in a params file.
     assert values == {"n4_strength": 1.0, "n4_mask": "/data/m.tif", "resolution": "9 8 8"}
     WorkflowModel.model_validate(values)
     assert run["result"] == {"@id": "sub-01_n4.ome.zarr/"}

@@ -63,14 +63,14 @@ class Page(HTMLParser):
 
 @pytest.fixture
 def subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
-    """A subject whose pictures are drawn and not encoded, which takes less time."""
+    """A subject whose pictures are drawn but not encoded, which is faster."""
     monkeypatch.setattr(pictures, "_encoded", Mock(return_value=b""))
     return Subject(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a whole subject whose second and third sections are missing."""
+    """The page of a complete subject whose second and third sections are missing."""
     subject = Subject(tmp_path_factory.mktemp("subject")).whole(4, missing=(2, 3))
     run = {"Repository": "https://example.org/x", "input": "/data/01", "command": "nextflow run x"}
     return subject.report(run=run)
@@ -84,7 +84,7 @@ def test_the_page_is_well_formed(whole: Path) -> None:
     page = Page(whole)
     assert all(image["alt"].strip() for image in page.of("img"))
     assert all(cell.get("scope") in ("row", "col") for cell in page.of("th"))
-    # What scrolls is a stop of the keyboard with a name, and headings leave out no level.
+    # Scrolling regions are named and reachable by keyboard, and headings do not skip a level.
     assert all(a.get("aria-label") and a["role"] for _, a in page.tags if "tabindex" in a)
     headings = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
     assert (headings[0], headings.count(1)) == (1, 1)
@@ -94,7 +94,7 @@ def test_the_page_is_well_formed(whole: Path) -> None:
     named = {a["href"].removeprefix("#") for a in page.of("a") if a["href"].startswith("#")}
     named |= {a["aria-labelledby"] for _, a in page.tags if "aria-labelledby" in a}
     assert named <= set(ids)
-    # It needs no network and no script; links lead to files beside it.
+    # It works without network and scripts; links lead to files next to it.
     assert not page.of("script", "link", "iframe", "object", "base")
     assert not any(urlsplit(a["href"]).scheme or a["href"].startswith("/") for a in page.of("a"))
     policy = next(m["content"] for m in page.of("meta") if "http-equiv" in m)
@@ -110,7 +110,7 @@ def test_names_are_shown_and_not_run(subject: Subject) -> None:
     assert "<script" not in html
     assert html.count("&lt;script&gt;alert(") >= 3
     assert f"k{evil}" in page.text
-    # What is not known is not shown.
+    # Unknown values are not shown.
     assert "Container" not in page.text
 
 
@@ -156,13 +156,13 @@ def test_before_and_after_share_one_scale_and_fields_another(
     monkeypatch.setattr(pictures, "panel", panel)
     subject.n4(truth=True)
     subject.report()
-    # Those of the page; the cuts of the volume come first.
+    # In page order; the cuts of the volume come first.
     shown = [call for call in panel.call_args_list if "longest" not in call.kwargs]
     scales = [call.args[2] for call in shown][3:]
     rows = [scales[k : k + 4] for k in range(0, 12, 4)]
     grey, field = rows[0][0], rows[0][2]
     assert rows == [[grey, grey, field, field]] * 3
-    # The darker of the two would end at a fifth.
+    # On its own scale, the darker one would end at a fifth.
     assert grey.high > 1000
     assert field.logarithmic
 
@@ -181,7 +181,7 @@ def test_headline_figures_and_gaps_stand_out(whole: Path) -> None:
         "2 of 4",
     ):
         assert words in page.text
-    # The places of missing sections in the row are kept.
+    # Missing sections keep their places in the row.
     order = [page.text.index(f"Section {k}") for k in (1, 2, 3, 4)]
     assert order == sorted(order)
 
@@ -303,7 +303,7 @@ def test_steps_may_be_switched_off_and_the_last_volume_is_shown(
     page, twin = Page(path), json.loads(path.with_suffix(".json").read_text())
     assert page.text.count("– not run") == 5 - len(given)
     assert all(f"{step.capitalize()} – not run" not in page.text for step in given)
-    # Columns without any figure are left out.
+    # Columns without figures are left out.
     assert page.text.count("Largest seam") == ("stitch" in given)
     assert "GB/s" not in page.text
     shown = [i["alt"] for i in page.of("img") if "of the finished volume" in i["alt"]]
@@ -339,7 +339,7 @@ def test_displacements_have_a_table_and_a_cut_before_and_after(subject: Subject)
     assert "-0.0 µm" not in page
     assert "+0.50°" in page
     assert page.count("no match") == 1
-    # Of three in each chart, those that lie more than a voxel or a degree off.
+    # In each chart, those of three that are more than a voxel or a degree off.
     for name, far in (("Shifts", ["2", "3"]), ("Rotations", [])):
         chart = page[page.index(f'aria-label="{name} of the sections') :]
         drawn = chart[: chart.index("</svg>")]
@@ -465,7 +465,7 @@ def flip(path: Path) -> None:
 
 
 def cut(path: Path) -> None:
-    """Cut a file short."""
+    """Truncate a file."""
     path.write_bytes(path.read_bytes()[:-40])
 
 

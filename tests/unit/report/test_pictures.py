@@ -61,7 +61,7 @@ def test_the_field_scale_is_centred_at_one_and_treats_halves_as_doubles() -> Non
     assert high[0] > high[2]
     assert low[2] > low[0]
     assert len(scale.colours) == 11
-    # What is no field is grey.
+    # Invalid values of a field are grey.
     for value in (np.nan, 0.0, -1.0):
         pixel = middle(pictures.panel(np.full((4, 4), value), (1, 1), scale, bar=False))
         np.testing.assert_allclose(pixel, 0.5, atol=0.03)
@@ -81,7 +81,7 @@ def test_the_scale_bar_is_as_long_as_it_says() -> None:
     array = np.zeros((100, 100))
     pixels = pixels_of(pictures.panel(array, (10, 10), Scale(0, 1)))[..., 0]
     row = pixels[496]
-    # 1000 micrometres are 512 pixels; the bar is of 200.
+    # 1000 micrometres are 512 pixels; the bar is 200 micrometres long.
     assert pictures.bar_of(1000) == 200
     assert (row > 0.5).sum() == pytest.approx(102, abs=4)
     without = pixels_of(pictures.panel(array, (10, 10), Scale(0, 1), bar=False))

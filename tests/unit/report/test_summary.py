@@ -70,10 +70,10 @@ def test_every_section_has_its_figures_and_marks_in_order():
 
 def test_sections_that_came_stitched_lack_nothing():
     assert [s.state for s in qualities({}, stack(), None)] == ["imaged"] * 4
-    # Nor does one that is alone and has no number, which STACK counts as the first.
+    # Nor does a single section without a number, which STACK numbers 1.
     alone = qualities({"brain": stitched(None)}, stack(count=1), None)
     assert [s.title for s in alone] == ["brain"]
-    # A volume that is no stack has no sections.
+    # A volume that is not a stack lacks sections.
     assert qualities({}, None, corrected(0.1)) == []
 
 

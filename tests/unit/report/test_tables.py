@@ -1,4 +1,4 @@
-"""Settings, time and performance of a step in the report, over all of its tasks."""
+"""Settings, time and performance of a step in the report, over all its tasks."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def test_the_bound_of_a_step_and_its_waiting_are_those_of_its_tasks_together():
 def test_changed_settings_come_first_and_are_marked():
     given = STEPS["n4"].model_validate({"mask": "tissue", "iterations": "auto", "strength": 0.75})
     record = Record(step="n4", settings=given.model_dump(mode="json"))
-    # The workflow has defaults of its own.
+    # The workflow has its own defaults.
     for workflow, changed in (
         (False, ["mask", "iterations", "strength"]),
         (True, ["shrink_factor", "strength"]),

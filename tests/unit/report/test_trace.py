@@ -1,4 +1,4 @@
-"""The trace: what viewers of the Trace Event Format take, on one clock."""
+"""The trace: valid for viewers of the Trace Event Format, on one clock."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The verdict: faults made in a phantom are found by the check for them; good subjects pass all."""
+"""The verdict: its checks find faults made in a phantom, and good subjects pass them all."""
 
 import re
 
@@ -46,7 +46,7 @@ def test_a_fault_is_found_by_its_check(judge, fault):
     change, overlap, names, words = FAULTS[fault]
     found = judge(change, {"overlap": overlap, "check_overlap": "warning"})
     warned = {check.name: check for check in found if check.state == "warning"}
-    # Seams may say it as well.
+    # Seams may be marked as well.
     assert [name for name in warned if not name.startswith("Seams")] == names
     assert all(re.search(words, warned[name].sentence) for name in names)
 
@@ -101,7 +101,7 @@ def test_an_overlap_given_as_none_is_found(judge, overlap):
         judge(None, {"overlap": overlap})
 
 
-# More sections have a larger largest seam.
+# The largest seam grows with the number of sections.
 @pytest.mark.parametrize("subject", [*GOOD, {**GOOD[1], "sections": 16}])
 def test_a_good_subject_raises_nothing(judge, subject):
     found = judge(**subject)
@@ -175,7 +175,7 @@ def test_sections_of_uneven_voxels_are_said_not_to_be_compared():
     check = alignment(sections, (10.0, 10.0, 12.0))
     assert check.state == "not checked"
     assert "square in y and x" in check.sentence
-    # These match nothing, which counts where they were to be moved.
+    # These match nothing, which is a fault only with alignment.
     assert alignment(sections, align="none").state == "not checked"
     assert alignment(sections, align="rigid").sections == ("Section 1", "Section 2")
 
@@ -397,7 +397,7 @@ def test_what_cannot_be_compared_is_not_checked_and_says_why():
     unknown = [check for check in found if check.state == "not checked"]
     assert len(unknown) == 13
     assert sum(check.sentence.startswith("No tiles overlap") for check in unknown) == 6
-    # It has none.
+    # A single section lacks neighbours.
     assert not [check for check in unknown if "neighbouring sections" in check.sentence]
     assert sum(check.sentence == "Fewer than two sections were imaged." for check in unknown) == 4
     assert all(check.value == "–" and check.sentence for check in unknown)

@@ -1,4 +1,4 @@
-"""Links made real: whole copies in their place, once, with nothing half-made and nothing lost."""
+"""Links made real: complete copies replace them, once; nothing is half-made or lost."""
 
 import errno
 import fcntl
@@ -82,17 +82,17 @@ def test_links_elsewhere_stay(outdir, tmp_path):
 def test_what_a_killed_call_left_is_cleared_away(outdir, task, tmp_path, place):
     folder = tmp_path / place
     if place == "disk2/s":
-        # The subject's folder lies on another disk, and a link leads there.
+        # The subject's folder is on another disk, behind a link.
         folder.parent.mkdir()
         (outdir / "s").rename(folder)
         (outdir / "s").symlink_to(folder)
         # A link is relative to where it is.
         (folder / "metrics/metrics.json").unlink()
         (folder / "metrics/metrics.json").symlink_to(task / "metrics.json")
-        # In a circle, and up.
+        # A cycle, and a link upwards.
         (folder / "back").symlink_to(outdir)
         (folder / "up").symlink_to(tmp_path)
-        # Results of others, to which the way up leads.
+        # Other results, reached by the link upwards.
         (tmp_path / "other").mkdir()
         (tmp_path / "other" / "metrics.json").symlink_to(task / "metrics.json")
     kept = {path.name for path in folder.iterdir()}
@@ -126,7 +126,7 @@ def test_links_that_lead_nowhere_are_named_and_the_others_made_real(outdir, task
     (outdir / "s/other.ome.zarr").symlink_to(task / "other.ome.zarr")
     lost = {outdir / "s/s.ome.zarr", outdir / "s/other.ome.zarr"}
     for call in (materialize, verify):
-        with pytest.raises(OctaneError, match="not there; run the workflow") as caught:
+        with pytest.raises(OctaneError, match="does not exist; run the workflow") as caught:
             call(outdir)
         assert all(str(path) in str(caught.value) for path in lost)
     assert set(links(outdir)) == lost
@@ -174,7 +174,7 @@ def cut_short(_, target):
     [
         (full, NoSpaceError, "No space left on device; free some"),
         (refused, PermissionError, "Permission denied"),
-        (cut_short, OctaneError, "other sizes"),
+        (cut_short, OctaneError, "differs in size"),
     ],
 )
 def test_a_copy_that_fails_leaves_the_link(outdir, monkeypatch, copy, error, words):
@@ -245,7 +245,7 @@ def test_a_copy_that_was_cut_short_is_no_whole_one(write_image, tmp_path, arrive
     with pytest.raises(OctaneError, match=f"^{copy}.*;") as caught:
         verify(tmp_path / "out")
     assert len(str(caught.value).splitlines()) == 1
-    # What is named as unfinished is no result.
+    # A path named as unfinished is not a result.
     copy.rename(copy.with_name(".partial-99-b.ome.zarr"))
     assert verify(tmp_path / "out") == 1
 

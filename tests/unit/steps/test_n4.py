@@ -1,4 +1,4 @@
-"""N4 end to end: equal to SimpleITK, the same bits however it is cut, and what is refused."""
+"""N4 end to end: equal to SimpleITK, identical for any blocks, and refusals."""
 
 import re
 from pathlib import Path
@@ -65,7 +65,7 @@ def write_tiff(tmp_path):
 
 @pytest.fixture
 def correct(tmp_path, reading, execution):
-    """Correct into ``out/<name>``; gives the path and the metrics."""
+    """Correct into ``out/<name>``; returns the path and the metrics."""
 
     def run(source, name="n4.ome.zarr", *, execution=execution, field=None, truth=None, **settings):
         destination = tmp_path / "out" / name
@@ -79,7 +79,7 @@ def correct(tmp_path, reading, execution):
 
 
 def noted(starts, blank=()):
-    """The attributes of a stack: its sections begin at these planes."""
+    """Attributes of a stack whose sections begin at these planes."""
     sections = [
         {"name": f"s{n}", "number": n, "start": a, "stop": b, "missing": n in blank}
         for n, (a, b) in enumerate(zip(starts, (*starts[1:], SHAPE[0]), strict=True), start=1)
@@ -127,7 +127,7 @@ def test_the_field_divides_the_volume_and_integers_are_rounded(
     source, field = write_image("v.ome.zarr", voxels), tmp_path / "field.ome.zarr"
     path, metrics = correct(source, field=field, dtype=asked)
     result = read(path)
-    assert any("clipped: give --n4_dtype" in w for w in metrics.warnings) is (own == "uint8")
+    assert any("clipped; give --n4_dtype" in w for w in metrics.warnings) is (own == "uint8")
     assert result.dtype == (own if asked == "input" else asked)
     assert read(field).dtype == np.float32
     assert open_image(field).grid == open_image(source).grid
@@ -161,7 +161,7 @@ def test_it_equals_simpleitk(write_image, write_file, correct, biased, true_tiss
         for n in (1, 3)
     ]
     nearest = min(errors, key=np.median)
-    # What ITK keeps from itself with another number of threads; see n4/test_simpleitk.py.
+    # ITK's own difference with another number of threads; see n4/test_simpleitk.py.
     assert np.median(nearest) <= 1e-4
     assert nearest.max() <= 4e-4
 
@@ -181,7 +181,7 @@ def test_a_file_is_read_once_and_not_for_a_plan(
 
 
 def cut_small(monkeypatch):
-    """Blocks of 16 and shards of 16, where the volume is one of each."""
+    """Blocks and shards of 16; the volume would otherwise be one of each."""
     for module in (inputs, plan):
         monkeypatch.setattr(module, "READ_BLOCK", 16)
     for module in (store_writer, volumes):
@@ -274,7 +274,7 @@ def test_figures_against_the_truth(
     _, metrics = correct(volume, mask="tissue", truth=truth, iterations=(50, 50, 50))
     figures = metrics.figures["truth"]
     assert figures["field_correlation"] > 0.95
-    # The noise alone has 0.03.
+    # The noise contributes 0.03.
     assert figures["cv_against_truth_before"] > 0.12
     assert 0.025 < figures["cv_against_truth_after"] < 0.08
     assert metrics.previews["true_field_z"].shape == metrics.previews["field_z"].shape
@@ -291,7 +291,7 @@ def test_the_share_that_is_clipped_is_that_of_the_fitted_voxels(write_image, bia
     few[:, 17:20, 14:30] = 1
     _, metrics = correct(source, mask=str(write_image("m.ome.zarr", few)), shrink_factor=1)
     (said,) = (warning for warning in metrics.warnings if "clipped" in warning)
-    share = re.match(rf"([0-9.]+) % of the fitted voxels of {source} are above the largest", said)
+    share = re.match(rf"([0-9.]+) % of the fitted voxels of {source} exceed the largest", said)
     assert share is not None
     assert 0 < float(share[1]) <= 100
 
@@ -339,7 +339,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(volume, command, tmp
 
 @pytest.fixture
 def stepped(write_image, biased):
-    """Sections that differ in brightness, noted in the metadata."""
+    """Sections of different brightness, recorded in the metadata."""
     voxels = biased.copy()
     for planes, factor in zip(SECTIONS, (1.0, 1.7, 0.6), strict=True):
         voxels[planes] *= factor
@@ -369,7 +369,7 @@ def test_two_passes_fit_the_whole_on_what_the_sections_leave(stepped, correct, t
     np.testing.assert_allclose(read(both), read(second), rtol=1e-3)
     assert metrics.figures["levels"]
     assert len(metrics.figures["sections"]) == 3
-    # The volume's own notes are kept.
+    # The volume's own attributes are kept.
     assert open_image(tmp_path / "out/both.ome.zarr").attributes == {**noted(STARTS), "step": "n4"}
 
 
@@ -459,7 +459,7 @@ def test_what_lies_on_another_grid_is_refused(
     source = write(volume[0], biased, volume[1])
     beside = write(other[0], np.ones(SHAPE, np.uint8), other[1])
     asked = N4Parameters.model_validate({role: str(beside)})
-    # Before any voxel is read, so that a dry run tells it.
+    # Before any voxel is read, so that a dry run reports it.
     given = (source, tmp_path / "o.ome.zarr", asked, reading, execution)
     if not words:
         assert prepare(*given).companions[role].grid.shape == SHAPE

@@ -1,4 +1,4 @@
-"""Config of a new subject: what the data determine is stated, the rest is asked for."""
+"""Config of a new subject: it states what the data determine and asks for the rest."""
 
 import re
 import shlex
@@ -51,7 +51,7 @@ def test_what_the_data_do_not_tell_is_asked_for(data, write_mosaic):
     assert found["allow_missing_sections"].value == 1
     assert "14 micrometre" in found["section_thickness"].found[0]
     assert (found["resolution"].value, found["resolution"].stated) == (10, True)
-    # Every missing section is named, up to some.
+    # Missing sections are named, up to a number.
     for last, words in ((6, "section 2, 4, 5. As"), (40, ", 18, 19 and 20 more. As")):
         write_mosaic(f"data/section_{last:02d}.ome.zarr", VOXELS, TILE, (3.5, 4.0, 4.0))
         assert words in settings(data)["allow_missing_sections"].found[0]
@@ -68,10 +68,10 @@ def test_what_the_data_tell_is_stated(known):
 @pytest.mark.parametrize(
     ("places", "value", "words"),
     [
-        ((0, 30, 60), 30.0, "by their translations along z"),
-        ((0, 30, 90), None, "lie 30 to 60 micrometre apart"),
-        ((0, 50, 100), None, "lie 50 micrometre apart"),
-        ((0, 3, 1), None, "The data do not say; without it the full imaged depth"),
+        ((0, 30, 60), 30.0, "from their translations along z"),
+        ((0, 30, 90), None, "are 30 to 60 micrometre apart"),
+        ((0, 50, 100), None, "are 50 micrometre apart"),
+        ((0, 3, 1), None, "The data do not say; without it, the full imaged depth"),
     ],
 )
 def test_the_distance_along_z_is_the_thickness_or_to_be_decided(
@@ -116,7 +116,7 @@ def test_a_persons_word_counts(data):
 
 @pytest.fixture
 def made(tmp_path):
-    """A project of its own."""
+    """A separate project."""
     (tmp_path / "project" / "conf" / "subjects").mkdir(parents=True)
     return tmp_path / "project"
 
@@ -132,7 +132,7 @@ def test_paths_are_written_absolute_and_the_file_is_found_by_its_name(
     assert f"\n    input = '{tmp_path}/known'\n" in text
     assert f"\n    outdir = '{tmp_path}/results'\n" in text
     assert "\n    subject = '01'\n" in text
-    # The name of the data, where none is given.
+    # The name of the data, if none is given.
     assert write_subject(Path("known"), project=made)[0].name == "known.config"
 
 
@@ -142,7 +142,7 @@ def test_results_are_never_below_the_data_they_are_made_of(known, tmp_path, monk
     (tmp_path / "link").symlink_to(known)
     for data in (known, tmp_path / "link"):
         assert results_folder(data) == tmp_path / "results"
-    # What a person says is a person's.
+    # A folder that the user names is used as it is.
     assert results_folder(known, Path("out")) == known / inside / "out"
     known.rename(tmp_path / "results")
     assert results_folder(tmp_path / "results") == tmp_path / "octane"
@@ -165,7 +165,7 @@ def test_a_config_is_written_where_it_is_asked_for_and_not_replaced(known, made,
 
 def test_where_configs_cannot_be_written_another_place_can_be_given(known, made, tmp_path):
     (made / "conf/subjects").rmdir()
-    # A folder's rights would not hold root back.
+    # A folder's permissions would not stop root.
     (made / "conf/subjects").write_text("")
     with pytest.raises(OctaneError, match=r"conf/subjects cannot be written \(.*--config FILE"):
         write_subject(known, "sub", project=made)
@@ -196,7 +196,7 @@ def test_mosaics_are_described(data, caplog, made):
     assert "Voxels: 3.5 x 4 x 4 micrometre (z y x), float32." in caplog.messages
     tiles = "Tiles, rows x columns: 2 x 3; each 40 x 40 µm (y x), side by side 14 x 80 x 120 µm"
     assert f"{tiles} (z y x)." in caplog.messages
-    # What is left to a person is said as well, with its parameter.
+    # What the user must decide is logged as well, with its parameter.
     said = "\n".join(caplog.messages)
     assert "\nallow_missing_sections: Not among the data: section 2." in said
     assert "\noverlap: The data do not say" in said
@@ -242,4 +242,6 @@ def test_a_flat_field_is_recommended_where_tiles_are_shaded(write_phantom, shadi
     if recommended:
         own = found["stitch_flat_field"]
         assert (own.value, own.stated) == ("estimate", False)
-        assert re.search(r"on 9 tiles of section_01.*, the light .* by (28|29|30) %", own.found[0])
+        assert re.search(
+            r"on 9 tiles of section_01.*, brightness varies by (28|29|30) %", own.found[0]
+        )

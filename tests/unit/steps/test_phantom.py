@@ -1,4 +1,4 @@
-"""PHANTOM: values depend on position alone, so that tiles agree; positions, and the truth."""
+"""PHANTOM: values depend only on position, so that tiles agree; positions, and the truth."""
 
 import csv
 import json
@@ -103,7 +103,7 @@ def test_sections_are_displaced_as_the_truth_says(write_phantom):
     z, y, x = ((np.arange(n) + 0.5) * 10 for n in p.tile_shape)
     for (number, *move), displacement in zip(rows, displacements(p), strict=True):
         assert move == list(displacement)
-        # Tissue that lies at q is seen where a displacement moves it.
+        # Tissue at q is seen where a displacement moves it.
         middle = (300.0, 400.0)
         down, across = Displacement(*move).before(*np.meshgrid(y, x, indexing="ij"), middle)
         expected = SCALE * tissue(subject, z + (number - 1) * 40, down, across)

@@ -1,4 +1,4 @@
-"""PYRAMID: levels where the metadata says they are, and a first level that is written once."""
+"""PYRAMID: levels at the positions of their metadata, and a first level written only once."""
 
 import errno
 import json
@@ -32,7 +32,7 @@ SHAPE = (34, 43, 52)
 
 @pytest.fixture
 def build(tmp_path, reading, execution):
-    """Build into ``out/brain.ome.zarr``; gives the path and the metrics."""
+    """Build into ``out/brain.ome.zarr``; returns the path and the metrics."""
 
     def run(source, *, execution=execution, **settings):
         destination = tmp_path / "out" / "brain.ome.zarr"
@@ -49,7 +49,7 @@ def voxels(rng):
 
 @pytest.fixture
 def volume(write_image, voxels):
-    """A volume as STACK writes it, of 10 um."""
+    """A volume of 10 um voxels, as STACK writes it."""
     return write_image("v.ome.zarr", voxels, attributes={"kind": "volume", "step": "stack"})
 
 
@@ -124,7 +124,7 @@ def test_a_first_level_that_equals_its_input_is_copied(
     monkeypatch.setattr(pyramid, "StreamPlan", planned)
     built, _ = build(source, resolutions=(10, 25, 60))
     assert Levels(built).arrays[0][:].tobytes() == voxels.tobytes()
-    # The second is made from the input where reading that again costs no decoding.
+    # The second level is made from the input if that needs no decoding.
     second = source if codec == "none" else built
     assert sources == [source, second, built]
     monkeypatch.setattr(stream, "make_resampler", None)
@@ -135,7 +135,7 @@ def test_a_first_level_that_equals_its_input_is_copied(
 
 @pytest.mark.parametrize("n", [403, 405, 407])
 def test_the_levels_lie_where_their_metadata_says(write_image, build, n):
-    # A ramp that states its own position: at every level, it must do so still.
+    # A ramp whose values are positions: this must hold at every level.
     ramp = np.broadcast_to(700 + 10.0 * np.arange(n) + 5, (8, 6, n)).astype(np.float32)
     levels = Levels(build(write_image("v.ome.zarr", ramp, edge=(0, 0, 700)))[0])
     assert len(levels.arrays) == 4
@@ -169,7 +169,7 @@ def test_no_level_overhangs_the_volume(spacing, resolutions, shape):
     ("values", "window"),
     [
         (np.arange(1000.0), (0, 5, 994, 999)),
-        # Of more chunks than are read: the first and the last, and those between.
+        # More chunks than are read: the first, the last, and those between.
         (np.arange(1e5), (0, 134, 99864, 99999)),
         (np.where(np.arange(1000) < 997, 7, 5e4), (7, 7, 5e4, 5e4)),
         (np.full(1000, -3), (-3, -3, 7, 7)),
@@ -218,7 +218,7 @@ def test_a_first_level_of_octanes_own_is_linked(write_image, voxels, build, step
 @pytest.mark.parametrize(
     ("changed", "settings"),
     [
-        # Whoever else wrote it may write into it again.
+        # Another program that wrote it may write into it again.
         ({"attributes": {}}, {}),
         ({"chunks": (34, 20, 20)}, {}),
         ({"codec": "blosc-lz4"}, {}),
@@ -279,7 +279,7 @@ def test_a_file_of_another_format_becomes_a_pyramid(
     levels = Levels(path)
     assert metrics.warnings[0].startswith(f"v{suffix} has rotated or flipped axes")
     assert files_read_once == [f"v{suffix}"]
-    # NIfTI's spacing is a float32: not quite 10 um, and the voxels are to be kept all the same.
+    # NIfTI's float32 spacing is not exactly 10 um, but the voxels must be kept.
     np.testing.assert_array_equal(levels.arrays[0], voxels)
     assert levels.grids[0].spacing == (10.0, 10.0, 10.0)
     assert levels.arrays[1].shape == (14, 17, 21)

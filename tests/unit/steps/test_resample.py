@@ -1,4 +1,4 @@
-"""RESAMPLE: every tile alone, or a volume as one; the grid, the metadata, what is refused."""
+"""RESAMPLE: each tile separately, or an entire volume; grid, metadata and refusals."""
 
 import itertools
 
@@ -31,7 +31,7 @@ from octane.store.reader import DirectReader
 
 @pytest.fixture
 def run(tmp_path, reading, execution):
-    """Resample into ``out.ome.zarr``; gives the image and the metrics."""
+    """Resample into ``out.ome.zarr``; returns the image and the metrics."""
 
     def resample_into(source, resolution, *, reading=reading, execution=execution, **settings):
         parameters = ResampleParameters(resolution=resolution, **settings)
@@ -96,7 +96,7 @@ def test_the_spacing_is_the_target_and_tiles_keep_their_size_and_pitch(write_mos
 
 
 def test_the_first_voxel_lies_where_the_metadata_says(write_mosaic, run):
-    # A ramp that states its own position: resampled, it must do so still.
+    # A ramp whose values are positions: this must hold after resampling.
     position = (np.arange(61) + 0.5) * 4.0
     voxels = np.broadcast_to(position, (3, 4, 61)).astype(np.float32).copy()
     image, _ = run(write_mosaic("a.zarr", voxels, (3, 4, 61), (10.0, 4.0, 4.0)), (10.0, 10.0, 10.0))

@@ -1,4 +1,4 @@
-"""Bounds of what a run writes, against what is free."""
+"""Bounds of the bytes that a run writes, and the free space."""
 
 from types import SimpleNamespace
 
@@ -20,7 +20,7 @@ STEPS = [
 
 @pytest.fixture
 def disks(monkeypatch, tmp_path):
-    """Folders that stand for file systems of their own, with so much free."""
+    """Folders that represent separate file systems with given free space."""
     free = {}
 
     def disk(name, size):
@@ -48,7 +48,7 @@ def test_links_are_counted_where_they_are_copied(disks):
     assert made == "a will write 32 MB to 80 MB in the work folder."
     assert "14 MB to 35 MB in the output" in check(work, outdir, publish_dir_mode="copy")[0]
     assert "40 MB to 100 MB in the work folder" in check(work, outdir, scratch_dir=True)[0]
-    # Sizes are spelled as people do.
+    # Sizes are spelled for readers.
     assert [format_bytes(size) for size in (0, 999, 5e12)] == ["0 kB", "0.999 kB", "5 TB"]
 
 

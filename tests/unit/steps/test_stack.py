@@ -1,4 +1,4 @@
-"""STACK: sections at their depth, boundaries recorded, gaps never silent, displaced ones moved."""
+"""STACK: sections at their depth, recorded boundaries, reported gaps, undone displacements."""
 
 import csv
 from itertools import count, pairwise
@@ -36,7 +36,7 @@ SHIFTS = [Displacement(move.y, move.x, 0) for move in MOVES]
 
 @pytest.fixture
 def stack(tmp_path, reading):
-    """Stack into ``out/NAME.ome.zarr``; gives the voxels, the image and the metrics."""
+    """Stack into ``out/NAME.ome.zarr``; returns the voxels, the image and the metrics."""
 
     def run(sources, align="none", *, name="stack", table=None, workers=2, again=False, **settings):
         destination = tmp_path / "out" / f"{name}.ome.zarr"
@@ -64,7 +64,7 @@ def write_section(write_image):
 
 
 def planes(image):
-    """The value of each plane, which is one all over it."""
+    """The value of each plane, which must be uniform."""
     voxels = image.array.opened[:]
     assert (voxels == voxels[:, :1, :1]).all()
     return voxels[:, 0, 0].tolist()
@@ -92,7 +92,7 @@ def test_sections_lie_on_top_of_each_other_in_the_order_of_their_numbers(write_s
 def test_a_thickness_need_not_be_a_multiple_of_the_voxel(
     write_section, stack, thickness, count, surface
 ):
-    # Each plane says how deep it was imaged, so that the stack must say its depth throughout.
+    # Each plane holds its imaged depth, so that the stack must hold its depth throughout.
     depth = ((np.arange(8) + 0.5) * 10).astype(np.float32)
     voxels = np.broadcast_to(depth[:, None, None], (8, 4, 4))
     sources = [write_section(n, voxels, thickness=thickness) for n in range(1, count + 1)]
@@ -105,7 +105,7 @@ def test_a_thickness_need_not_be_a_multiple_of_the_voxel(
     assert all(a[1] == b[0] for a, b in pairwise(found))
     for number, (start, stop) in enumerate(found):
         centres = (np.arange(start, stop) + 0.5) * 10 - number * thickness
-        # A plane in the topmost half voxel lies above the first one imaged, whose value it has.
+        # A plane in the topmost half voxel has the value of the first imaged one below.
         expected = np.maximum(centres + surface, 5 + 10 * np.ceil(surface / 10 - 0.5))
         np.testing.assert_allclose(planes(image)[start:stop], expected, rtol=1e-5)
         below = image.grid.origin[0] + 10 * np.arange(start, stop)
@@ -180,8 +180,8 @@ def test_an_allowed_gap_is_a_blank_slab_and_listed(write_section, stack):
     noted = read_sections(image.attributes, 20)
     assert [(s.number, s.missing) for s in noted] == [(1, False), (2, False), (3, True), (4, False)]
     assert metrics.figures["missing_sections"] == [3]
-    assert "Sections 3 are missing" in metrics.warnings[0]
-    # The middle plane is blank; the picture for the report is of the imaged plane beside it.
+    assert "Section 3 is missing" in metrics.warnings[0]
+    # The middle plane is blank; the report shows the imaged plane next to it.
     assert (metrics.previews["slice_z"] == 2).all()
     np.testing.assert_array_equal(metrics.previews["slice_x"], image.array.opened[:, :, 3])
     assert metrics.previews["slice_spacing"].tolist() == [10.0] * 3
@@ -204,7 +204,7 @@ def test_an_allowed_gap_is_a_blank_slab_and_listed(write_section, stack):
 def test_sections_that_do_not_fit_together_are_refused(
     write_image, stack, tmp_path, names, other, settings, words
 ):
-    # The last one may be of another type.
+    # The last one may have another type.
     types = ["f4"] * names.count(" ") + [other]
     sources = [
         write_image(f"{name}.ome.zarr", np.ones((8, 6, 7), dtype))
@@ -232,7 +232,7 @@ def test_sections_lie_where_they_were_imaged(write_section, stack):
 
 
 def centre_of(image, place):
-    """Centre of mass of a bead near a place, micrometres (z, y, x)."""
+    """Centre of mass of a bead near a position, micrometres (z, y, x)."""
     grid = image.grid
     axes = [
         o + s * np.arange(n) for o, s, n in zip(grid.origin, grid.spacing, grid.shape, strict=True)
@@ -243,7 +243,7 @@ def centre_of(image, place):
     return [float(np.average(positions, weights=weights)) for positions in own]
 
 
-# The centre of the first voxel, as other programs write it: left out, or that of a stage.
+# The first voxel's centre as other programs write it: omitted, or a stage position.
 @pytest.mark.parametrize("first", [(0.0, 0.0, 0.0), (1000.0, -30.0, 14.0)])
 @pytest.mark.parametrize("resolution", [(10.0, 10.0, 10.0), (7.0, 10.0, 13.0)])
 def test_a_bead_lies_at_one_place_as_mosaics_as_sections_and_as_a_volume(
@@ -291,7 +291,7 @@ def test_a_bead_lies_at_one_place_as_mosaics_as_sections_and_as_a_volume(
             assert centre_of(volume, bead) == pytest.approx(bead, abs=0.3)
     for volume in stacked:
         assert volume.grid.edge == pytest.approx(np.subtract(first, np.divide(spacing, 2)), abs=0.5)
-        # The place in the section's own image, as the pages say.
+        # The position in the section's own image, as documented.
         tops = [volume.attributes["sections"][k]["top"] for k in (0, 1)]
         assert tops == pytest.approx([volume.grid.edge[0], volume.grid.edge[0] + 84.0])
 
@@ -352,7 +352,7 @@ def test_a_voxel_that_is_no_number_hides_no_dark_section(write_section, stack, r
 
 @pytest.fixture
 def write_sections(write_image):
-    """Sections of 5 planes of 10 um, imaged 2 planes deeper, of one tissue that was displaced."""
+    """Displaced sections of one tissue: 5 planes of 10 um, imaged 2 planes deeper."""
 
     calls = count()
 
@@ -372,7 +372,7 @@ def write_sections(write_image):
             voxels = np.broadcast_to(scale * seen(tissue, move), (DEEP, *SHAPE)).astype(dtype)
             noted = {"number": number, "thickness": PLANES * spacing[0]}
             if lost is not None:
-                # Of little contrast, beside which the border of a tile without light is strong.
+                # Low contrast, compared with which the border of a dark tile is strong.
                 voxels = voxels + np.float32(20 * scale)
                 y, x = LOST[number % len(LOST)]
                 voxels[:, y : y + 50, x : x + 60] = 0
@@ -388,7 +388,7 @@ def write_sections(write_image):
 
 
 def inner(voxels, image):
-    """The voxels that tissue covers wherever its section was moved to, by their positions."""
+    """Voxels that tissue covers at any displacement of its section, by position."""
     low = [round((200 - edge) / 10) for edge in image.grid.edge[1:]]
     return voxels[:, low[0] : low[0] + SHAPE[0] - 40, low[1] : low[1] + SHAPE[1] - 40]
 
@@ -400,7 +400,7 @@ def test_displaced_sections_are_moved_to_where_they_fit(write_sections, stack, a
     sources = write_sections(moves)
     *own, unmoved = stack(sources, "none", name="before")
     before = inner(*own)
-    # What is not moved is reported as well.
+    # Displacements that are not undone are reported as well.
     for section, move in zip(unmoved.figures["sections"], moves, strict=True):
         assert section["shift"] == pytest.approx((10 * move.y, 10 * move.x), abs=1)
         assert not section["moved"]
@@ -429,7 +429,7 @@ def test_sections_that_fit_are_copied_bit_by_bit(write_sections, stack):
         np.testing.assert_array_equal(voxels, stack(sources, "none", again=True)[0])
         assert image.grid.shape == (15, *SHAPE)
         assert [s["moved"] for s in metrics.figures["sections"]] == [False] * 3
-    # Beside one that is moved, too, although the volume is larger.
+    # Also next to a moved section, although the volume is larger.
     voxels, image, _ = stack(write_sections(MOVES), "rigid", name="moved")
     whole = stack(write_sections([IN_PLACE] * 5), "none", again=True)
     np.testing.assert_array_equal(inner(voxels, image)[10:15], inner(*whole[:2])[10:15])
@@ -438,7 +438,7 @@ def test_sections_that_fit_are_copied_bit_by_bit(write_sections, stack):
 def test_the_volume_holds_what_was_moved_and_is_zero_beyond(write_sections, stack):
     voxels, image, _ = stack(write_sections(MOVES), "rigid")
     edge, far = image.grid.edge, np.add(image.grid.edge, image.grid.extent)
-    # The fourth section lies 4 voxels too low in y and 9 too high in x.
+    # The fourth section is 4 voxels too low in y and 9 too high in x.
     assert edge[2] <= -90
     assert far[1] >= 1540
     section = voxels[15:20, round(-edge[1] / 10) :, round(-edge[2] / 10) :]
@@ -505,7 +505,7 @@ def test_moves_stand_in_a_table_in_the_metadata_and_in_the_picture(write_section
     assert noted[3]["rotation"] == pytest.approx(0, abs=0.03)
     assert noted[0]["shift"] == [0, 0]
     assert noted[1]["shift"] == [float(rows[1]["y"]), float(rows[1]["x"])]
-    # Later steps read the sections as ever.
+    # Later steps read the sections as before.
     assert [s.start for s in read_sections(image.attributes, 25)] == [0, 5, 10, 15, 20]
     assert metrics.previews["unaligned_y"].shape == (25, SHAPE[1])
 
@@ -535,7 +535,7 @@ IMAGED = 2 * PITCH + TILE + 2 * JITTER
 
 @pytest.fixture
 def stitch_jittered(write_mosaic, tmp_path, reading, execution):
-    """Stitch 3 x 3 tiles of a tissue, each up to 10 pixels beside its place, of 5 um."""
+    """Stitch 3 x 3 tiles of a tissue, each up to 10 pixels of 5 um off its place."""
 
     def stitch(number, tissue, rng):
         mosaic, rows = np.zeros((2, 3 * TILE, 3 * TILE), np.float32), []

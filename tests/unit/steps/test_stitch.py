@@ -1,4 +1,4 @@
-"""STITCH: what it makes of a phantom is the section itself; what it cannot know, it asks for."""
+"""STITCH: a phantom's section is reconstructed, and missing information is an error."""
 
 import csv
 import os
@@ -28,7 +28,7 @@ from octane.store.image import open_image
 
 @pytest.fixture
 def stitch(tmp_path, reading):
-    """Stitch into ``out/NAME.ome.zarr``; gives the voxels, the image and the metrics."""
+    """Stitch into ``out/NAME.ome.zarr``; returns the voxels, the image and the metrics."""
 
     def run(source, name="section_01", *, positions=None, saved=None, workers=2, **settings):
         destination = tmp_path / "out" / f"{name}.ome.zarr"
@@ -43,7 +43,7 @@ def stitch(tmp_path, reading):
 
 @pytest.fixture
 def reconstruct(tmp_path, write_phantom, reading, execution, stitch):
-    """A phantom's first section, resampled where a target is given, and stitched."""
+    """A phantom's first section, resampled if a target is given, and stitched."""
 
     def run(target=None, *, table=False, settings=None, **phantom):
         folder, parameters = write_phantom(**phantom)
@@ -65,7 +65,7 @@ def untiled(parameters, grid):
     extent = Subject.of(parameters).extent
     shape = [
         parameters.tile_shape[0],
-        # Some voxels more than the section, so that its border is no border here.
+        # Slightly larger than the section, whose border is then not the tile's.
         *(int(e / s) + 12 for e, s in zip(extent[1:], parameters.voxel_size[1:], strict=True)),
     ]
     values = render_tile(parameters, 0, (0, 0), tuple(shape), (0.0, 0.0))
@@ -79,10 +79,10 @@ def untiled(parameters, grid):
 
 
 def errors_of(image, parameters, overlap):
-    """Errors of a stitched section over the mean of the truth, at seams and away from them.
+    """Errors of a stitched section relative to the mean of the truth, at seams and elsewhere.
 
     The outermost pixels are left out: there a Gaussian sees the border of the imaged area, which
-    the larger tile of the truth does not have.
+    the larger tile of the truth lacks.
     """
     truth = untiled(parameters, image.grid)
     error = np.abs(image.array.opened[:] - truth) / truth.mean()
@@ -134,8 +134,8 @@ def test_there_are_no_seams(reconstruct, target, overlap, bound):
     ("target", "changed", "most"),
     [
         (None, {}, 1e-6),
-        # Pitch and target are whole multiples of the voxel, so that nothing is interpolated: what
-        # is left is the border of each tile, beyond which its Gaussian sees a reflection.
+        # Pitch and target are integer multiples of the voxel, so that nothing is interpolated: only
+        # the border of each tile differs, beyond which its Gaussian sees a reflection.
         # Measured: at most 0.0016 of the mean at seams, below 1e-6 away from them.
         (10.0, {"tile_shape": (24, 48, 48), "voxel_size": (5.0, 5.0, 5.0)}, 0.003),
     ],
@@ -148,7 +148,7 @@ def test_tiles_on_whole_voxels_are_the_section_exactly(reconstruct, target, chan
 
 
 def test_a_step_between_tiles_would_be_seen(reconstruct):
-    # The check on the checks: shading makes seams, and the same figures must show them.
+    # Negative control: shading makes seams, and the same figures must show them.
     image, _, parameters, _ = reconstruct(None, **PHANTOM, overlap=0.2, shading=0.2)
     flat = parameters.model_copy(update={"shading": 0.0})
     assert errors_of(image, flat, 0.2)[0] > 0.05
@@ -156,7 +156,7 @@ def test_a_step_between_tiles_would_be_seen(reconstruct):
 
 @pytest.fixture
 def microscope_tiles(project, write_mosaic):
-    """A mosaic of 4 x 3 tiles of a microscope, which overlap by 0.1133 and lie up to 3 px aside."""
+    """A mosaic of 4 x 3 tiles that overlap by 0.1133 and are displaced by up to 3 px."""
     archives = [*(project / ".tools" / "tiles").glob("microscopestitching-*.tar.gz")]
     if not archives:
         pytest.skip("the tiles of requirements/tiles.txt were not fetched: run tools/setup.sh test")
@@ -185,9 +185,9 @@ def test_the_seam_of_real_tiles_falls_as_they_fit_better(microscope_tiles, stitc
         assert wrong > 1.2 * near > 1.2 * 1.1 * fitting
         wrong, near, fitting = (own.mismatch(axis) or 0.0 for own in figures)
         assert wrong > near >= fitting
-    # To 3 decimals, which are half a pixel.
+    # To 3 decimals, or half a pixel.
     (words,) = made[0].warnings
-    numbers = re.findall(r"(?:by|overlap|,)\ ?(0\.\d{3})", words)
+    numbers = re.findall(r"(?:overlap of|and|overlap|,)\ ?(0\.\d{3})", words)
     assert [float(number) for number in numbers] == [own.found for own in figures[0].overlaps] * 2
     assert [own.found for own in figures[0].overlaps] == pytest.approx([0.1133] * 2, abs=0.006)
 
@@ -228,7 +228,7 @@ def test_a_tile_that_was_not_imaged_darkens_no_other(write_mosaic, stitch, lost)
         "1 of 2 tiles of section_01.ome.zarr were not imaged: they hold only 0 or NaN and are "
         "left out."
     ]
-    # STACK leaves it out: y and x in micrometres.
+    # STACK ignores this area: y and x in micrometres.
     assert image.attributes["section"]["not_compared"] == [[0, 100, 120, 300]]
 
 
@@ -259,7 +259,7 @@ def test_tiles_between_voxels_are_interpolated(rng, write_mosaic, stitch):
     source = write_mosaic("a.ome.zarr", voxels, (2, 20, 20), pitch=(200.0, 136.0))
     stitched, image, _ = stitch(source, codec="none")
     assert image.array.compressor is None
-    # The second tile lies at 13.6 voxels; beyond the overlap it stands alone.
+    # The second tile begins at 13.6 voxels; beyond the overlap it is the only one.
     second = voxels[:, :, 20:]
     between = 0.6 * second[:, :, 6:-1] + 0.4 * second[:, :, 7:]
     np.testing.assert_allclose(stitched[:, :, 20:33], between, rtol=1e-5)
@@ -311,7 +311,7 @@ def test_a_table_numbers_a_mosaic_without_a_number_1(write_mosaic, stitch, tmp_p
 
 
 def position_error(positions, table, pixel):
-    """Mean distance from the true positions in pixels, without a common displacement."""
+    """Mean distance from the true positions in pixels, without the common displacement."""
     with table.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     own = [positions[int(r["row"]), int(r["column"])] for r in rows]
@@ -328,7 +328,7 @@ def test_a_mosaic_that_does_not_fit_the_memory_gives_the_same(
     source = write_mosaic("a.zarr", voxels, tile)
     parameters = StitchParameters(overlap=(0.25, 0.25), **settings)
     made = []
-    # Room for one block of a worker, and none for the mosaic beside it.
+    # Memory for one worker's block, but not for the mosaic as well.
     least = PROCESS_BYTES + (2 * 8 * 208 * 208 + 3 * 8 * 32 * 32) * 4
     for name, memory in (("kept", least + voxels.nbytes), ("read", least + voxels.nbytes // 2)):
         execution = ExecutionParameters(backend="cpu", workers=1, memory=f"{memory}B")
@@ -371,7 +371,7 @@ def test_voxels_that_are_no_numbers_stay_where_they_are(rng, write_mosaic, stitc
     tissue = ndimage.gaussian_filter(rng.random((4, 84, 84), np.float32), (0, 2, 2)) + 1
     parts = (slice(0, 48), slice(36, 84))
     voxels = np.block([[tissue[:, y, x] for x in parts] for y in parts])
-    # The first in an overlap and the last in none; a pixel without any number is in the second.
+    # A voxel in an overlap, two outside, and a pixel without any number.
     lost = np.zeros(voxels.shape, bool)
     lost[1, 40, 44] = lost[2, 70:72, 20] = lost[:, 60, 60] = True
     made = []
@@ -409,7 +409,7 @@ TILES = {"tiles": (3, 3), "tile_shape": (16, 96, 96), "overlap": (0.2, 0.2), "sp
 
 @pytest.fixture
 def section(write_phantom):
-    """A section of a phantom of which only what is given is wrong."""
+    """A phantom's section in which only the given properties are wrong."""
 
     @cache
     def make(**given):
@@ -421,7 +421,7 @@ def section(write_phantom):
 
 
 def differing(image, even):
-    """Root mean square of the difference without speckle, over the mean; scale does not count."""
+    """Root mean square of the difference without speckle, over the mean, at any scale."""
     ratio = image.mean(axis=0, dtype=float) / even.mean(axis=0, dtype=float)
     return ratio.std() / ratio.mean()
 
@@ -437,11 +437,11 @@ def test_shaded_tiles_become_what_even_light_shows(section, stitch, tmp_path):
     assert noted.figures["shading_before"] == pytest.approx(0.3, abs=0.03)
     assert made.figures["shading_before"] == noted.figures["shading_before"]
     assert 0.001 < made.figures["shading_after"] < 0.03
-    # Shading is no seam.
+    # Shading does not count as a seam.
     assert noted.figures["seam_x"] == pytest.approx(made.figures["seam_x"], rel=0.1)
     assert made.previews["flat_field"].shape == (96, 96)
     np.testing.assert_array_equal(tifffile.imread(saved), made.previews["flat_field"])
-    # What was written is taken back.
+    # The saved flat field is accepted as an input.
     again, _, given = stitch(shaded, "again", flat_field=str(saved))
     np.testing.assert_allclose(again, after, rtol=1e-6)
     assert given.figures["shading_after"] < 0.01
@@ -455,7 +455,7 @@ def test_shaded_tiles_become_what_even_light_shows(section, stitch, tmp_path):
 def test_a_file_that_fits_leaves_nothing(write_mosaic, stitch, rng, tmp_path):
     light = np.outer(np.linspace(0.8, 1.2, 20), np.linspace(1.2, 0.8, 20)).astype(np.float32)
     np.save(tmp_path / "light.npy", light)
-    # One row of tiles, whose overlaps say nothing of the light along y.
+    # The overlaps of one row of tiles do not show the light along y.
     tissue = rng.gamma(2, 300, (2, 20, 50))
     voxels = np.concatenate([tissue[..., k : k + 20] * light for k in (0, 15, 30)], axis=2)
     source = write_mosaic("section_01.ome.zarr", voxels.astype(np.float32), (2, 20, 20))
@@ -467,7 +467,7 @@ def test_a_file_that_fits_leaves_nothing(write_mosaic, stitch, rng, tmp_path):
         source = write_mosaic(f"{axis}.ome.zarr", turned.astype(np.float32), (2, 20, 20))
         _, _, made = stitch(source, overlap=0.25, flat_field="estimate")
         (remark,) = made.figures["remarks"]
-        assert f"overlap along {axis} alone, and shading along {other} stays" in remark
+        assert f"overlap only along {axis}, so shading along {other} remains" in remark
 
 
 def test_even_tiles_change_by_less_than_noise(section, stitch):
@@ -516,7 +516,7 @@ def test_a_blank_section_is_left_as_it_is(write_mosaic, stitch):
     image, _, made = stitch(source, overlap=0.25, flat_field="estimate")
     assert not image.any()
     assert made.figures["shading_before"] is None
-    assert "fewer than two pairs of tiles" in made.warnings[0]
+    assert "too few overlaps show light" in made.warnings[0]
 
 
 def text(folder):
@@ -564,7 +564,7 @@ def test_a_file_that_is_no_flat_field_is_refused(write_mosaic, stitch, tmp_path,
         (
             "complex64",
             {"overlap": 0.25, "flat_field": "estimate", "dark_offset": 3},
-            "on real voxels; give",
+            "and real voxels; give",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Alignment: displacements are found under speckle, folds and losses, and none where none is."""
+"""Alignment: real displacements are found despite speckle, folds and losses; others are not."""
 
 import numpy as np
 import pytest
@@ -65,7 +65,7 @@ def test_brightness_shading_and_offset_do_not_count(rng):
 
 
 def folded(face):
-    """A third of the tissue lies six pixels from its place."""
+    """A third of the tissue is displaced by six pixels."""
     face = face.copy()
     face[:, 120:-6] = face[:, 126:]
     return face
@@ -203,7 +203,7 @@ def test_small_round_tissue_in_speckle_is_not_turned(seed):
     tissue = sum(ndimage.gaussian_filter(rng.normal(size=y.shape), s) * s for s in (3, 8))
     face = 50 * there * np.exp(0.6 * tissue) + 3 * (1 - there)
     faces = [speckled(face, 4, rng) for _ in range(8)]
-    # Corners that a rotation leaves out make none likelier.
+    # Corners cut off by a rotation do not make it likelier.
     assert searched(*(resolutions(f)[0] for f in faces[:2]), ANGLES)[0] == (0, 0, 0)
     pairs = measure(faces[:4], faces[4:], [], PIXEL, rotate=True, workers=1)
     assert all(pair.fits for pair in pairs)

@@ -1,4 +1,4 @@
-"""Checks of tiles and faces without anything to compare: nothing is found, and nothing fails."""
+"""Checks of tiles and faces with nothing to compare: no findings and no failures."""
 
 import numpy as np
 import pytest
@@ -99,7 +99,7 @@ def test_faces_without_tissue_say_nothing():
 
 
 def test_tissue_that_ends_within_a_section_makes_it_no_darker(rng):
-    # Light is lost with depth, and the tissue fills one corner of the last face alone.
+    # Light is lost with depth, and the tissue fills only one corner of the last face.
     face = rng.gamma(4.0, 0.25, (40, 40)) + 10.0 * (np.indices((40, 40)) > 4).all(axis=0)
     end = face * (np.indices((40, 40)) < 20).all(axis=0)
     pairs = [(face, 0.5 * face)] * 3 + [(face, 0.5 * end)]

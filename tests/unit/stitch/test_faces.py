@@ -10,7 +10,7 @@ SHAPE = (90, 110)
 
 @pytest.fixture
 def jumps(rng):
-    """Jumps of sections of one tissue, whose planes have the light as given."""
+    """Jumps between sections of one tissue, with the given light on each plane."""
     tissue = rng.gamma(4.0, 0.25, SHAPE) + 10.0 * (np.hypot(*np.indices(SHAPE)) < 80)
 
     def run(lights, numbers=None):
@@ -19,7 +19,7 @@ def jumps(rng):
         ends = dict(zip(numbers or range(1, len(lights) + 1), map(ends_of, planes), strict=True))
         faces = Faces(ends, SHAPE)
         volume = np.concatenate(lights)[:, None, None] * tissue
-        # In blocks, as a step has them.
+        # In blocks, as in a step.
         for first in range(0, len(volume), 7):
             block = volume[first : first + 7]
             area = (slice(0, SHAPE[0]), slice(0, SHAPE[1]))
@@ -36,7 +36,7 @@ DEPTH = np.arange(15)
 @pytest.mark.parametrize("planes", [3, 6, 15])
 def test_light_that_is_lost_with_depth_jumps_by_what_was_lost(jumps, loss, planes):
     light = np.exp(-loss * DEPTH[:planes])
-    # Of three planes both faces are one: nothing is known of what changes within.
+    # In three planes both faces are the same, so changes within are unknown.
     lost = loss * planes if planes > 3 else 0.0
     assert jumps([light] * 3) == pytest.approx({2: np.exp(lost), 3: np.exp(lost)}, rel=1e-6)
 
@@ -47,7 +47,7 @@ def test_what_changes_as_much_within_sections_is_no_jump(jumps):
 
 
 def test_anatomy_that_changes_along_z_is_no_jump(jumps):
-    # As fast at the boundaries as next to them, and back within each section.
+    # The change at boundaries equals that next to them, and reverses within each section.
     light = np.exp(0.3 * np.sin(2 * np.pi * np.arange(60) / 20))
     found = jumps(np.split(light, [17, 38]))
     assert found == pytest.approx({2: 1, 3: 1}, abs=0.02)

@@ -1,4 +1,4 @@
-"""Facing planes: those that show the same tissue, where it was imaged and can be compared."""
+"""Facing planes: those that show the same tissue, where it was imaged and is comparable."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from octane.store.image import open_image
 
 @pytest.fixture
 def laid_out(write_image, reading):
-    """Grid and slabs of three sections of 8 planes of 10 um, of a thickness."""
+    """Grid and slabs of three sections of a thickness, each with 8 planes of 10 um."""
 
     def run(thickness, **noted):
         images = []
@@ -31,11 +31,11 @@ def laid_out(write_image, reading):
 @pytest.mark.parametrize(
     ("thickness", "expected"),
     [
-        # Planes that the section before imaged as well; two more deep, the third has no neighbour.
+        # Planes that the previous section imaged as well, two deeper; the third lacks a neighbour.
         (60.0, {1: ([0, 1], [6, 7], []), 2: ([6, 7], [12, 13], []), 3: ([12, 13], [18, 19], [])}),
         # No more than four.
         (30.0, {1: ([0, 1], [3, 4, 5, 6], []), 2: ([3, 4, 5], [6, 7, 8, 9], [])}),
-        # No shared depth: the planes next to the faces say what changes from plane to plane.
+        # No shared depth: the planes next to the faces show the change per plane.
         (80.0, {1: ([0, 1], [6, 7], [2, 3]), 2: ([8, 9], [14, 15], [10, 11])}),
     ],
     ids=["two shared", "many shared", "none shared"],

@@ -1,4 +1,4 @@
-"""Flat fields: what was put into tiles is found in their overlaps, and nothing else is."""
+"""Flat fields: overlaps yield the one applied to the tiles, and nothing else."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def tissue(rng, shape):
 
 @pytest.fixture
 def seen(rng):
-    """Projections of tiles with their placement, through speckle of ``noise`` of a pixel."""
+    """Projections of tiles with their placement, with speckle of ``noise`` per pixel."""
 
     def make(flat, count=3, overlap=0.2, noise=0.05, dark=0.0, cut=0):
         n = len(flat)
@@ -57,7 +57,7 @@ def seen(rng):
 
 
 def left(found, flat):
-    """Root mean square of the shading that is left, over the mean."""
+    """Root mean square of the remaining shading, over the mean."""
     return (flat / found.profile).std() / (flat / found.profile).mean()
 
 
@@ -130,7 +130,7 @@ def test_tiles_without_tissue_do_not_count(seen, rng):
     flat = light(TILE, 0.3)
     tiles, placement = seen(flat, 4)
     for tile in list(tiles)[:8]:
-        # The camera's own noise, which no light shades.
+        # The camera's own noise, which is not shaded.
         tiles[tile] = rng.normal(20, 1, flat.shape).astype(np.float32)
     assert left(fitted(tiles, placement), flat) < 0.02
 

@@ -17,7 +17,7 @@ def test_positions_fit_the_measured_pairs(rng):
     pairs = [TilePair(a, b, tuple(moves[a] - moves[b]), 1.0) for a, b in neighbours(list(start))]
     found = solve_positions(start, pairs, (20.0, 20.0))
     offsets = np.array([np.subtract(found[t], start[t]) - moves[t] for t in start])
-    # Pairs say nothing about a common displacement.
+    # Pairs do not determine a common displacement.
     np.testing.assert_allclose(offsets - offsets.mean(axis=0), 0, atol=0.02)
     np.testing.assert_allclose(
         np.mean([np.subtract(found[t], start[t]) for t in start], 0), 0, atol=1e-6
@@ -34,7 +34,7 @@ def test_an_untrusted_pair_hardly_counts():
 
 @pytest.mark.parametrize(
     ("columns", "shift", "reach", "expected"),
-    # A tile that no pair reaches stays, and no tile moves further than it may.
+    # A tile that no pair reaches stays, and no tile moves beyond the limit.
     [(3, 4.0, 20.0, [2, 48, 100]), (2, 100.0, 3.0, [3, 47])],
 )
 def test_tiles_without_a_pair_and_tiles_beyond_reach(columns, shift, reach, expected):

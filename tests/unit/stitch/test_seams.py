@@ -1,4 +1,4 @@
-"""Seams of tiles: what does not fit counts, and speckle does not."""
+"""Seams of tiles: they measure mismatch and not speckle."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def test_speckle_is_told_from_structure_that_does_not_fit(rng, looks):
     first, second = (own * rng.gamma(looks, 1 / looks, own.shape) for own in tissue)
     speckle = speckle_seam(first, second)
     assert speckle == pytest.approx((2 / looks) ** 0.5 / 4, rel=0.15)
-    # The rms of two sines that are apart by 0.4.
+    # The rms difference of two sines shifted by 0.4.
     excess = block_seam(first, second) ** 2 - speckle**2
     assert excess == pytest.approx((2 * np.sin(0.2) / 3) ** 2 / 2, abs=0.3 * speckle**2 + 1e-3)
     assert speckle_seam(*tissue) < 0.01
