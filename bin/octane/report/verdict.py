@@ -181,9 +181,9 @@ def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
             and all(o.given >= NARROW for o in own.overlaps if o.axis == axis)
         ]
         text = (
-            f"{_named(apart)}: tiles fit their neighbours nowhere along {axis}; check whether "
-            "tiles are mirrored, transposed or in another order, and correct their shading with "
-            "--stitch_flat_field."
+            f"{_named(apart)}: tiles do not fit their neighbours at any overlap along {axis}; "
+            "check whether tiles are mirrored, transposed or in another order, and correct their "
+            "shading with --stitch_flat_field."
         )
         seen = any(own.axis == axis for _, own in every)
         unknown = _unknown(name, "as given", UNTEXTURED if seen else SINGLE)
