@@ -70,7 +70,7 @@ def test_every_part_runs_and_says_on_which_device_and_of_which_commit(gpu_py, cu
 def test_figures_of_an_emulated_gpu_are_not_written(gpu_py, tmp_path):
     done = gpu_py("--only", "transfers")
     assert done.returncode == 3
-    assert "gpu was not measured: CUDA is emulated, which only --quick takes" in done.stderr
+    assert "gpu was not measured: CUDA is emulated, which only --quick supports" in done.stderr
     assert not (tmp_path / "results").exists()
 
 

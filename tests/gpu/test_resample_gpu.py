@@ -183,7 +183,7 @@ def test_unsupported_input_is_refused(resampler_):
     for source, target in (("f4", "c8"), ("c8", "f4"), ("U4", "f4"), ("f4", "g"), ("u2", ">u2")):
         with pytest.raises(ValueError, match="the kernel does not convert"):
             resampler_.begin(operators, (5, 6), source, target)
-    with pytest.raises(ValueError, match="take 5 x 6 voxels"):
+    with pytest.raises(ValueError, match="need 5 x 6 voxels"):
         resampler_.begin(operators, (5, 5), "f4", "f4")
 
 
