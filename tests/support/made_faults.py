@@ -101,7 +101,7 @@ FAULTS: dict[str, tuple[Change | None, tuple[float, float] | None, list[str], st
         ["Tiles out of place"],
         r"Section 2, row 1, column 1 fits \+",
     ),
-    "two tiles swapped": (exchanged, None, ["Tiles out of place"], "row 1, column 0 fits in the p"),
+    "two tiles swapped": (exchanged, None, ["Tiles out of place"], "row 1, column 0 fits at row 1"),
     "one tile mirrored": (mirrored, None, ["Tiles out of place"], "row 1, column 0 fits none of"),
     "one dark tile": (halved, None, ["Tile brightness"], "Section 2, row 1, column 1 is 0.5"),
     "one tile not imaged": (lost, None, ["Tile brightness"], "1 tile of Section 2 was not"),
