@@ -39,11 +39,11 @@ class CompiledSteps(Steps):
     SLAB = 1 << 15
     # Grid voxels of a unit of work.
     UNIT = 1 << 14
-    # Fewest voxels for which threads share the work.
-    SHARED = 1 << 17
+    # Fewest voxels for which threads share the work: below, waking them takes longer than it saves.
+    SHARED = 400_000
     # Calls per thread: enough for threads to finish together, but few, because between calls they
     # wait for the interpreter.
-    CALLS = 4
+    CALLS = 2
 
     def __init__(self, grid: FitVoxels, sharpening: Sharpening) -> None:
         self.grid, self.sharpening = grid, sharpening
