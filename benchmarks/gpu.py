@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 from _common import PROJECT, command_line, cores, run_parts, scratch_folder
+from _gpu_choice import choice
 from _n4_agreement import tissue_volume
 from _n4_speed import write_noise
 from _processes import run, run_script
@@ -37,7 +38,7 @@ from octane.n4 import fit as n4
 
 logger = logging.getLogger("gpu")
 
-PARTS = ("transfers", "cold_start", "n4", "resample")
+PARTS = ("transfers", "cold_start", "choice", "n4", "resample")
 NO_DEVICE = 3
 """Exit code by which `make bench` tells a skipped benchmark from one that failed."""
 
@@ -265,6 +266,7 @@ def main() -> None:
     parts = {
         "transfers": lambda: transfers(xp, sizes),
         "cold_start": lambda: cold_start(sizes),
+        "choice": lambda: choice(chosen.quick, xp),
         "n4": lambda: {"cases": [n4_case(xp, shape, sizes) for shape in sizes.volumes]},
         "resample": lambda: resample_part(xp, sizes),
     }

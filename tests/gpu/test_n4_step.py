@@ -12,8 +12,10 @@ from octane.config.params import (
     LeaseParameters,
     N4Parameters,
 )
+from octane.n4.choice import Choice
 from octane.n4.plan import BLOCK_BYTES, PROCESS_BYTES
 from octane.pipeline.lanes import Lane
+from octane.steps import n4 as step_n4
 from octane.steps.n4 import correct_bias, prepare
 from octane.store.volumes import open_volume
 
@@ -87,3 +89,19 @@ def test_blocks_are_copied_from_page_locked_memory(cupy, correct, tmp_path, monk
     metrics = correct(source, "gpu", memory="2GB" if kept else f"{least}B")[1]
     assert metrics.figures["kept_in_memory"] == kept
     assert kinds == {cupy.cuda.runtime.memoryTypeHost}
+
+
+@pytest.mark.parametrize("faster", ["cpu", "gpu"])
+def test_auto_takes_the_faster_device_and_the_log_says_why(
+    correct, tmp_path, monkeypatch, caplog, faster
+):
+    if faster == "gpu":
+        choice = Choice("auto", "it takes no time")
+        monkeypatch.setattr(step_n4, "choose", lambda load, workers: choice)
+    caplog.set_level("INFO")
+    source = nifti(tmp_path / "v.nii.gz", biased_ball(SHAPE))
+    metrics = correct(source, "auto")[1]
+    assert metrics.figures["gpu"]["backend"] == metrics.device["backend"] == faster
+    (line,) = [text for text in caplog.messages if text.startswith("backend auto")]
+    reason = "GPU, because it takes no time" if faster == "gpu" else "CPU, because N4 would take"
+    assert reason in line

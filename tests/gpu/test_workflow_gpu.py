@@ -69,9 +69,11 @@ def test_the_field_and_the_volume_are_those_of_the_cpu(runs, name, near):
 def test_a_gpu_that_fails_at_each_attempt_leaves_the_last_one_to_the_cpu(
     cupy, succeeding, phantom, tmp_path
 ):
+    # N4 chooses the GPU for this many iterations, of which the threshold leaves one.
+    many = ("--n4_iterations", 100_000, "--n4_convergence_threshold", 1000)
     run = succeeding(
         *(tmp_path, "-profile", "test", "--phantom", "false", "--skip_resample", "--skip_pyramid"),
-        *("--skip_report", "--n4_iterations", "3", "--gpu_count", "1"),
+        *("--skip_report", "--n4_shrink_factor", 1, *many, "--gpu_count", 1),
         *("--gpu_lock_dir", tmp_path / "leases", "--input", phantom / "truth" / "tissue.ome.zarr"),
         env={"EMU_LOSE_AT": "5"},
     )

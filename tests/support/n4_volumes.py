@@ -1,10 +1,18 @@
-"""Volumes with a known bias field, and SimpleITK's own N4 on them."""
+"""Volumes with a known bias field, SimpleITK's own N4 on them, and plans of N4."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
+
+from octane.config.params import ExecutionParameters, N4Parameters
+from octane.core.geometry import Grid
+from octane.layout.sections import Section
+from octane.n4.plan import Plan, plan_n4
+from octane.store.volumes import ArrayVolume
 
 
 def biased_ball(shape: tuple[int, ...], seed: int = 0) -> npt.NDArray[np.float32]:
@@ -65,3 +73,23 @@ def simpleitk(
         )
     finally:
         sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(previous)
+
+
+def planned(
+    folder: Path,
+    shape: tuple[int, int, int],
+    memory: str = "4GB",
+    sections: Sequence[Section] = (),
+    *,
+    dtype: str = "float32",
+    workers: int = 2,
+    **settings: object,
+) -> Plan:
+    """Plan N4, with what is not given derived, on a volume of any size, which takes no memory."""
+    parameters = N4Parameters.model_validate(
+        {"shrink_factor": "auto", "iterations": "auto", **settings}
+    )
+    execution = ExecutionParameters(backend="cpu", workers=workers, memory=memory)
+    voxels, grid = np.broadcast_to(np.zeros((), dtype), shape), Grid(shape, (10.0, 10.0, 10.0))
+    volume = ArrayVolume(folder / "v.ome.zarr", voxels, grid, {})
+    return plan_n4(volume, sections, parameters, execution, whole_files=0)

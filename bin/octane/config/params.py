@@ -271,7 +271,8 @@ class ExecutionParameters(StepParameters):
     title: ClassVar[str] = "Device and resources"
     per_task: ClassVar[tuple[str, ...]] = ("memory", "workers", "overwrite")
     backend: Literal["auto", "gpu", "cpu"] = parameter(
-        "auto", "Device: auto uses a GPU if one is available, gpu requires one, cpu uses none."
+        "auto",
+        "Device: auto uses a GPU if one is available and faster, gpu requires one, cpu uses none.",
     )
     memory: Size = parameter(
         "4GB",

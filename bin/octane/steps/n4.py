@@ -20,6 +20,7 @@ from octane.core.records import N4Figures
 from octane.gpu.run import Share, on_device
 from octane.layout.sections import Section, imaged_plane, sections_of
 from octane.n4.apply import correct_block
+from octane.n4.choice import Choice, choose, load_of
 from octane.n4.figures import Shown, figures, previews
 from octane.n4.fit import BiasFit, fit_bias_field
 from octane.n4.grid import require_varied
@@ -77,6 +78,7 @@ def correct_bias(run: Run, sharing: LeaseParameters) -> Metrics:
     plan, metrics = run.plan, run.metrics
     for line in plan.lines():
         logger.info("N4: %s", line)
+    choice = _choice(run)
     _warn(run)
     run, shrunk, mask, weights = _read(run)
     with metrics.timed("level"):
@@ -89,6 +91,9 @@ def correct_bias(run: Run, sharing: LeaseParameters) -> Metrics:
     del shrunk, mapped
 
     def work(share: Share) -> None:
+        # Only now: without a GPU, the log has already given the reason for the CPU.
+        if choice.backend == "auto" and share.device is not None:
+            logger.info("backend auto: GPU, because %s", choice.reason)
         before, mapped = arrays
         if share.device is None:
             arrays.clear()
@@ -102,7 +107,7 @@ def correct_bias(run: Run, sharing: LeaseParameters) -> Metrics:
         work,
         plan.device_bytes,
         batch=plan.workers,
-        backend=run.execution.backend,
+        backend=choice.backend,
         sharing=sharing,
         metrics=metrics,
         subject=f"{run.volume.path.name} N4",
@@ -148,6 +153,20 @@ def prepare(
     return Run(
         volume, sections, plan, p, execution, metrics, destination, save_bias_field, companions
     )
+
+
+def _choice(run: Run) -> Choice:
+    """Choose the CPU if the backend is open and a GPU would not be faster."""
+    if run.execution.backend != "auto":
+        return Choice(run.execution.backend, "")
+    p = run.parameters
+    results = [output_type(p.dtype, run.volume.dtype)]
+    if run.field_path is not None:
+        results.append(np.dtype(np.float32))
+    choice = choose(load_of(run.plan, p.convergence_threshold, results), run.plan.workers)
+    if choice.backend == "cpu":
+        logger.info("backend auto: CPU, because %s", choice.reason)
+    return choice
 
 
 def _warn(run: Run) -> None:

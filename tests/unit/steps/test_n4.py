@@ -10,8 +10,12 @@ from n4_volumes import simpleitk
 
 from octane.config.params import ExecutionParameters, LeaseParameters, N4Parameters
 from octane.core.errors import OctaneError
+from octane.gpu.device import CupyDevice
+from octane.gpu.run import Share
 from octane.n4 import inputs, plan
+from octane.n4.choice import Choice
 from octane.n4.fit import shrink_slices
+from octane.steps import n4 as step_n4
 from octane.steps.n4 import correct_bias, prepare
 from octane.store import volumes
 from octane.store import writer as store_writer
@@ -504,3 +508,51 @@ def test_results_are_on_the_disk_at_the_end(volume, correct, tmp_path, monkeypat
     monkeypatch.setattr("octane.steps.n4.bring_to_disk", brought.append)
     path, _ = correct(volume, field=(field := tmp_path / "field.ome.zarr"))
     assert brought == [path, field]
+
+
+# The device
+
+FASTER_ON_GPU = Choice("auto", "a GPU takes no time")
+
+
+def lines_on_auto(caplog):
+    return [text for text in caplog.messages if text.startswith("backend auto")]
+
+
+@pytest.mark.parametrize("backend", ["auto", "gpu", "cpu"])
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_only_an_open_backend_is_chosen_by_the_sizes(
+    volume, correct, monkeypatch, caplog, backend, on_gpu
+):
+    asked = []
+
+    def on_device(work, device_bytes, *, batch, backend, **_):
+        asked.append(backend)
+        return work(Share(np, batch))
+
+    monkeypatch.setattr(step_n4, "on_device", on_device)
+    if on_gpu:
+        monkeypatch.setattr(step_n4, "choose", lambda load, workers: FASTER_ON_GPU)
+    caplog.set_level("INFO")
+    correct(volume, execution=ExecutionParameters(backend=backend, workers=2))
+    small = backend == "auto" and not on_gpu
+    assert asked == ["cpu" if small else backend]
+    lines = lines_on_auto(caplog)
+    assert len(lines) == small
+    assert all("CPU, because N4 would take" in line for line in lines)
+
+
+def test_without_a_gpu_the_log_says_once_why_the_cpu_is_used(volume, correct, monkeypatch, caplog):
+    monkeypatch.setattr(step_n4, "choose", lambda load, workers: FASTER_ON_GPU)
+    monkeypatch.setattr(CupyDevice, "missing", staticmethod(lambda: "CuPy is missing"))
+    caplog.set_level("INFO")
+    _, metrics = correct(volume, execution=ExecutionParameters(backend="auto", workers=2))
+    assert lines_on_auto(caplog) == ["backend auto: CPU, because CuPy is missing"]
+    assert metrics.figures["gpu"]["backend"] == "cpu"
+
+
+def test_the_record_has_the_device_that_was_chosen(volume, correct):
+    _, metrics = correct(volume, execution=ExecutionParameters(backend="auto", workers=2))
+    found = metrics.figures["gpu"]
+    assert found["backend"] == "cpu"
+    assert [attempt["outcome"] for attempt in found["attempts"]] == ["done"]
