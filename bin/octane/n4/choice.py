@@ -84,8 +84,8 @@ class Rates:
 # 1.1 s for CuPy's import, CUDA's context and the lease, less 0.6 s for the import of numba, which
 # only the CPU needs.
 RATES = Rates(
-    fit=7e-9,
-    division=2.2e-9,
+    fit=7.5e-9,
+    division=2.5e-9,
     gpu_start=0.5,
     gpu_iteration=5e-5,
     gpu_fit=1.3e-11,
