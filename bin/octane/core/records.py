@@ -179,6 +179,12 @@ class StitchFigures(Figures):
     None: not measured, or not corrected. ``seam_y`` and ``seam_x`` are the mismatch along an axis
     after evening out the light, between means of pixel blocks; ``speckle_y`` and ``speckle_x`` are
     the part of it that speckle causes.
+
+    ``positions`` are those of the tiles' first corners by "row,column", (y, x) in micrometres
+    within the section; ``nominal_positions`` those before refinement, empty without it.
+    ``tile_extent`` is the size of a full tile, and ``mosaic_extent`` that of all tiles side by
+    side, whose last row and column may be cut. ``not_imaged`` lists the rows and columns of tiles
+    that the metadata declare as not imaged.
     """
 
     section: int | None = None
@@ -194,6 +200,11 @@ class StitchFigures(Figures):
     shading_before: float | None = None
     shading_after: float | None = None
     uncovered_pixels: int = 0
+    not_imaged: list[tuple[int, int]] = []
+    positions: dict[str, tuple[float, float]] = {}
+    nominal_positions: dict[str, tuple[float, float]] = {}
+    tile_extent: tuple[float, float] | None = None
+    mosaic_extent: tuple[float, float] | None = None
     tiles: int
     shape: Shape
 

@@ -46,6 +46,7 @@ class MosaicGrid:
     the outer edge of the first voxel that was imaged, ``tile_extent`` the size of a full tile, and
     ``extent`` the sum of the tiles' sizes along each axis (the last may be smaller). ``pitch`` is
     the distance between the edges of neighbouring tiles in y and x, or None if unknown.
+    ``not_imaged`` are tiles that were not imaged and are left out, whether they are stored or not.
     """
 
     shape: tuple[int, int, int]
@@ -55,6 +56,7 @@ class MosaicGrid:
     tile_extent: Vector
     extent: Vector
     pitch: Position | None
+    not_imaged: frozenset[Tile] = frozenset()
 
     @classmethod
     def of(cls, image: Image) -> "MosaicGrid":
@@ -75,7 +77,7 @@ class MosaicGrid:
             )
         noted = cast("Mapping[str, list[float]]", image.attributes.get("mosaic", {}))
         own = vector(*(n * s for n, s in zip(tile, grid.spacing, strict=True)))
-        return cls(
+        made = cls(
             grid.shape,
             tile,
             grid.spacing,
@@ -83,7 +85,25 @@ class MosaicGrid:
             vector(*noted.get("tile_extent", own)),
             vector(*noted.get("extent", grid.extent)),
             cast("Position", tuple(noted["pitch"])) if "pitch" in noted else None,
+            image.not_imaged,
         )
+        made.require_imaged(image.path)
+        return made
+
+    def require_imaged(self, path: Path) -> None:
+        """Raise if the mosaic lacks a tile that is declared as not imaged, or all are."""
+        beyond = [(r, c) for r, c in self.not_imaged if r >= self.rows or c >= self.columns]
+        if beyond:
+            row, column = min(beyond)
+            raise InputError(
+                f"{path} has {self.rows} x {self.columns} tiles, but declares row {row}, column "
+                f"{column} as not imaged; correct octane.mosaic.not_imaged in its metadata."
+            )
+        if len(self.not_imaged) == self.rows * self.columns:
+            raise InputError(
+                f"{path} declares all its tiles as not imaged; remove it, and give "
+                "--allow_missing_sections, or correct octane.mosaic.not_imaged in its metadata."
+            )
 
     @property
     def rows(self) -> int:
@@ -99,6 +119,16 @@ class MosaicGrid:
     def tiles(self) -> list[Tile]:
         """All tiles in raster order."""
         return [(row, column) for row in range(self.rows) for column in range(self.columns)]
+
+    @property
+    def imaged(self) -> list[Tile]:
+        """The tiles that were imaged, in raster order."""
+        return [tile for tile in self.tiles if tile not in self.not_imaged]
+
+    @property
+    def voxels(self) -> int:
+        """Number of voxels that were imaged."""
+        return prod(self.shape) - sum(prod(shape_of(self.region(t))) for t in self.not_imaged)
 
     @property
     def grid(self) -> Grid:
@@ -149,7 +179,10 @@ class MosaicGrid:
     def attributes(self) -> Attributes:
         """Metadata that resampling keeps."""
         names = ("edge", "tile_extent", "extent", *(["pitch"] if self.pitch is not None else []))
-        return {name: list(getattr(self, name)) for name in names}
+        noted: Attributes = {name: list(getattr(self, name)) for name in names}
+        if self.not_imaged:
+            noted["not_imaged"] = [list(tile) for tile in sorted(self.not_imaged)]
+        return noted
 
 
 def unlike_mosaics(names: Sequence[str], mosaics: Sequence[MosaicGrid]) -> list[str]:
@@ -184,7 +217,10 @@ def split_positions(path: Path) -> dict[float, str]:
 
 
 def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[Tile, Position]:
-    """Tile positions of one section from a CSV table; an error names the line."""
+    """Tile positions of one section from a CSV table; an error names the line.
+
+    A tile that was not imaged may be missing from it; a linear fit of the others places that one.
+    """
     found: dict[Tile, Position] = {}
     for line, row in position_rows(path):
         try:
@@ -201,14 +237,22 @@ def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[
                 f"{path}, line {line}: invalid row, or a second one for its tile; give numbers "
                 f"with decimal points, up to {FARTHEST:g}."
             ) from error
-    missing = [tile for tile in tiling.tiles if tile not in found]
+    missing = [tile for tile in tiling.imaged if tile not in found]
     if missing:
         row, column = missing[0]
         raise InputError(
             f"{path} lacks the positions of {len(missing)} tiles, the first at row {row}, column "
             f"{column} of section {section}; add them."
         )
-    return {tile: found[tile] for tile in tiling.tiles}
+    return {tile: found.get(tile) or _expected(tile, found) for tile in tiling.tiles}
+
+
+def _expected(tile: Tile, positions: Mapping[Tile, Position]) -> Position:
+    """Position of a tile by a linear fit of the other tiles' ``positions``."""
+    numbers = np.array([(1, *other) for other in positions], float)
+    fitted = np.linalg.lstsq(numbers, np.array([*positions.values()]), rcond=None)[0]
+    y, x = (1, *tile) @ fitted
+    return float(y), float(x)
 
 
 def nominal_positions(

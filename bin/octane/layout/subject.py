@@ -78,8 +78,8 @@ class SubjectLayout:
         steps: list[StepBytes] = []
         if is_resampled(self.kind, self.settings):
             dtype = output_type(self.settings.resample.dtype, dtype)
-            resampled = [mosaic.grid for mosaic in self.mosaics] or [self.volume]
-            steps.append(StepBytes("RESAMPLE", _bytes(resampled, dtype)))
+            tiled = sum(mosaic.voxels for mosaic in self.mosaics) * dtype.itemsize
+            steps.append(StepBytes("RESAMPLE", tiled or _bytes([self.volume], dtype)))
         if self.placements:
             sections = [placement.grid for placement in self.placements]
             steps.append(StepBytes("STITCH", _bytes(sections, dtype)))

@@ -33,7 +33,9 @@ def lines(plan: MosaicPlan | StreamPlan, lanes: LanePlan) -> list[str]:
     if isinstance(plan, MosaicPlan):
         tiling = plan.tiling
         what = f"{tiling.rows} x {tiling.columns} tiles of {spelled(tiling.tile)} voxels"
-        made = f"tiles of {spelled(plan.level.chunks)} voxels in {len(tiling.tiles)} files"
+        made = f"tiles of {spelled(plan.level.chunks)} voxels in {len(tiling.imaged)} files"
+        if tiling.not_imaged:
+            what += f", {len(tiling.not_imaged)} of them not imaged"
     else:
         what, made = "a volume", f"{len(plan.regions)} blocks"
     if isinstance(source, TiffVolume):

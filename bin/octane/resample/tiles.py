@@ -61,7 +61,7 @@ class MosaicPlan:
         encoded = math.prod(self.level.chunks) * self.dtype.itemsize
         lane = taken.host + decoding_bytes(source) + encoded
         memory = bytes_of(execution.memory)
-        workers = plan_workers(lane, memory, execution.workers, len(self.tiling.tiles))
+        workers = plan_workers(lane, memory, execution.workers, len(self.tiling.imaged))
         return LanePlan(workers, batch, lane, PROCESS_BYTES, taken.device)
 
 
@@ -79,7 +79,8 @@ def resample_tiles(
     """
     image, reader = plan.source, plan.source.reader
     shape = plan.level.grid.shape
-    coming = iter(plan.tiling.tiles)
+    tiles = plan.tiling.imaged
+    coming = iter(tiles)
 
     def fetch(count: int) -> None:
         """Ask the system to load the next tiles while the previous ones are processed."""
@@ -99,7 +100,7 @@ def resample_tiles(
         load(share.xp, image.dtype, plan.dtype)
     fetch(lanes.workers)
     run_pipeline(
-        plan.tiling.tiles,
+        tiles,
         work,
         label="RESAMPLE",
         workers=lanes.workers,
@@ -107,7 +108,7 @@ def resample_tiles(
         share=share,
         describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
     )
-    metrics.figures["tiles"] = len(plan.tiling.tiles)
+    metrics.figures["tiles"] = len(tiles)
 
 
 def _bytes(plan: MosaicPlan, tile: Tile) -> int:

@@ -155,8 +155,10 @@ def _about(kind: str, volumes: list[Volume]) -> list[str]:
         cut = _spread(spelled((grid.rows, grid.columns)) for grid in grids)
         field = _spread(format_lengths(grid.tile_extent[1:]) for grid in grids)
         whole = _spread(format_lengths(grid.extent) for grid in grids)
+        gone = sum(len(grid.not_imaged) for grid in grids)
+        lost = f"; {gone} of {sum(len(g.tiles) for g in grids)} were not imaged" if gone else ""
         lines[-1] = (
-            f"Tiles, rows x columns: {cut}; each {field} (y x), side by side {whole} (z y x)."
+            f"Tiles, rows x columns: {cut}; each {field} (y x), side by side {whole} (z y x){lost}."
         )
     return lines + doubted_sizes(volumes) + overruled_units(volumes)
 
@@ -212,8 +214,8 @@ def _light(
     image = cast("Image", volumes[len(volumes) // 2])
     tiling = MosaicGrid.of(image)
     middle = (tiling.rows // 2, tiling.columns // 2)
-    tiles = [t for t in tiling.tiles if max(map(abs, np.subtract(t, middle))) <= 1]
-    if len(tiles) * math.prod(tiling.tile) * image.dtype.itemsize > MEASURED_BYTES:
+    tiles = [t for t in tiling.imaged if max(map(abs, np.subtract(t, middle))) <= 1]
+    if not tiles or len(tiles) * math.prod(tiling.tile) * image.dtype.itemsize > MEASURED_BYTES:
         return {}
     try:
         given = StitchParameters(overlap=overrides.overlap)

@@ -86,9 +86,13 @@ def _planned(
 
 
 def _projected(mosaic: Mosaic, metrics: Metrics) -> Projections:
-    """Read every tile, and take its mean over depth: enough to compare overlaps."""
+    """Read every tile, and take its mean over depth: enough to compare overlaps.
+
+    The mean of a tile that was not imaged is 0.
+    """
     image, tiling = mosaic.image, mosaic.tiling
-    found: dict[Tile, npt.NDArray] = {}
+    shapes = {tile: shape_of(tiling.region(tile)[1:]) for tile in tiling.not_imaged}
+    found = {tile: np.zeros(shape, np.float32) for tile, shape in shapes.items()}
 
     def one(tile: Tile, lane: Lane) -> int:
         region = tiling.region(tile)
@@ -107,7 +111,7 @@ def _projected(mosaic: Mosaic, metrics: Metrics) -> Projections:
         return block.nbytes
 
     run_pipeline(
-        tiling.tiles,
+        tiling.imaged,
         one,
         label="STITCH: reading",
         workers=mosaic.workers,
@@ -118,13 +122,19 @@ def _projected(mosaic: Mosaic, metrics: Metrics) -> Projections:
     return {tile: found[tile] for tile in tiling.tiles}
 
 
-def _empty(name: str, projections: Projections, metrics: Metrics) -> set[Tile]:
+def _empty(name: str, tiling: MosaicGrid, projections: Projections, metrics: Metrics) -> set[Tile]:
     """Tiles that were not imaged, which must not darken what their neighbours saw."""
     empty = {tile for tile, own in projections.items() if not own.any()}
-    if 0 < len(empty) < len(projections):
+    unsaid = empty - tiling.not_imaged
+    if tiling.not_imaged:
+        logger.info(
+            "STITCH: %d of %d tiles of %s were not imaged, as its metadata say",
+            *(len(tiling.not_imaged), len(projections), name),
+        )
+    if unsaid and len(empty) < len(projections):
         metrics.warn(
-            f"{len(empty)} of {len(projections)} tiles of {name} were not imaged: they hold only 0 "
-            "or NaN and are left out."
+            f"{len(unsaid)} of {len(projections)} tiles of {name} were not imaged: they hold only "
+            "0 or NaN and are left out."
         )
     return empty
 
@@ -309,14 +319,14 @@ def stitch_section(
     for text in overruled_units([image]):
         metrics.warn_in_report(text)
     tiling = MosaicGrid.of(image)
-    positions = nominal_positions(image, tiling, parameters, positions_table)
+    positions = nominal = nominal_positions(image, tiling, parameters, positions_table)
     placement = TilePlacement(tiling, positions)
     given = given_flat_field(image, tiling, placement, parameters)
     mosaic = _planned(image, tiling, placement.grid, execution)
     metrics.figures["kept_in_memory"] = mosaic.voxels is not None
     with metrics.timed("project"):
         seen = _projected(mosaic, metrics)
-    empty = _empty(image.path.name, seen, metrics)
+    empty = _empty(image.path.name, tiling, seen, metrics)
     with metrics.timed("overlaps"):
         light = light_of(seen, placement, given, parameters)
         if parameters.refine:
@@ -376,8 +386,17 @@ def stitch_section(
         shading_before=before,
         shading_after=after,
         uncovered_pixels=uncovered,
+        tile_extent=tiling.tile_extent[1:],
+        mosaic_extent=tiling.extent[1:],
+        not_imaged=sorted(tiling.not_imaged),
+        positions=_named(positions),
+        nominal_positions=_named(nominal) if parameters.refine else {},
     )
     metrics.add_figures(noted)
     metrics.figures["seams"] = {f"{a[0]},{a[1]}-{b[0]},{b[1]}": v for (a, b), v in seams.items()}
-    metrics.figures["positions"] = {f"{r},{c}": list(p) for (r, c), p in positions.items()}
     return metrics
+
+
+def _named(positions: Mapping[Tile, Position]) -> dict[str, Position]:
+    """Positions by "row,column"."""
+    return {f"{row},{column}": place for (row, column), place in positions.items()}

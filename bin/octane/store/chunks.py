@@ -4,7 +4,7 @@ zarr returns the fill value for a missing chunk, so a lost tile would go unnotic
 """
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -62,10 +62,13 @@ def stored_objects(array: Array, region: Region) -> Iterator[StoredObject]:
         yield StoredObject(key, array.folder / key, held)
 
 
-def missing_keys(array: Array, region: Region) -> Iterator[str]:
+def missing_keys(
+    array: Array, region: Region, left_out: Collection[tuple[int, ...]] = ()
+) -> Iterator[str]:
     """Yield the keys of the objects and inner chunks of ``region`` that the store lacks.
 
-    An object that exists but cannot be read raises a :class:`ChunkError`.
+    Columns of chunks (y, x) that are ``left_out`` may be missing. An object that exists but cannot
+    be read raises a :class:`ChunkError`.
     """
     for stored in stored_objects(array, region):
         try:
@@ -73,17 +76,28 @@ def missing_keys(array: Array, region: Region) -> Iterator[str]:
                 state = stored.file.stat()
                 require_regular(stored.file, state)
         except MissingChunkError:
-            yield stored.key
+            if not _columns(array, stored.region) <= {*left_out}:
+                yield stored.key
             continue
         if not state.st_size:
             raise CorruptChunkError(stored.key, "empty file")
         if array.layout is not None:
-            for inner in _missing_inner(array, array.layout, stored, region):
+            for inner in _missing_inner(array, array.layout, stored, region, left_out):
                 yield f"{stored.key} (inner chunk {inner})"
 
 
+def _columns(array: Array, region: Region) -> set[tuple[int, ...]]:
+    """Positions (y, x) of the chunks in a region of the array."""
+    axes = zip(region[-2:], array.chunks[-2:], strict=True)
+    return {*product(*(range(r.start // c, -(-r.stop // c)) for r, c in axes))}
+
+
 def _missing_inner(
-    array: Array, layout: ShardLayout, stored: StoredObject, region: Region
+    array: Array,
+    layout: ShardLayout,
+    stored: StoredObject,
+    region: Region,
+    left_out: Collection[tuple[int, ...]],
 ) -> Iterator[str]:
     """Yield the inner chunks of ``region`` that a shard's index marks as absent."""
     try:
@@ -93,7 +107,9 @@ def _missing_inner(
         yield "index"
         return
     for inner in np.argwhere(index[..., 0] == ABSENT).tolist():
-        bounds = zip(stored.region, inner, array.chunks, region, strict=True)
+        bounds = [*zip(stored.region, inner, array.chunks, region, strict=True)]
+        if tuple(h.start // c + i for h, i, c, _ in bounds[-2:]) in left_out:
+            continue
         # Inner chunks beyond the array's edge are never written.
         if all(
             h.start + i * c < min(r.stop, h.stop) and h.start + (i + 1) * c > r.start

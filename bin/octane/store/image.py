@@ -88,6 +88,15 @@ class Image:
         """Shape of a chunk, (z, y, x)."""
         return cast("tuple[int, int, int]", self.array.chunks[-3:])
 
+    @cached_property
+    def not_imaged(self) -> frozenset[tuple[int, int]]:
+        """Tiles of a mosaic, row and column, that its metadata declare as not imaged.
+
+        They are chunks, which may be missing: they read as the fill value.
+        """
+        noted = cast("Mapping[str, list[list[int]]]", self.attributes.get("mosaic", {}))
+        return frozenset((row, column) for row, column in noted.get("not_imaged", []))
+
     def within(self, region: Region) -> Region:
         """Convert a region of the image to a region of the array."""
         return (*(slice(p, p + 1) for p in self.place), *region)
@@ -97,7 +106,8 @@ class Image:
         """Reader without zarr; None if only zarr can read the array (see ``array.why_zarr``)."""
         if self.array.why_zarr:
             return None
-        return DirectReader(self.array, self.place, fill_missing=self.missing == "fill")
+        fill = self.missing == "fill"
+        return DirectReader(self.array, self.place, fill_missing=fill, left_out=self.not_imaged)
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """Read the voxels of ``region``, (z, y, x), into ``out`` if given.
@@ -139,15 +149,15 @@ class Image:
     def require_chunks(self, region: Region) -> None:
         """Raise for the first chunk of ``region`` that is missing (unless filled) or unreadable."""
         with self.naming_chunks():
-            for key in missing_keys(self.array, self.within(region)):
+            for key in missing_keys(self.array, self.within(region), self.not_imaged):
                 if self.missing == "error":
                     raise MissingChunkError(key, "is missing")
 
     def missing_chunks(self) -> list[str]:
-        """Keys of the first thousand missing chunks."""
+        """Keys of the first thousand missing chunks, without tiles that were not imaged."""
         whole = self.within(tuple(slice(0, n) for n in self.grid.shape))
         with self.naming_chunks():
-            return list(islice(missing_keys(self.array, whole), 1000))
+            return list(islice(missing_keys(self.array, whole, self.not_imaged), 1000))
 
     def _named(self, error: ChunkError) -> ChunkError:
         missing = isinstance(error, MissingChunkError)
@@ -206,14 +216,15 @@ def _shape(array: Array) -> tuple[int, int, int]:
 def open_levels(path: Path) -> list[Image]:
     """Open every level of an OME-Zarr image, finest first, all with the voxel size of the finest.
 
-    Missing chunks are errors in octane's own images, which store every chunk.
+    Missing chunks are errors in octane's own images, which store every chunk that was imaged.
     """
     metadata = read_metadata(path, None)
-    missing = "fill" if metadata.octane is None else "error"
+    missing, own = ("fill", {}) if metadata.octane is None else ("error", metadata.octane)
     images = []
     for name in metadata.datasets:
         array, place = _array(path, name, metadata, None)
-        images.append(Image(path, array, Grid(_shape(array), metadata.spacing), missing, {}, place))
+        grid = Grid(_shape(array), metadata.spacing)
+        images.append(Image(path, array, grid, missing, own, place))
     return images
 
 

@@ -93,7 +93,7 @@ class Multiscales(BaseModel):
 
 
 class Facts(BaseModel, strict=True):
-    """Facts about a mosaic or a section, lengths in micrometres."""
+    """Facts about a mosaic or a section, lengths in micrometres; tiles are row and column."""
 
     number: Number | None = None
     thickness: Positive = 1.0
@@ -101,6 +101,7 @@ class Facts(BaseModel, strict=True):
     extent: Extent = []
     tile_extent: Extent = []
     pitch: Annotated[list[Positive], Field(min_length=2, max_length=2)] = []
+    not_imaged: list[Annotated[list[Number], Field(min_length=2, max_length=2)]] = []
 
 
 class StackedSection(BaseModel, strict=True):

@@ -7,7 +7,7 @@ with others.
 
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import product
@@ -45,14 +45,19 @@ class DirectReader:
 
     ``place`` is an index along the array's first axes. Regions and chunk positions leave these axes
     out: they are those of the image at ``place``. A missing chunk is an error, or the fill value
-    with ``fill_missing``.
+    with ``fill_missing`` and in the columns of chunks (y, x) that are ``left_out``.
     """
 
     def __init__(
-        self, array: Array, place: tuple[int, ...] = (), *, fill_missing: bool = False
+        self,
+        array: Array,
+        place: tuple[int, ...] = (),
+        *,
+        fill_missing: bool = False,
+        left_out: Collection[tuple[int, ...]] = (),
     ) -> None:
         self.array = array
-        self._fill_missing = fill_missing
+        self._fill_missing, self._left_out = fill_missing, left_out
         first = len(place)
         self._shape, self._chunks = array.shape[first:], array.chunks[first:]
         self._image_bytes = prod(self._chunks) * self.array.dtype.itemsize
@@ -149,7 +154,7 @@ class DirectReader:
             descriptor = _open(file, key)
             moved("read", time.perf_counter() - start)
         except MissingChunkError as error:
-            if not self._fill_missing:
+            if not self._fill_missing and position[-2:] not in self._left_out:
                 raise
             yield FillStream(error.key, self.array.chunk_bytes, space, self.array.fill)
             return

@@ -237,7 +237,7 @@ def create_image(
     ------
     list of DirectWriter
         One per level. Every chunk must be written, even an empty one, so that a missing chunk is
-        always a lost one.
+        always a lost one; except tiles that the attributes declare as not imaged.
 
     Raises
     ------
@@ -257,7 +257,9 @@ def create_image(
             chosen = sampled if len(writers) == at else ()
             writers.append(DirectWriter(array, chosen, to_disk=to_disk))
         yield writers
-        images = [Image(partial, w.array, k.grid) for w, k in zip(writers, levels, strict=True)]
+        noted = dict(attributes or {})
+        pairs = zip(writers, levels, strict=True)
+        images = [Image(partial, w.array, k.grid, attributes=noted) for w, k in pairs]
         for image in images:
             lost = image.missing_chunks()
             if lost:
@@ -265,7 +267,6 @@ def create_image(
                     f"{destination}: {len(lost)} chunks were not written (first {lost[0]}); "
                     "run the step again."
                 )
-        noted = dict(attributes or {})
         # Not for a mosaic, which only the next step reads and whose chunks may be large.
         omero = {}
         if noted.get("kind") != "mosaic":

@@ -114,3 +114,59 @@ def test_what_a_table_lacks_is_named(row, write_table, rows, words):
 def test_a_table_that_is_not_there_is_named(row, tmp_path):
     with pytest.raises(OctaneError, match=r"none\.csv cannot be read \(No such file"):
         read_positions(tmp_path / "none.csv", 1, row)
+
+
+@pytest.fixture
+def declaring(write_image):
+    """Open a mosaic of 3 x 3 tiles of 40 um whose metadata declare ``tiles`` as not imaged."""
+
+    def write(*tiles):
+        noted = {"not_imaged": [list(tile) for tile in tiles]} if tiles else {}
+        attributes = {"kind": "mosaic", "mosaic": noted}
+        voxels = np.ones((2, 12, 12), np.float32)
+        return open_image(
+            write_image("a.ome.zarr", voxels, chunks=(2, 4, 4), attributes=attributes)
+        )
+
+    return write
+
+
+def test_tiles_that_were_not_imaged_stay_so_when_resampled(declaring):
+    tiling = MosaicGrid.of(declaring((1, 2), (0, 0)))
+    coarse = tiling.resampled((20.0, 20.0, 20.0))
+    assert coarse.attributes()["not_imaged"] == [[0, 0], [1, 2]]
+    assert coarse.imaged == [(0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]
+    assert (tiling.voxels, coarse.voxels) == (7 * 2 * 4 * 4, 7 * 1 * 2 * 2)
+
+
+def test_a_mosaic_that_declares_nothing_notes_nothing(declaring):
+    tiling = MosaicGrid.of(declaring())
+    assert (tiling.imaged, tiling.voxels) == (tiling.tiles, 2 * 12 * 12)
+    assert "not_imaged" not in tiling.attributes()
+
+
+@pytest.mark.parametrize(
+    ("tiles", "words"),
+    [
+        ([(0, 0), (1, 3)], "has 3 x 3 tiles, but declares row 1, column 3 as not imaged; correct"),
+        ([*np.ndindex(3, 3)], "declares all its tiles as not imaged; remove it"),
+        ([(0, -1)], "octane.mosaic.not_imaged.0.1"),
+    ],
+)
+def test_a_declaration_that_cannot_be_is_refused(declaring, tiles, words):
+    with pytest.raises(OctaneError, match=words):
+        MosaicGrid.of(declaring(*tiles))
+
+
+def test_a_table_may_lack_tiles_that_were_not_imaged(declaring, write_table):
+    tiling = MosaicGrid.of(declaring((1, 1), (2, 2)))
+    rows = [(1, r, c, 30 * r + c, 35 * c - r) for r, c in tiling.imaged]
+    found = read_positions(write_table(rows), 1, tiling)
+    assert [*found] == tiling.tiles
+    np.testing.assert_allclose(found[1, 1], (31, 34))
+    np.testing.assert_allclose(found[2, 2], (62, 68))
+    # A row that is given counts.
+    found = read_positions(write_table([*rows, (1, 2, 2, 64, 70)]), 1, tiling)
+    assert found[2, 2] == (64, 70)
+    with pytest.raises(OctaneError, match="lacks the positions of 1 tiles, the first at row 2"):
+        read_positions(write_table(rows[:-1]), 1, tiling)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 import tifffile
+from tiles_left_out import leave_out
 
 from octane.core.errors import OctaneError
 from octane.steps import preflight
@@ -487,6 +488,16 @@ def test_a_missing_chunk_is_named_unless_it_is_filled(problems, plan, mosaics):
     (mosaics / "section_02.ome.zarr/0/c/0/1/2").touch()
     (line,) = problems(mosaics, missing_chunks="fill")
     assert "chunk 0/c/0/1/2 cannot be decoded (empty file); write it again" in line
+
+
+def test_tiles_that_were_not_imaged_need_neither_chunks_nor_space(mosaics, tmp_path):
+    given = {"outdir": str(tmp_path), "subject": "brain", "resolution": 20}
+    before = plan_of(given, mosaics, {}).layout.bytes()[0]
+    leave_out(mosaics / "section_02.ome.zarr", [(1, 2), (0, 0)])
+    after = plan_of(given, mosaics, {}).layout.bytes()[0]
+    assert (before.name, after.name) == ("RESAMPLE", "RESAMPLE")
+    # Two of the twelve tiles, all of one size.
+    assert after.voxels * 12 == before.voxels * 10
 
 
 def test_a_truth_is_not_compared_with_sections_that_are_moved(problems, plan, mosaics):

@@ -13,8 +13,14 @@ from made_faults import brightened, one
 from PIL import Image
 from resampling import apply
 from scipy import ndimage
+from tiles_left_out import leave_out
 
-from octane.config.params import ExecutionParameters, ResampleParameters, StitchParameters
+from octane.config.params import (
+    ExecutionParameters,
+    InputParameters,
+    ResampleParameters,
+    StitchParameters,
+)
 from octane.core.errors import OctaneError
 from octane.core.records import StitchFigures
 from octane.pipeline.workers import PROCESS_BYTES
@@ -230,6 +236,65 @@ def test_a_tile_that_was_not_imaged_darkens_no_other(write_mosaic, stitch, lost)
     ]
     # STACK ignores this area: y and x in micrometres.
     assert image.attributes["section"]["not_compared"] == [[0, 100, 120, 300]]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"refine": True, "flat_field": "estimate"}], ids=["placed", "refined"]
+)
+def test_declared_tiles_give_the_voxels_of_tiles_of_zeros(
+    write_phantom, tmp_path, execution, stitch, settings
+):
+    lost = [(0, 0), (1, 2)]
+    made = {"tiles": (3, 4), "bias": 0.5, "shading": 0.1, "speckle_looks": 4, "overlap": 0.2}
+
+    def change(voxels, grid, parameters):
+        for tile in lost:
+            voxels = one(np.zeros_like, tile)(voxels, grid, parameters)
+        return voxels
+
+    source = write_phantom("declared", **made)[0] / "mosaics/section_01.ome.zarr"
+    leave_out(source, lost)
+    twin = write_phantom("zeroed", **made, change=change)[0] / "mosaics/section_01.ome.zarr"
+    found = []
+    # The twin's tiles of zeros are not stored either, but that is not declared.
+    filled = InputParameters(missing_chunks="fill")
+    for name, mosaic, reading in (
+        ("declared", source, InputParameters()),
+        ("zeroed", twin, filled),
+    ):
+        made = tmp_path / f"{name}_resampled.ome.zarr"
+        noted = resample_image(mosaic, made, ResampleParameters(scale=0.5), reading, execution)
+        stitched, image, metrics = stitch(made, name, workers=1, **settings)
+        noted_tiles = noted.figures["tiles"]
+        stored = {tuple(p.relative_to(made / "0/c/0").parts) for p in made.glob("0/c/0/*/*")}
+        found.append((stitched, image.attributes, metrics, noted_tiles, stored))
+    (declared, attributes, metrics, tiles, stored), (zeros, others, twins, *_) = found
+    assert tiles == len(stored) == 10
+    assert not stored & {(str(row), str(column)) for row, column in lost}
+    np.testing.assert_array_equal(declared, zeros)
+    assert attributes == others
+    assert len(attributes["section"]["not_compared"]) == 2
+    kept = {"not_imaged": lost, "uneven": metrics.figures["uneven"]}
+    assert metrics.figures | kept == twins.figures | kept
+    # What is declared is no surprise; what is only dark is.
+    assert not any("were not imaged" in text for text in metrics.warnings)
+    assert any("2 of 12 tiles" in text for text in twins.warnings)
+
+
+def test_a_tile_that_is_lost_beside_declared_ones_is_refused(
+    write_phantom, tmp_path, reading, execution, stitch
+):
+    folder, _ = write_phantom(tiles=(2, 3))
+    source = leave_out(folder / "mosaics" / "section_01.ome.zarr", [(0, 0)])
+    (source / "0/c/0/1/2").unlink()
+    made = tmp_path / "resampled.ome.zarr"
+    for run in (
+        lambda: stitch(source),
+        lambda: resample_image(source, made, ResampleParameters(scale=0.5), reading, execution),
+    ):
+        with pytest.raises(OctaneError, match="chunk 0/c/0/1/2 is missing"):
+            run()
+    assert not made.exists()
 
 
 @pytest.mark.parametrize("lost", [[], [(2, 1)]])

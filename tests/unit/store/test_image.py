@@ -56,6 +56,35 @@ def test_zarr_reads_other_encodings_alike(write_foreign, voxels, others):
         np.testing.assert_array_equal(out, voxels[region])
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"shards": (20, 20, 20)}, OTHERS["gzip"]],
+    ids=["chunks", "shards", "through zarr"],
+)
+def test_tiles_that_were_not_imaged_read_as_the_fill_value(write_foreign, voxels, options):
+    # One inner chunk of a shard, and a shard.
+    lost = [(0, 0), (2, 2)]
+    for row, column in lost:
+        voxels[:, 10 * row : 10 * row + 10, 10 * column : 10 * column + 10] = 0
+    own = {"version": "0.5", "chunks": (20, 10, 10), **options}
+    # zarr does not store chunks of zeros.
+    path = write_foreign("a.zarr", voxels, **own)
+    with pytest.raises(MissingChunkError):
+        open_image(path).read(WHOLE)
+    described = json.loads((path / "zarr.json").read_text())
+    noted = {"kind": "mosaic", "mosaic": {"not_imaged": lost}}
+    described["attributes"]["octane"] = noted
+    (path / "zarr.json").write_text(json.dumps(described))
+    for image in (open_image(path), *open_levels(path)):
+        assert image.missing_chunks() == []
+        np.testing.assert_array_equal(image.read(WHOLE), voxels)
+    noted["mosaic"]["not_imaged"] = lost[:1]
+    (path / "zarr.json").write_text(json.dumps(described))
+    assert len(open_image(path).missing_chunks()) == 1
+    with pytest.raises(MissingChunkError):
+        open_image(path).read(WHOLE)
+
+
 def test_broken_and_missing_chunks_are_named_if_zarr_reads(write_foreign, voxels, denied):
     path = write_foreign("a.zarr", voxels, chunks=(10, 10, 10), **OTHERS["gzip"])
     image = open_image(path)
