@@ -184,7 +184,8 @@ class StitchFigures(Figures):
     within the section; ``nominal_positions`` those before refinement, empty without it.
     ``tile_extent`` is the size of a full tile, and ``mosaic_extent`` that of all tiles side by
     side, whose last row and column may be cut. ``not_imaged`` lists the rows and columns of tiles
-    that the metadata declare as not imaged.
+    that the metadata declare as not imaged; ``holes`` are those of them that imaged tiles enclose,
+    or next to which a neighbour shows tissue.
     """
 
     section: int | None = None
@@ -201,6 +202,7 @@ class StitchFigures(Figures):
     shading_after: float | None = None
     uncovered_pixels: int = 0
     not_imaged: list[tuple[int, int]] = []
+    holes: list[tuple[int, int]] = []
     positions: dict[str, tuple[float, float]] = {}
     nominal_positions: dict[str, tuple[float, float]] = {}
     tile_extent: tuple[float, float] | None = None

@@ -131,6 +131,19 @@ class MosaicGrid:
         return prod(self.shape) - sum(prod(shape_of(self.region(t))) for t in self.not_imaged)
 
     @property
+    def holes(self) -> set[Tile]:
+        """Tiles that were not imaged and that imaged ones enclose."""
+        left = set(self.not_imaged)
+        edges = ({0, self.rows - 1}, {0, self.columns - 1})
+        outside = [(r, c) for r, c in left if r in edges[0] or c in edges[1]]
+        while outside:
+            row, column = outside.pop()
+            left.discard((row, column))
+            near = ((row + d, column + e) for d, e in ((-1, 0), (1, 0), (0, -1), (0, 1)))
+            outside += [tile for tile in near if tile in left]
+        return left
+
+    @property
     def grid(self) -> Grid:
         """Grid of the voxels; those of a full tile are centred on its imaged extent."""
         axes = zip(self.edge, self.tile_extent, self.tile, self.spacing, strict=True)

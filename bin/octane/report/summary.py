@@ -24,14 +24,16 @@ class SectionQuality(BaseModel):
 
     ``state`` is ``stitched``, ``imaged`` if STITCH left no record of it, ``missing``, or
     ``unfinished`` if one of its tasks failed. Seams are the mismatch in overlaps, over its mean;
-    ``uncovered`` counts pixels outside all tiles; ``cv_before`` and ``cv_after`` are coefficients
-    of variation in tissue before and after N4; ``flags`` names the checks that mark the section.
+    ``not_imaged`` counts tiles that are declared so, ``uncovered`` pixels outside all tiles;
+    ``cv_before`` and ``cv_after`` are coefficients of variation in tissue before and after N4;
+    ``flags`` names the checks that mark the section.
     """
 
     number: int | None
     title: str
     state: str = "stitched"
     tiles: int | None = None
+    not_imaged: int = 0
     seam_median: float | None = None
     seam_max: float | None = None
     uncovered: int = 0
@@ -96,6 +98,7 @@ def qualities(
             number=s.section,
             title=title_of(name, s.section),
             tiles=s.tiles,
+            not_imaged=len(s.not_imaged),
             seam_median=s.seam_median,
             seam_max=s.seam_max,
             uncovered=s.uncovered_pixels,

@@ -86,7 +86,10 @@ def checks(
     if sections:
         found += [_seams(axis, sections) for axis in "yx"]
         found += [_overlap(axis, sections) for axis in "yx"]
-        found += [_places(sections), _covered(sections), _exposed(sections), _even(sections)]
+        found += [_places(sections), _covered(sections), _exposed(sections)]
+        if any(own.not_imaged for own in sections.values()):
+            found.append(_imaged(sections))
+        found.append(_even(sections))
         found.append(_alike("Seams of a section", {s.title: s.seam_median for s in quality}))
         shaded = {title: own.shading_before for title, own in sections.items()}
         found.append(_alike("Shading of a section", shaded, COMPARED))
@@ -231,6 +234,21 @@ def _exposed(sections: Mapping[str, StitchFigures]) -> Check:
     texts = [f"{_named(lit)}; image {it} again, or correct {its} grey levels."] if lit else []
     texts += [f"{_named(lost)}; restore the missing data."] if lost else []
     return _judged(name, limit, f"{len(odd)} outside", [title for title, _ in odd], " ".join(texts))
+
+
+def _imaged(sections: Mapping[str, StitchFigures]) -> Check:
+    """Check tiles that are declared as not imaged: corners are often left out, tissue is not."""
+    every = sum(own.tiles for own in sections.values())
+    gone = sum(len(own.not_imaged) for own in sections.values())
+    odd = {title: own.holes for title, own in sections.items() if own.holes}
+    lost = [
+        f"row {tiles[0][0]}, column {tiles[0][1]} of {title}"
+        + (f" and {counted(len(tiles) - 1, 'more tile')}" if tiles[1:] else "")
+        for title, tiles in odd.items()
+    ]
+    text = f"Not imaged, although neighbours show tissue there or surround it: {_named(lost)}; "
+    text += "the volume is zero there unless you image it again."
+    return _judged("Tiles not imaged", "none in tissue", f"{gone} of {every}", odd, text)
 
 
 def _even(sections: Mapping[str, StitchFigures]) -> Check:

@@ -347,6 +347,8 @@ def stitch_section(
         _checked(image, found, parameters, positions_table, metrics)
     del evened
     overlaps, misplaced, uneven = found
+    dark = {(tile.row, tile.column) for tile in uneven if tile.brightness == 0}
+    uneven = [own for own in uneven if (own.row, own.column) not in tiling.not_imaged]
     _warn_of_light(image.path.name, light, along, parameters, metrics)
     if shown := light.applied or light.measured:
         step = -(-max(shown.profile.shape) // PROFILE)
@@ -389,6 +391,7 @@ def stitch_section(
         tile_extent=tiling.tile_extent[1:],
         mosaic_extent=tiling.extent[1:],
         not_imaged=sorted(tiling.not_imaged),
+        holes=sorted(tiling.holes | (dark & tiling.not_imaged)),
         positions=_named(positions),
         nominal_positions=_named(nominal) if parameters.refine else {},
     )

@@ -146,6 +146,15 @@ def test_a_mosaic_that_declares_nothing_notes_nothing(declaring):
 
 
 @pytest.mark.parametrize(
+    ("tiles", "holes"),
+    [([(0, 0), (0, 1)], []), ([(1, 1)], [(1, 1)]), ([(1, 1), (0, 0)], [(1, 1)]),
+     ([(1, 1), (1, 2)], [])],
+)  # fmt: skip
+def test_a_hole_is_what_imaged_tiles_enclose(declaring, tiles, holes):
+    assert MosaicGrid.of(declaring(*tiles)).holes == {*holes}
+
+
+@pytest.mark.parametrize(
     ("tiles", "words"),
     [
         ([(0, 0), (1, 3)], "has 3 x 3 tiles, but declares row 1, column 3 as not imaged; correct"),

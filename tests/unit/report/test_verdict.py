@@ -290,6 +290,17 @@ def placed(**given):
             "^2 tiles of Section 2 were not imaged, 1 tile of Section 3 was not imaged; restore "
             r"the missing data\.$",
         ),
+        ("Tiles not imaged", [{"not_imaged": [(0, 0), (0, 2)]}, {}], "2 of 18", "^$"),
+        (
+            "Tiles not imaged",
+            [
+                {"not_imaged": [(0, 0), (1, 1)], "holes": [(1, 1)]},
+                {"not_imaged": [(0, 1), (1, 1)], "holes": [(0, 1), (1, 1)]},
+            ],
+            "4 of 18",
+            r"surround it: row 1, column 1 of Section 1, row 0, column 1 of Section 2 and 1 more "
+            "tile; the volume is zero",
+        ),
         (
             "Tile brightness",
             [{"seam_median": 0.1}, dark(0, 2)],
