@@ -238,6 +238,9 @@ def test_a_tile_that_was_not_imaged_darkens_no_other(write_mosaic, stitch, lost)
     assert image.attributes["section"]["not_compared"] == [[0, 100, 120, 300]]
 
 
+HALF = ResampleParameters(scale=(0.5, 0.5, 0.5))
+
+
 @pytest.mark.parametrize(
     "settings", [{}, {"refine": True, "flat_field": "estimate"}], ids=["placed", "refined"]
 )
@@ -263,7 +266,7 @@ def test_declared_tiles_give_the_voxels_of_tiles_of_zeros(
         ("zeroed", twin, filled),
     ):
         made = tmp_path / f"{name}_resampled.ome.zarr"
-        noted = resample_image(mosaic, made, ResampleParameters(scale=0.5), reading, execution)
+        noted = resample_image(mosaic, made, HALF, reading, execution)
         stitched, image, metrics = stitch(made, name, workers=1, **settings)
         noted_tiles = noted.figures["tiles"]
         stored = {tuple(p.relative_to(made / "0/c/0").parts) for p in made.glob("0/c/0/*/*")}
@@ -292,7 +295,7 @@ def test_a_tile_that_is_lost_beside_declared_ones_is_refused(
     made = tmp_path / "resampled.ome.zarr"
     for run in (
         lambda: stitch(source),
-        lambda: resample_image(source, made, ResampleParameters(scale=0.5), reading, execution),
+        lambda: resample_image(source, made, HALF, reading, execution),
     ):
         with pytest.raises(OctaneError, match="chunk 0/c/0/1/2 is missing"):
             run()
