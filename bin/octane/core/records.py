@@ -4,6 +4,7 @@ A step may record more figures than its model lists; they are kept unchanged.
 """
 
 from collections.abc import Collection
+from math import dist
 from statistics import median
 from typing import Annotated, cast
 
@@ -209,6 +210,12 @@ class StitchFigures(Figures):
     mosaic_extent: tuple[float, float] | None = None
     tiles: int
     shape: Shape
+
+    @property
+    def largest_move(self) -> float:
+        """Largest move of a tile by refinement, micrometres."""
+        moves = (dist(self.positions[tile], own) for tile, own in self.nominal_positions.items())
+        return max(moves, default=0.0)
 
     def mismatch(self, axis: str) -> float | None:
         """Seam along an axis without speckle's part; None if no tiles overlap."""

@@ -5,7 +5,7 @@ Only templates are read; :mod:`octane.steps.report` reads and writes the files.
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -31,10 +31,12 @@ from octane.core.records import (
     StitchFigures,
 )
 from octane.core.units import counted
+from octane.layout.mosaic import Position, Tile
 from octane.report import charts, pictures
 from octane.report.charts import Band
-from octane.report.summary import outliers, qualities, summary_of, title_of
+from octane.report.summary import SectionQuality, outliers, qualities, summary_of, title_of
 from octane.report.tables import tables
+from octane.report.tile_map import Thumbnail, placed_tiles, tile_map
 from octane.report.verdict import DISPLACED, ROTATED, checks, state_of, verdict
 
 CUTS = {"z": (1, 2), "y": (0, 2), "x": (0, 1)}
@@ -51,6 +53,9 @@ THUMBNAIL = 320
 """Longest edge of the volume's picture on the cohort page, pixels."""
 ROOMY = 12
 """Number of sections up to which their pictures are large; more would make the file too large."""
+
+MAPPED = 6
+"""Most sections whose tiles the page maps; the maps of all are files."""
 
 
 @dataclass(frozen=True)
@@ -209,9 +214,10 @@ def _correction(entry: TaskRecord, n4: N4Figures, bands: list[Band], gallery: _G
 def _sections(
     stitched: list[tuple[TaskRecord, StitchFigures]],
     tiles: StackFigures | ResampleFigures | None,
+    quality: Sequence[SectionQuality],
     gallery: _Gallery,
 ) -> Context:
-    """Pictures of the stitched sections by their titles, and the chart of the seams."""
+    """Pictures of the stitched sections by their titles, the chart of the seams, and tile maps."""
     voxel = tiles.voxel_size if tiles else (1.0, 1.0, 1.0)
     limit = outliers([s.seam_median for _, s in stitched])[0]
     grey = pictures.grey_scale(entry.previews["thumbnail"] for entry, _ in stitched)
@@ -241,7 +247,38 @@ def _sections(
         "limit": limit,
         "grey": grey,
         "flat": _flat_field(stitched, gallery),
+        "maps": _tile_maps(stitched, {s.title for s in quality if s.flags}, grey, gallery),
     }
+
+
+def _by_tile(positions: Mapping[str, Position]) -> dict[Tile, Position]:
+    """Positions by row and column."""
+    numbers = {key: key.split(",") for key in positions}
+    return {(int(numbers[key][0]), int(numbers[key][1])): own for key, own in positions.items()}
+
+
+def _tile_maps(
+    stitched: list[tuple[TaskRecord, StitchFigures]],
+    marked: Collection[str],
+    grey: pictures.Scale,
+    gallery: _Gallery,
+) -> dict[str, str]:
+    """Maps of the sections' tiles by title: of the marked ones, and of those refined most."""
+    maps: dict[str, tuple[bool, float, str]] = {}
+    for entry, figures in stitched:
+        places, before = _by_tile(figures.positions), _by_tile(figures.nominal_positions)
+        if len(places) < 2 or figures.tile_extent is None or figures.mosaic_extent is None:
+            continue
+        tiles = placed_tiles(
+            places, figures.tile_extent, figures.mosaic_extent,
+            not_imaged=figures.not_imaged, before=before,
+        )  # fmt: skip
+        drawn = tile_map(tiles, Thumbnail.over(tiles, entry.previews["thumbnail"], grey))
+        gallery.files[f"{entry.name}_tiles.svg"] = drawn.encode()
+        title = title_of(entry.name, figures.section)
+        maps[title] = (title in marked, figures.largest_move, drawn)
+    worst = sorted(maps, key=lambda title: maps[title][:2], reverse=True)[:MAPPED]
+    return {title: drawn for title, (*_, drawn) in maps.items() if title in worst}
 
 
 def _flat_field(
@@ -373,7 +410,7 @@ def build(
         resampled=resampled,
         slices=slices,
         grey=grey,
-        sections=_sections(stitched, stack or resampled, gallery) if stitched else None,
+        sections=_sections(stitched, stack or resampled, quality, gallery) if stitched else None,
         aligned=_aligned(entries, stack, gallery),
         quality=quality,
         **tables(records, workflow=run is not None),

@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from octane.core.units import format_lengths
+from octane.core.units import counted, format_lengths
 from octane.layout.mosaic import Position, Tile
-from octane.report.charts import DARK
+from octane.report.charts import BOX, DARK, Mark
 from octane.report.pictures import Scale, bar_of, grey_scale, rounded, uri
 
 LONGEST = 640
 """Longest edge of the mapped area, pixels."""
 LEFT, TOP, RIGHT, LINE = 40, 34, 14, 20
 """Margins around the area, and height of a line of the legend, pixels."""
-NUMBERED = 34
+NUMBERED = 50
 """Smallest edge of a tile that shows its own row and column, pixels."""
 APART = (13, 22)
 """Smallest distance of row and of column numbers, pixels."""
@@ -32,6 +32,8 @@ HEAD = 4
 """Length of an arrow's head, pixels."""
 THUMBNAIL = 384
 """Longest edge of an assembled thumbnail, pixels."""
+CROSSED, ARROW = f"{BOX}m0 0l24 10m0 -10l-24 10", "h24m-4 -2l4 2l-4 2"
+"""Legend samples of a tile that was not imaged and of a move, drawn from the left end."""
 
 
 class PlacedTile(NamedTuple):
@@ -62,6 +64,20 @@ class Thumbnail(NamedTuple):
     corner: Position
     extent: Position
     scale: Scale
+
+    @classmethod
+    def over(cls, tiles: Sequence[PlacedTile], values: npt.NDArray, scale: Scale) -> "Thumbnail":
+        """Image of all that the ``tiles`` cover."""
+        corner, extent = _around([(own.corner, own.extent) for own in tiles])
+        return cls(values, corner, extent, scale)
+
+
+def _around(boxes: Iterable[tuple[Position, Position]]) -> tuple[Position, Position]:
+    """Corner and extent of the smallest box around ``boxes``, each a corner and an extent."""
+    first, last = zip(*((corner, np.add(corner, extent)) for corner, extent in boxes), strict=True)
+    low, high = np.min(first, axis=0), np.max(last, axis=0)
+    (y, x), (height, width) = low.tolist(), (high - low).tolist()
+    return (y, x), (height, width)
 
 
 def placed_tiles(
@@ -98,24 +114,21 @@ def assembled(tiles: Sequence[PlacedTile], image_of: Callable[[Tile], npt.NDArra
 
     ``image_of`` returns a plane (y, x) of an imaged tile; one is kept in memory at a time.
     """
-    low = np.min([own.corner for own in tiles], axis=0)
-    extent = np.max([own.end for own in tiles], axis=0) - low
-    pixel = float(extent.max()) / THUMBNAIL
-    values = np.zeros(np.maximum(1, np.rint(extent / pixel).astype(int)), np.float32)
+    low, extent = _around([(own.corner, own.extent) for own in tiles])
+    pixel = max(extent) / THUMBNAIL
+    values = np.zeros([max(1, round(n / pixel)) for n in extent], np.float32)
     for own in tiles:
         if not own.imaged:
             continue
         (top, left), (bottom, right) = (
-            np.rint((np.array(corner) - low) / pixel).astype(int)
+            np.rint(np.subtract(corner, low) / pixel).astype(int)
             for corner in (own.corner, own.end)
         )
         here = values[top:bottom, left:right]
         if here.size:
             image = Image.fromarray(np.abs(image_of(own.tile)).astype(np.float32))
             here[...] = image.resize(here.shape[::-1], Image.Resampling.HAMMING)
-    y, x = low.tolist()
-    height, width = extent.tolist()
-    return Thumbnail(values, (y, x), (height, width), grey_scale([values]))
+    return Thumbnail(values, low, extent, grey_scale([values]))
 
 
 class _Area(NamedTuple):
@@ -131,10 +144,8 @@ class _Area(NamedTuple):
         boxes += [(own.before, own.extent) for own in tiles if own.before is not None]
         if thumbnail is not None:
             boxes.append((thumbnail.corner, thumbnail.extent))
-        low = np.min([corner for corner, _ in boxes], axis=0)
-        extent = np.max([np.add(*box) for box in boxes], axis=0) - low
-        (y, x), (height, width) = low.tolist(), extent.tolist()
-        return cls((y, x), (height, width), LONGEST / max(height, width))
+        corner, extent = _around(boxes)
+        return cls(corner, extent, LONGEST / max(extent))
 
     def at(self, place: Position) -> Position:
         """Map a place to pixels, (y, x)."""
@@ -198,134 +209,104 @@ def _numbers(area: _Area, tiles: Sequence[PlacedTile], axis: int) -> list[tuple[
     return shown
 
 
-def _text(x: float, y: float, text: object, anchor: str = "middle", size: float = 12) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size:.0f}">{text}</text>'
-    )
-
-
-def _path(marks: Iterable[str], colour: str, width: float, more: str = "") -> str:
-    drawn = "".join(marks)
-    if not drawn:
-        return ""
-    return f'<path d="{drawn}" stroke="{DARK[colour]}" stroke-width="{width}" {more}/>'
-
-
 def arrow_scale(tiles: Sequence[PlacedTile]) -> float:
-    """Factor by which arrows are longer than the moves of tiles; 1, 2 or 5 times a power of ten."""
-    moves = [float(np.hypot(*own.move)) for own in tiles]
-    if not any(moves):
+    """Factor by which arrows are longer than moves: 1, or 2, 5 or 10 times a power of ten."""
+    largest = max((float(np.hypot(*own.move)) for own in tiles), default=0.0)
+    if largest == 0:
         return 1.0
-    return max(1.0, rounded(REACH * min(map(min, (own.extent for own in tiles))) / max(moves)))
+    return max(1.0, rounded(REACH * min(min(own.extent) for own in tiles) / largest))
+
+
+def _marks(area: _Area, tiles: Sequence[PlacedTile]) -> list[Mark]:
+    """Outlines of tiles and what they share, and the moves of those that were refined."""
+    seen, lost = ([own for own in tiles if own.imaged is kind] for kind in (True, False))
+    refined = [own for own in seen if own.before is not None]
+    former = [own for own in refined if np.hypot(*own.move) * area.zoom >= MOVED]
+    times = arrow_scale(refined)
+    moves = ""
+    if refined:
+        largest = max(float(np.hypot(*own.move)) for own in refined)
+        moves = f"moved by refinement by up to {format_lengths([largest])}"
+        moves += f", arrows {times:g} times as long" if times > 1 else ""
+    gone = f"not imaged: {len(lost)} of {counted(len(tiles), 'tile')}" if lost else ""
+
+    def outlines(shown: Iterable[PlacedTile]) -> str:
+        return "".join(area.box(own.corner, own.extent) for own in shown)
+
+    return [
+        Mark("".join(area.box(*box) for box in overlaps(tiles)), "accent", opacity=0.3),
+        Mark(outlines(own._replace(corner=own.before) for own in former if own.before),
+             "before", 0.8, dash="4 3"),
+        Mark(outlines(seen), "accent", 1.2, "tile (row,column), overlaps shaded", sample=BOX),
+        Mark(outlines(lost) + "".join(map(area.cross, lost)), "alarm", 1.2, gone, sample=CROSSED),
+        Mark("".join(area.arrow(own, times) for own in refined if any(own.move)), "before", 2, moves, sample=ARROW),
+    ]  # fmt: skip
+
+
+def _words(area: _Area, tiles: Sequence[PlacedTile]) -> list[str]:
+    """Names of the axes, numbers of rows and columns, and of tiles that are large enough."""
+    words = [_text(LEFT, 13, "x →, column", "start", 11), _text(4, TOP - 7, "y ↓", "start", 11)]
+    words += [_text(LEFT - 8, y + 4, row, "end") for y, row in _numbers(area, tiles, 0)]
+    words += [_text(x, TOP - 7, column) for x, column in _numbers(area, tiles, 1)]
+    if min(min(own.extent) for own in tiles) * area.zoom >= NUMBERED:
+        for own in tiles:
+            # Above the centre, where an arrow begins.
+            (y, x), (height, width) = own.corner, own.extent
+            down, across = area.at((y + 0.4 * height, x + 0.5 * width))
+            words.append(_text(across, down, ",".join(map(str, own.tile)), size=11))
+    return words
+
+
+def _text(x: float, y: float, text: object, anchor: str = "middle", size: int = 12) -> str:
+    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}"'
+    return f"<text {place}>{text}</text>"
+
+
+def _path(mark: Mark, path: str) -> str:
+    colour = DARK[mark.colour]
+    look = f'fill="{colour}" fill-opacity="{mark.opacity}"'
+    if mark.width:
+        look = f'stroke="{colour}" stroke-width="{mark.width}" stroke-dasharray="{mark.dash}"'
+    return f'<path d="{path}" {look}/>'
+
+
+def _image(area: _Area, thumbnail: Thumbnail) -> str:
+    (y, x), (height, width) = area.at(thumbnail.corner), (n * area.zoom for n in thumbnail.extent)
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
+    picture = uri(thumbnail.scale.image(thumbnail.values))
+    return f'<image {place} preserveAspectRatio="none" href="{picture}"/>'
 
 
 def tile_map(tiles: Sequence[PlacedTile], thumbnail: Thumbnail | None = None) -> str:
     """Draw the tiles of a section as they are placed, with x to the right and y down, as SVG.
 
     Tiles that were not imaged are crossed out. If any has a place ``before`` its refinement,
-    arrows show its move.
+    arrows show the moves, and dashed outlines the former places.
     """
     area = _Area.around(tiles, thumbnail)
-    height, width = (n * area.zoom for n in area.extent)
-    lost = [own for own in tiles if not own.imaged]
-    refined = [own for own in tiles if own.before is not None and own.imaged]
-    times = arrow_scale(refined)
-    former = [own for own in refined if np.hypot(*own.move) * area.zoom >= MOVED]
-    edges = [min(own.extent) * area.zoom for own in tiles]
-    drawn = []
-    if thumbnail is not None:
-        (y, x), (high, wide) = area.at(thumbnail.corner), thumbnail.extent
-        drawn.append(
-            f'<image x="{x:.1f}" y="{y:.1f}" width="{wide * area.zoom:.1f}" '
-            f'height="{high * area.zoom:.1f}" preserveAspectRatio="none" '
-            f'href="{uri(thumbnail.scale.image(thumbnail.values))}"/>'
-        )
-    shared = "".join(area.box(*box) for box in overlaps(tiles))
-    drawn += [
-        f'<path class="overlap" d="{shared}" fill="{DARK["accent"]}" fill-opacity=".3"/>'
-        * bool(shared),
-        _path(
-            (area.box(own.before or own.corner, own.extent) for own in former),
-            "before",
-            0.8,
-            'class="before" stroke-dasharray="4 3"',
-        ),
-        _path(
-            (area.box(own.corner, own.extent) for own in tiles if own.imaged),
-            "accent",
-            1.2,
-            'class="tile"',
-        ),
-        _path(
-            (area.box(own.corner, own.extent) + area.cross(own) for own in lost),
-            "alarm",
-            1.2,
-            'class="lost"',
-        ),
-        _path(
-            (area.arrow(own, times) for own in refined if any(own.move)),
-            "before",
-            2,
-            'class="arrow"',
-        ),
-    ]
-    words = [
-        _text(LEFT - 8, place + 4, number, "end") for place, number in _numbers(area, tiles, 0)
-    ]
-    words += [_text(place, TOP - 7, number) for place, number in _numbers(area, tiles, 1)]
-    words += [_text(LEFT, 13, "x →, column", "start", 11), _text(4, TOP - 3, "y ↓", "start", 11)]
-    if min(edges) >= NUMBERED:
-        for own in tiles:
-            y, x = area.at(own.corner)
-            words.append(_text(x + 4, y + 13, ",".join(map(str, own.tile)), "start", 11))
-    legend = _legend(area, tiles, lost, refined, times)
-    whole = (LEFT + max(width, 320) + RIGHT, TOP + height + LINE * (len(legend) + 1))
-    lines = [
-        f'<g transform="translate({LEFT} {TOP + height + LINE * (k + 1):.1f})">{line}</g>'
-        for k, line in enumerate(legend)
-    ]
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {whole[0]:.0f} {whole[1]:.0f}" '
-        f'font-family="system-ui,sans-serif" fill="none" stroke-linejoin="round" '
-        f'stroke-linecap="round" style="background:{DARK["card"]}">\n'
-        + "\n".join(filter(None, drawn))
-        + f'\n<g fill="currentColor" color="{DARK["ink"]}" stroke="{DARK["card"]}" '
-        + 'stroke-width="3" paint-order="stroke">\n'
-        + "\n".join([*words, *lines])
-        + "\n</g>\n</svg>\n"
+    marks, words = [mark for mark in _marks(area, tiles) if mark.path], _words(area, tiles)
+    drawn = [] if thumbnail is None else [_image(area, thumbnail)]
+    drawn += [_path(mark, mark.path) for mark in marks]
+    y, length = TOP + area.extent[0] * area.zoom + LINE, bar_of(max(area.extent))
+    bar = Mark(f"M{LEFT} {y:.1f}h{length * area.zoom:.1f}", "ink", 3)
+    drawn.append(_path(bar, bar.path))
+    words.append(_text(LEFT + length * area.zoom + 8, y + 4, format_lengths([length]), "start"))
+    for mark in marks:
+        if mark.label:
+            y += LINE
+            drawn.append(_path(mark, f"M{LEFT} {y:.1f}{mark.sample}"))
+            words.append(_text(LEFT + 32, y + 4, mark.label, "start"))
+    width, height = LEFT + LONGEST + RIGHT, y + LINE
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:.0f}" '
+            'font-family="system-ui,sans-serif" fill="none" stroke-linejoin="round" '
+            f'stroke-linecap="round" style="background:{DARK["card"]}">',
+            *drawn,
+            f'<g fill="currentColor" color="{DARK["ink"]}" stroke="{DARK["card"]}" '
+            'stroke-width="3" paint-order="stroke">',
+            *words,
+            "</g>",
+            "</svg>\n",
+        ]
     )
-
-
-def _legend(
-    area: _Area,
-    tiles: Sequence[PlacedTile],
-    lost: Sequence[PlacedTile],
-    refined: Sequence[PlacedTile],
-    times: float,
-) -> list[str]:
-    """Lines below the map: its scale, and what its marks mean."""
-    length = bar_of(max(area.extent))
-    bar = length * area.zoom
-
-    def sample(path: str, colour: str, text: str, more: str = "") -> str:
-        return f'<path d="{path}" stroke="{DARK[colour]}" {more}/>' + _text(32, 4, text, "start")
-
-    lines = [
-        f'<path d="M0 0h{bar:.1f}" stroke="{DARK["ink"]}" stroke-width="3"/>'
-        + _text(bar + 10, 4, format_lengths([length]), "start"),
-        sample("M0 -6h24v12h-24z", "accent", "tile (row,column), overlaps shaded"),
-    ]
-    if lost:
-        lines.append(
-            sample(
-                "M0 -6h24v12h-24zl24 12M0 6l24 -12",
-                "alarm",
-                f"not imaged: {len(lost)} of {len(tiles)} tiles",
-            )
-        )
-    if refined:
-        largest = max(float(np.hypot(*own.move)) for own in refined)
-        scale = f", arrows {times:g} times as long" if times > 1 else ""
-        text = f"moved by refinement by up to {format_lengths([largest])}{scale}"
-        lines.append(sample("M0 0h24M24 0l-4 -2M24 0l-4 2", "before", text, 'stroke-width="2"'))
-    return lines
