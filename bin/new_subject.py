@@ -15,6 +15,7 @@ def main(
     name: str | None = None,
     overrides: SubjectOverrides,
     config: Path | None = None,
+    preview: Path | None = None,
     overwrite: bool = False,
 ) -> None:
     """Inspect a subject's data, and write its config.
@@ -27,12 +28,16 @@ def main(
         Name of the subject; unset: the name of the data.
     config
         Config to write; unset: conf/subjects/NAME.config in octane's folder.
+    preview
+        SVG to write: the tiles of the middle mosaic as placed, over a thumbnail.
     overwrite
-        Replace an existing config.
+        Replace an existing config and preview.
     """
     from octane.steps.new_subject import write_subject
 
-    written, call = write_subject(data, name, overrides, config=config, overwrite=overwrite)
+    written, call = write_subject(
+        data, name, overrides, config=config, preview=preview, overwrite=overwrite
+    )
     sys.stdout.write(f"Wrote {written}. Check it, then run:\n    {call}\n")
 
 

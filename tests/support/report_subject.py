@@ -66,7 +66,11 @@ class Subject:
         seam: float | None = None,
         uncovered: int = 0,
         shading: tuple[float | None, float | None] = (None, None),
+        moved: float = 0.0,
+        not_imaged: Iterable[tuple[int, int]] = (),
     ) -> None:
+        """Add STITCH's record; refinement ``moved`` the middle tile along y, micrometres."""
+        positions = {f"{r},{c}": [280.0 * r, 420.0 * c] for r in range(3) for c in range(3)}
         seam = 0.06 + 0.0001 * number if seam is None else seam
         figures = {
             "section": number,
@@ -77,6 +81,11 @@ class Subject:
             "shape": [15, 2 * self.edge, 3 * self.edge],
             "shading_before": shading[0],
             "shading_after": shading[1],
+            "positions": positions,
+            "nominal_positions": positions | {"1,1": [280 - moved, 420.0]} if moved else {},
+            "tile_extent": [400.0, 600.0],
+            "mosaic_extent": [1200.0, 1800.0],
+            "not_imaged": [*not_imaged],
         }
         pictures = {"thumbnail": self.image(self.edge, 3 * self.edge // 2)}
         if shading[0] is not None:

@@ -31,12 +31,11 @@ from octane.core.records import (
     StitchFigures,
 )
 from octane.core.units import counted
-from octane.layout.mosaic import Position, Tile
 from octane.report import charts, pictures
 from octane.report.charts import Band
 from octane.report.summary import SectionQuality, outliers, qualities, summary_of, title_of
 from octane.report.tables import tables
-from octane.report.tile_map import Thumbnail, placed_tiles, tile_map
+from octane.report.tile_map import Pair, Thumbnail, Tile, placed_tiles, tile_map
 from octane.report.verdict import DISPLACED, ROTATED, checks, state_of, verdict
 
 CUTS = {"z": (1, 2), "y": (0, 2), "x": (0, 1)}
@@ -251,7 +250,7 @@ def _sections(
     }
 
 
-def _by_tile(positions: Mapping[str, Position]) -> dict[Tile, Position]:
+def _by_tile(positions: Mapping[str, Pair]) -> dict[Tile, Pair]:
     """Positions by row and column."""
     numbers = {key: key.split(",") for key in positions}
     return {(int(numbers[key][0]), int(numbers[key][1])): own for key, own in positions.items()}

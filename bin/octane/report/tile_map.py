@@ -12,9 +12,13 @@ import numpy.typing as npt
 from PIL import Image
 
 from octane.core.units import counted, format_lengths
-from octane.layout.mosaic import Position, Tile
 from octane.report.charts import BOX, DARK, Mark
 from octane.report.pictures import Scale, bar_of, grey_scale, rounded, uri
+
+Tile = tuple[int, int]
+"""Row and column."""
+Pair = tuple[float, float]
+"""Along y and along x."""
 
 LONGEST = 640
 """Longest edge of the mapped area, pixels."""
@@ -40,18 +44,18 @@ class PlacedTile(NamedTuple):
     """A tile at its place: its first corner and its size, and its corner before refinement."""
 
     tile: Tile
-    corner: Position
-    extent: Position
+    corner: Pair
+    extent: Pair
     imaged: bool = True
-    before: Position | None = None
+    before: Pair | None = None
 
     @property
-    def end(self) -> Position:
+    def end(self) -> Pair:
         """The corner opposite to the first."""
         return self.corner[0] + self.extent[0], self.corner[1] + self.extent[1]
 
     @property
-    def move(self) -> Position:
+    def move(self) -> Pair:
         """Displacement by refinement."""
         y, x = self.before or self.corner
         return self.corner[0] - y, self.corner[1] - x
@@ -61,8 +65,8 @@ class Thumbnail(NamedTuple):
     """A coarse image (y, x) of the section: its first corner, and its extent."""
 
     values: npt.NDArray
-    corner: Position
-    extent: Position
+    corner: Pair
+    extent: Pair
     scale: Scale
 
     @classmethod
@@ -72,7 +76,7 @@ class Thumbnail(NamedTuple):
         return cls(values, corner, extent, scale)
 
 
-def _around(boxes: Iterable[tuple[Position, Position]]) -> tuple[Position, Position]:
+def _around(boxes: Iterable[tuple[Pair, Pair]]) -> tuple[Pair, Pair]:
     """Corner and extent of the smallest box around ``boxes``, each a corner and an extent."""
     first, last = zip(*((corner, np.add(corner, extent)) for corner, extent in boxes), strict=True)
     low, high = np.min(first, axis=0), np.max(last, axis=0)
@@ -81,12 +85,12 @@ def _around(boxes: Iterable[tuple[Position, Position]]) -> tuple[Position, Posit
 
 
 def placed_tiles(
-    positions: Mapping[Tile, Position],
-    tile_extent: Position,
-    mosaic_extent: Position,
+    positions: Mapping[Tile, Pair],
+    tile_extent: Pair,
+    mosaic_extent: Pair,
     *,
     not_imaged: Collection[Tile] = (),
-    before: Mapping[Tile, Position] | None = None,
+    before: Mapping[Tile, Pair] | None = None,
 ) -> list[PlacedTile]:
     """Tiles at their ``positions``, which were ``before`` their refinement elsewhere.
 
@@ -134,8 +138,8 @@ def assembled(tiles: Sequence[PlacedTile], image_of: Callable[[Tile], npt.NDArra
 class _Area(NamedTuple):
     """The mapped area: its first corner, its extent, and pixels per micrometre."""
 
-    corner: Position
-    extent: Position
+    corner: Pair
+    extent: Pair
     zoom: float
 
     @classmethod
@@ -147,12 +151,12 @@ class _Area(NamedTuple):
         corner, extent = _around(boxes)
         return cls(corner, extent, LONGEST / max(extent))
 
-    def at(self, place: Position) -> Position:
+    def at(self, place: Pair) -> Pair:
         """Map a place to pixels, (y, x)."""
         y, x = ((p - c) * self.zoom for p, c in zip(place, self.corner, strict=True))
         return TOP + y, LEFT + x
 
-    def box(self, corner: Position, extent: Position) -> str:
+    def box(self, corner: Pair, extent: Pair) -> str:
         """Draw a rectangle as a path."""
         (y, x), (height, width) = self.at(corner), (n * self.zoom for n in extent)
         return f"M{x:.1f} {y:.1f}h{width:.1f}v{height:.1f}h{-width:.1f}z"
@@ -178,7 +182,7 @@ class _Area(NamedTuple):
         return f"M{start[1]:.1f} {start[0]:.1f}L{x:.1f} {y:.1f}{head}"
 
 
-def overlaps(tiles: Sequence[PlacedTile]) -> list[tuple[Position, Position]]:
+def overlaps(tiles: Sequence[PlacedTile]) -> list[tuple[Pair, Pair]]:
     """Corner and extent of what each tile shares with those next to it, diagonal ones included."""
     at, found = {own.tile: own for own in tiles}, []
     for own in tiles:
@@ -222,8 +226,8 @@ def _marks(area: _Area, tiles: Sequence[PlacedTile]) -> list[Mark]:
     seen, lost = ([own for own in tiles if own.imaged is kind] for kind in (True, False))
     refined = [own for own in seen if own.before is not None]
     former = [own for own in refined if np.hypot(*own.move) * area.zoom >= MOVED]
-    times = arrow_scale(refined)
-    moves = ""
+    times, moves = arrow_scale(refined), ""
+    arrows = "".join(area.arrow(own, times) for own in refined if any(own.move))
     if refined:
         largest = max(float(np.hypot(*own.move)) for own in refined)
         moves = f"moved by refinement by up to {format_lengths([largest])}"
@@ -239,7 +243,8 @@ def _marks(area: _Area, tiles: Sequence[PlacedTile]) -> list[Mark]:
              "before", 0.8, dash="4 3"),
         Mark(outlines(seen), "accent", 1.2, "tile (row,column), overlaps shaded", sample=BOX),
         Mark(outlines(lost) + "".join(map(area.cross, lost)), "alarm", 1.2, gone, sample=CROSSED),
-        Mark("".join(area.arrow(own, times) for own in refined if any(own.move)), "before", 2, moves, sample=ARROW),
+        Mark(arrows, "card", 5),
+        Mark(arrows, "before", 2, moves, sample=ARROW),
     ]  # fmt: skip
 
 

@@ -1,18 +1,21 @@
 """Config of a new subject, from the metadata of its data.
 
 Nothing is guessed: settings that the metadata do not determine stay comments that say what is
-missing, and PREFLIGHT asks for them. At most a few tiles are read, to measure their shading.
+missing, and PREFLIGHT asks for them. At most a few tiles are read, to measure their shading; with a
+preview, those of one mosaic.
 """
 
 import logging
 import math
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from shlex import join
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from octane.config.params import ESTIMATE, StitchParameters, SubjectOverrides
 from octane.config.subject import Setting, config_text
@@ -23,9 +26,10 @@ from octane.core.geometry import spelled
 from octane.core.records import SHADING
 from octane.core.units import format_bytes, format_lengths
 from octane.layout.inputs import doubted_sizes, find_inputs, kind_of
-from octane.layout.mosaic import MosaicGrid, nominal_positions, position_rows
+from octane.layout.mosaic import MosaicGrid, Tile, nominal_positions, position_rows
 from octane.layout.placement import TilePlacement
 from octane.layout.sections import distances, gaps, listed, number_of
+from octane.report.tile_map import assembled, placed_tiles, tile_map
 from octane.stitch.flat_field import estimate, shading_of
 from octane.store.image import Image
 from octane.store.volumes import Volume, open_volume, overruled_units
@@ -38,6 +42,8 @@ LEVELS = (10, 25, 50, 100)
 CLOSING = "What is a comment has the default that it shows. The command line wins."
 MEASURED_BYTES = 1e9
 """Maximum bytes read to measure the shading."""
+PREVIEWED_BYTES = 8e9
+"""Maximum bytes decoded for the preview."""
 
 
 def write_subject(
@@ -46,12 +52,14 @@ def write_subject(
     overrides: SubjectOverrides | None = None,
     *,
     config: Path | None = None,
+    preview: Path | None = None,
     project: Path = PROJECT,
     overwrite: bool = False,
 ) -> tuple[Path, str]:
     """Write the config of a subject, and return its path and the command that runs it.
 
     The config is ``conf/subjects/NAME.config`` in the project unless ``config`` names another file.
+    ``preview`` is an SVG to write, which shows the tiles of the middle mosaic as they are placed.
     If the data or the name cannot be used, or the config exists, nothing is written.
     """
     overrides = overrides or SubjectOverrides()
@@ -67,7 +75,11 @@ def write_subject(
     about = _about(kind, volumes)
     call = join(["nextflow", "run", str(project / "main.nf"), "-c", str(written.absolute())])
     remedy = "give --config FILE to write the config elsewhere"
-    with writing(written, overwrite=overwrite, remedy=remedy) as partial:
+    with ExitStack() as outputs:
+        if preview is not None:
+            drawn = _map(preview, kind, volumes, source, overrides)
+            outputs.enter_context(writing(preview, overwrite=overwrite)).write_text(drawn, "utf-8")
+        partial = outputs.enter_context(writing(written, overwrite=overwrite, remedy=remedy))
         head = [f"Subject {name}. Run with: {call}", *about, CLOSING]
         partial.write_text(config_text(head, settings), encoding="utf-8")
     for line in about:
@@ -125,6 +137,34 @@ def subject_settings(
         settings["allow_missing_sections"] = _missing(volumes)
     stated = overrides.model_dump(exclude={"outdir"}, exclude_defaults=True)
     return settings | {parameter: Setting(value) for parameter, value in stated.items()}
+
+
+def _map(
+    preview: Path, kind: str, volumes: list[Volume], source: Path, overrides: SubjectOverrides
+) -> str:
+    """Draw the tiles of the middle mosaic as placed; raise if that is not known."""
+    if preview.suffix.lower() != ".svg":
+        raise InputError(f"{preview} does not end in .svg; give --preview a name that does.")
+    if kind != "mosaic":
+        raise InputError(
+            f"--preview shows the tiles of mosaics, but {source} is a {kind}; omit it."
+        )
+    image = cast("Image", volumes[len(volumes) // 2])
+    tiling = MosaicGrid.of(image)
+    given = StitchParameters(overlap=overrides.overlap)
+    table = _table(source) if overrides.overlap is None else None
+    places = nominal_positions(image, tiling, given, table)
+    sizes = (tiling.tile_extent[1:], tiling.extent[1:])
+    tiles = placed_tiles(places, *sizes, not_imaged=tiling.not_imaged)
+    if tiling.voxels * image.dtype.itemsize > PREVIEWED_BYTES:
+        logger.info("preview: %s is large, so its tiles are drawn without a thumbnail", image.path)
+        return tile_map(tiles)
+    middle = tiling.shape[0] // 2
+
+    def plane(tile: Tile) -> npt.NDArray:
+        return image.read((slice(middle, middle + 1), *tiling.region(tile)[1:]))[0]
+
+    return tile_map(tiles, assembled(tiles, plane))
 
 
 def _table(source: Path) -> Path | None:

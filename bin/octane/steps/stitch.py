@@ -339,7 +339,7 @@ def stitch_section(
         # Only one of the two is kept in memory.
         del seen
         rest = light.left(evened, placement)
-        seams, along = measured_seams(placement, evened, rest)
+        seams, along = measured_seams(placement, {t: evened[t] for t in tiling.imaged}, rest)
     with metrics.timed("check"):
         starts = {tile: (y.shift, x.shift) for tile, (y, x) in placement.places.items()}
         sizes = (tiling.tile_extent[1:], tiling.spacing[1:])

@@ -67,11 +67,12 @@ def measured_seams(
 ) -> tuple[dict[tuple[Tile, Tile], float], dict[str, float]]:
     """Mismatch at each seam, and the section's median seam and speckle along y and along x.
 
-    The medians exclude ``left``, the shading that the projections still show.
+    Tiles that ``projections`` lack are left out. The medians exclude ``left``, the shading that the
+    projections still show.
     """
     seams: dict[tuple[Tile, Tile], float] = {}
     along: dict[str, list[float]] = {}
-    for pair in neighbours([*placement.places]):
+    for pair in neighbours([*projections]):
         area, common = shared(placement, *pair), overlap(placement, projections, *pair)
         if area is None or common is None:
             continue

@@ -117,8 +117,8 @@ def test_names_are_shown_and_not_run(subject: Subject) -> None:
 def test_all_pictures_decode(whole: Path) -> None:
     page = Page(whole)
     shown = [(int(i["width"]), int(i["height"])) for i in page.of("img")]
-    # 12 cuts, 2 sections, 3 cuts of the volume; and 3 charts.
-    assert (len(shown), len(page.of("svg"))) == (17, 3)
+    # 12 cuts, 2 sections, 3 cuts of the volume; 3 charts and 2 maps.
+    assert (len(shown), len(page.of("svg"))) == (17, 5)
     assert [picture.size for picture in page.pictures()] == shown
     sizes = {i["alt"]: size for i, size in zip(page.of("img"), shown, strict=True)}
     assert sizes["Central XY plane, before"] == (512, 512)
@@ -135,7 +135,8 @@ def test_all_pictures_decode(whole: Path) -> None:
 def test_a_chart_takes_the_colours_of_the_page_and_its_file_the_light_ones(whole: Path) -> None:
     html = whole.read_text(encoding="utf-8")
     style = html[html.index("<style>") : html.index("</style>")]
-    drawn = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
+    # Maps of tiles are dark everywhere.
+    drawn = [s for s in re.findall(r"<svg.*?</svg>", html, re.DOTALL) if "<image" not in s]
     for svg, name in zip(drawn, ("seams", "profile", "histogram"), strict=True):
         used = set(re.findall(r"var\(--(\w+)\)", svg))
         assert {"card", "ink", "muted", "grid", "accent"} <= used
@@ -360,6 +361,33 @@ def test_the_flat_field_is_shown_with_the_shading(subject: Subject, after, words
     assert words in text
     assert ("1.1 %, 29.0 % before" if after else "29.0 %") in text.replace("\u00a0", " ")
     assert (report.parent / "previews" / "flat_field.png").exists()
+
+
+def test_the_tiles_of_each_section_are_mapped(subject: Subject) -> None:
+    subject.stitch(1, moved=30, not_imaged=[(0, 0)])
+    subject.stitch(2)
+    page = subject.report()
+    html = page.read_text(encoding="utf-8")
+    first, second = html.split("<h3>Section 1</h3>")[1].split("<h3>Section 2</h3>")
+    assert "not imaged: 1 of 9 tiles" in first
+    assert "moved by refinement by up to 30 µm" in first
+    assert not re.search("not imaged: |refinement", second.partition("</svg>")[0])
+    assert "9 tiles, 1 not imaged" in html
+    maps = {path.name: path.read_text("utf-8") for path in (page.parent / "previews").iterdir()
+            if path.name.endswith("_tiles.svg")}  # fmt: skip
+    assert maps.keys() == {"section_01_stitch_tiles.svg", "section_02_stitch_tiles.svg"}
+    assert all(drawn in html for drawn in maps.values())
+    assert "previews/</code> holds" not in html
+
+
+def test_of_many_sections_those_are_mapped_that_are_marked_or_moved_most(subject: Subject) -> None:
+    for number in range(1, 21):
+        subject.stitch(number, seam=0.5 if number == 5 else None, moved=number)
+    page = subject.report()
+    shown = re.findall("Tiles of Section (\\d+) as placed", page.read_text(encoding="utf-8"))
+    assert [*map(int, shown)] == [5, 16, 17, 18, 19, 20]
+    assert "previews/</code> holds the maps of all" in page.read_text(encoding="utf-8")
+    assert len([*(page.parent / "previews").glob("*_tiles.svg")]) == 20
 
 
 def test_performance_is_one_row_for_each_step(subject: Subject) -> None:

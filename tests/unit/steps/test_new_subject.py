@@ -2,12 +2,15 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tiles_left_out import leave_out
 
 from octane.core.errors import OctaneError
+from octane.steps import new_subject
 from octane.steps.new_subject import (
     SubjectOverrides,
     results_folder,
@@ -245,3 +248,49 @@ def test_a_flat_field_is_recommended_where_tiles_are_shaded(write_phantom, shadi
         assert re.search(
             r"on 9 tiles of section_01.*, brightness varies by (28|29|30) %", own.found[0]
         )
+
+
+def test_the_preview_shows_the_tiles_of_the_middle_mosaic(known, tmp_path, caplog):
+    leave_out(known / "section_02.ome.zarr", [(0, 2)])
+    preview = tmp_path / "tiles.svg"
+    config = tmp_path / "a.config"
+    with caplog.at_level("INFO"):
+        write_subject(known, config=config, preview=preview)
+    drawn = preview.read_text(encoding="utf-8")
+    assert "not imaged: 1 of 6 tiles" in drawn
+    assert "<image " in drawn
+    assert "1 of 12 were not imaged" in caplog.text
+    assert config.exists()
+    with pytest.raises(OctaneError, match=r"tiles\.svg exists already; give --overwrite"):
+        write_subject(known, config=tmp_path / "b.config", preview=preview)
+    assert not (tmp_path / "b.config").exists()
+
+
+def test_a_preview_of_a_large_mosaic_reads_no_voxel(known, tmp_path, monkeypatch):
+    monkeypatch.setattr(new_subject, "PREVIEWED_BYTES", 100)
+    monkeypatch.setattr(new_subject, "MEASURED_BYTES", 100)
+    shutil.rmtree(known / "section_02.ome.zarr/0/c")
+    write_subject(known, config=tmp_path / "a.config", preview=tmp_path / "tiles.svg")
+    drawn = (tmp_path / "tiles.svg").read_text(encoding="utf-8")
+    assert ("<image " in drawn, "1,2" in drawn) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("source", "preview", "sentence"),
+    [
+        ("known", "tiles.png", r"tiles\.png does not end in \.svg"),
+        ("data", "tiles.svg", "does not state how its tiles overlap; give --overlap"),
+        ("volume", "tiles.svg", "--preview shows the tiles of mosaics, but .* is a volume"),
+    ],
+)
+def test_a_preview_that_cannot_be_drawn_leaves_nothing(
+    request, write_image, tmp_path, source, preview, sentence
+):
+    if source == "volume":
+        given = write_image("brain.ome.zarr", VOXELS, attributes={"kind": "volume"})
+    else:
+        given = request.getfixturevalue(source)
+    before = {*tmp_path.iterdir()}
+    with pytest.raises(OctaneError, match=sentence):
+        write_subject(given, "sub", config=tmp_path / "a.config", preview=tmp_path / preview)
+    assert {*tmp_path.iterdir()} == before

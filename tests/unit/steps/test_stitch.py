@@ -277,10 +277,15 @@ def test_declared_tiles_give_the_voxels_of_tiles_of_zeros(
     np.testing.assert_array_equal(declared, zeros)
     assert attributes == others
     assert len(attributes["section"]["not_compared"]) == 2
-    told = {name: metrics.figures[name] for name in ("not_imaged", "holes", "uneven")}
-    assert metrics.figures == twins.figures | told
-    assert told["not_imaged"] == [[0, 0], [1, 2]]
-    assert [1, 2] in told["holes"]
+    assert metrics.figures["positions"] == twins.figures["positions"]
+    assert metrics.figures["not_imaged"] == [[0, 0], [1, 2]]
+    assert [1, 2] in metrics.figures["holes"]
+    # Seams with tiles of zeros would hide those of the others.
+    assert {pair for pair in twins.figures["seams"] if "0,0" in pair or "1,2" in pair} == (
+        twins.figures["seams"].keys() - metrics.figures["seams"].keys()
+    )
+    assert metrics.figures["seam_max"] < twins.figures["seam_max"]
+    assert metrics.figures["uneven"] == []
     # What is declared is no surprise; what is only dark is.
     assert not any("were not imaged" in text for text in metrics.warnings)
     assert any("2 of 12 tiles" in text for text in twins.warnings)
