@@ -53,8 +53,8 @@ THUMBNAIL = 320
 ROOMY = 12
 """Number of sections up to which their pictures are large; more would make the file too large."""
 
-MAPPED = 6
-"""Most sections whose tiles the page maps; the maps of all are files."""
+MAPPED, MAPPED_TILES = 6, 3000
+"""Most sections whose tiles the page maps, and most tiles in all; the maps of all are files."""
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,9 @@ def _tile_maps(
         gallery.files[f"{entry.name}_tiles.svg"] = drawn.encode()
         title = title_of(entry.name, figures.section)
         maps[title] = (title in marked, figures.largest_move, drawn)
-    worst = sorted(maps, key=lambda title: maps[title][:2], reverse=True)[:MAPPED]
+    largest = max((figures.tiles for _, figures in stitched), default=1)
+    most = max(1, min(MAPPED, MAPPED_TILES // largest))
+    worst = sorted(maps, key=lambda title: maps[title][:2], reverse=True)[:most]
     return {title: drawn for title, (*_, drawn) in maps.items() if title in worst}
 
 

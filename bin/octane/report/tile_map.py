@@ -5,6 +5,7 @@ because images are.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from math import atan2, cos, hypot, pi, sin
 from typing import NamedTuple
 
 import numpy as np
@@ -170,16 +171,15 @@ class _Area(NamedTuple):
 
     def arrow(self, own: PlacedTile, times: float) -> str:
         """Draw the move of a tile from its former centre, ``times`` as long."""
-        first, extent = own.before or own.corner, own.extent
-        start = self.at((first[0] + extent[0] / 2, first[1] + extent[1] / 2))
-        y, x = (start[k] + own.move[k] * times * self.zoom for k in (0, 1))
-        angle = np.arctan2(y - start[0], x - start[1])
-        sides = (angle + turn for turn in (np.pi - 0.5, np.pi + 0.5))
+        (y, x), (height, width) = own.before or own.corner, own.extent
+        y, x = self.at((y + height / 2, x + width / 2))
+        down, across = (n * times * self.zoom for n in own.move)
+        angle = atan2(down, across)
         head = "".join(
-            f"M{x:.1f} {y:.1f}l{HEAD * np.cos(side):.1f} {HEAD * np.sin(side):.1f}"
-            for side in sides
+            f"M{x + across:.1f} {y + down:.1f}l{HEAD * cos(side):.1f} {HEAD * sin(side):.1f}"
+            for side in (angle + pi - 0.5, angle + pi + 0.5)
         )
-        return f"M{start[1]:.1f} {start[0]:.1f}L{x:.1f} {y:.1f}{head}"
+        return f"M{x:.1f} {y:.1f}L{x + across:.1f} {y + down:.1f}{head}"
 
 
 def overlaps(tiles: Sequence[PlacedTile]) -> list[tuple[Pair, Pair]]:
@@ -191,11 +191,10 @@ def overlaps(tiles: Sequence[PlacedTile]) -> list[tuple[Pair, Pair]]:
             other = at.get((row + down, column + across))
             if other is None or not (own.imaged and other.imaged):
                 continue
-            low = np.maximum(own.corner, other.corner)
-            extent = np.minimum(own.end, other.end) - low
-            if (extent > 0).all():
-                (y, x), (height, width) = low.tolist(), extent.tolist()
-                found.append(((y, x), (height, width)))
+            top, left = map(max, own.corner, other.corner)
+            bottom, right = map(min, own.end, other.end)
+            if bottom > top and right > left:
+                found.append(((top, left), (bottom - top, right - left)))
     return found
 
 
@@ -215,7 +214,7 @@ def _numbers(area: _Area, tiles: Sequence[PlacedTile], axis: int) -> list[tuple[
 
 def arrow_scale(tiles: Sequence[PlacedTile]) -> float:
     """Factor by which arrows are longer than moves: 1, or 2, 5 or 10 times a power of ten."""
-    largest = max((float(np.hypot(*own.move)) for own in tiles), default=0.0)
+    largest = max((hypot(*own.move) for own in tiles), default=0.0)
     if largest == 0:
         return 1.0
     return max(1.0, rounded(REACH * min(min(own.extent) for own in tiles) / largest))
@@ -225,11 +224,11 @@ def _marks(area: _Area, tiles: Sequence[PlacedTile]) -> list[Mark]:
     """Outlines of tiles and what they share, and the moves of those that were refined."""
     seen, lost = ([own for own in tiles if own.imaged is kind] for kind in (True, False))
     refined = [own for own in seen if own.before is not None]
-    former = [own for own in refined if np.hypot(*own.move) * area.zoom >= MOVED]
+    former = [own for own in refined if hypot(*own.move) * area.zoom >= MOVED]
     times, moves = arrow_scale(refined), ""
     arrows = "".join(area.arrow(own, times) for own in refined if any(own.move))
     if refined:
-        largest = max(float(np.hypot(*own.move)) for own in refined)
+        largest = max(hypot(*own.move) for own in refined)
         moves = f"moved by refinement by up to {format_lengths([largest])}"
         moves += f", arrows {times:g} times as long" if times > 1 else ""
     gone = f"not imaged: {len(lost)} of {counted(len(tiles), 'tile')}" if lost else ""
