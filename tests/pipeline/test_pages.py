@@ -33,7 +33,7 @@ from _common import RESULTS  # noqa: E402
 from _tables import PAGE, TABLES, filled  # noqa: E402
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
-SHOWN = {"text", "csv", "groovy"}
+SHOWN = {"text", "csv", "groovy", "json"}
 """Languages of blocks that are neither commands nor Python examples."""
 
 WHY_NOT = {
