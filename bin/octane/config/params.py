@@ -25,6 +25,24 @@ from octane.core.units import bytes_of
 Unit = Literal["nanometer", "micrometer", "millimeter", "centimeter", "meter"]
 DType = Literal["input", "uint8", "uint16", "int16", "float32", "float64"]
 Codec = Literal["zstd", "blosc-lz4", "none"]
+TileOrder = Literal[
+    "rows-snake-top-left",
+    "rows-snake-top-right",
+    "rows-snake-bottom-left",
+    "rows-snake-bottom-right",
+    "rows-raster-top-left",
+    "rows-raster-top-right",
+    "rows-raster-bottom-left",
+    "rows-raster-bottom-right",
+    "columns-snake-top-left",
+    "columns-snake-top-right",
+    "columns-snake-bottom-left",
+    "columns-snake-bottom-right",
+    "columns-raster-top-left",
+    "columns-raster-top-right",
+    "columns-raster-bottom-left",
+    "columns-raster-bottom-right",
+]
 
 Value = TypeVar("Value")
 
@@ -89,6 +107,7 @@ PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 # Nextflow hands over digits as a number.
 Text = Annotated[str, Field(coerce_numbers_to_str=True)]
+Texts = tuple[Text, ...]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Integers = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_listed)]
 Lengths = Annotated[tuple[PositiveFloat, ...], BeforeValidator(_listed)]
@@ -542,6 +561,55 @@ class PyramidParameters(StepParameters):
         unit="micrometer",
     )
     codec: Codec = parameter("zstd", "Compression of the pyramid.")
+
+
+class TileParameters(StepParameters):
+    """MOSAIC: the microscope's tiles in files, written as mosaic grids."""
+
+    title: ClassVar[str] = "Tiles in files"
+    prefix: ClassVar[str] = "tile_"
+    pattern: Annotated[str | None, BeforeValidator(_or_none)] = parameter(
+        None,
+        "Names of the tiles' files, such as '{section}/tile_x{column}_y{row}.tif', with {section}, "
+        "{row}, {column} or {tile}, {plane} and {channel}, and * for anything else. Unset: found "
+        "where the names leave no doubt.",
+    )
+    rows: int | None = parameter(
+        None, "Rows of tiles in a section. Unset: as names or places say.", ge=1
+    )
+    columns: int | None = parameter(
+        None, "Columns of tiles in a section. Unset: as names or places say.", ge=1
+    )
+    order: TileOrder | None = parameter(
+        None,
+        "Order in which numbered tiles ({tile}) were imaged: along rows or columns, each in the "
+        "same direction (raster) or in turns (snake), from a corner.",
+    )
+    table: Path | None = parameter(
+        None,
+        "File with the tiles' places: Fiji's TileConfiguration.txt, XML of BigStitcher or "
+        "TeraStitcher, or a CSV table. Unset: such a file among the tiles, the tiles' own "
+        "metadata, or else a grid with --overlap.",
+    )
+    table_columns: Annotated[Texts, BeforeValidator(_listed)] = parameter(
+        (),
+        "Columns of a CSV table under other names, such as 'x=stage_x_um y=stage_y_um file=name'.",
+    )
+    flip: Literal["", "y", "x", "yx"] = parameter(
+        "",
+        "Axes along which rows, columns and places count against the images; voxels stay as they "
+        "are. --dry_run of mosaic.py proposes it.",
+    )
+    transpose: bool = parameter(
+        False, "Rows and columns, or y and x of the places, are exchanged; applied before flip."
+    )
+    raw_shape: Annotated[Counts3 | None, BeforeValidator(_or_none)] = parameter(
+        None, "Voxels of a tile in a file without a header, in the order z y x."
+    )
+    raw_type: Annotated[str | None, BeforeValidator(_or_none)] = parameter(
+        None, "Type of the voxels of a file without a header, such as uint16, or >u2 (big-endian)."
+    )
+    codec: Codec = parameter("blosc-lz4", "Compression of the mosaic grids.")
 
 
 class PhantomParameters(StepParameters):

@@ -1,0 +1,1 @@
+"""Tiles as the microscope wrote them: their files, names, order and places."""

@@ -1,0 +1,1 @@
+"""MOSAIC: the microscope's tiles in files, written as mosaic grids."""
