@@ -1,0 +1,90 @@
+"""A tile's place, as a table states it, and the numbers in such tables."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from octane.core.errors import InputError
+from octane.core.geometry import Vector
+from octane.layout.mosaic import FARTHEST
+
+Unit = Literal["micrometer", "pixel"]
+
+
+class Place(NamedTuple):
+    """Place of a tile.
+
+    ``file`` is the path of the tile's file, or of the folder with its planes, as the table writes
+    it but with forward slashes; ``number`` counts the tiles. What the table does not state is None.
+    ``position`` is that of the tile's first voxel along z, y and x, of which only differences
+    matter; z is 0 if the table has none.
+    """
+
+    file: str | None
+    number: int | None
+    section: int | None
+    row: int | None
+    column: int | None
+    position: Vector
+    unit: Unit
+
+    def __str__(self) -> str:
+        """The tile, in the words of its table."""
+        if self.file is not None:
+            name = self.file
+        elif self.number is not None:
+            name = f"tile {self.number}"
+        else:
+            name = f"row {self.row}, column {self.column}"
+        return name if self.section is None else f"{name} of section {self.section}"
+
+
+def stated_number(text: str | None, where: str) -> float:
+    """Read a number; ``where`` begins the error's sentence with the file and the element."""
+    try:
+        number = float(text or "")
+    except ValueError:
+        number = math.nan
+    if not abs(number) <= FARTHEST:
+        stated = "is missing" if text is None else f"is '{text.strip()}'"
+        raise InputError(
+            f"{where} {stated}; give a number with a decimal point, up to {FARTHEST:g}."
+        )
+    return number
+
+
+def stated_whole(text: str | None, where: str) -> int:
+    """Read a whole number; other programs may write it as 3.0."""
+    number = stated_number(text, where)
+    if number % 1:
+        raise InputError(f"{where} is {number:g}; give a whole number.")
+    return int(number)
+
+
+def slashed(file: str) -> str:
+    """Write a path, perhaps of Windows, with forward slashes."""
+    return file.replace("\\", "/")
+
+
+def distinct_places(path: Path, places: Sequence[Place]) -> list[Place]:
+    """Merge the places of a tile, such as of its channels; raise if they differ or none exists."""
+    found: dict[tuple[object, ...], Place] = {}
+    for place in places:
+        other = found.setdefault(_tile_of(place), place)
+        if other.position != place.position:
+            raise InputError(
+                f"{path} states two places for {place}; keep one, or save each image of a file "
+                "that holds several as a file."
+            )
+    if not found:
+        raise InputError(f"{path} does not state the place of any tile; restore or correct it.")
+    return list(found.values())
+
+
+def _tile_of(place: Place) -> tuple[object, ...]:
+    if place.file is not None:
+        return (place.section, place.file)
+    if place.number is not None:
+        return (place.section, place.number)
+    return (place.section, place.row, place.column)

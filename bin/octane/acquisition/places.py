@@ -1,0 +1,270 @@
+"""Places of tiles in the tables of other programs, recognised by their content.
+
+Read are Fiji's TileConfiguration.txt, the XML of BigStitcher, TeraStitcher and OME, and CSV.
+"""
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from xml.etree.ElementTree import ParseError, iterparse
+
+from octane.acquisition.place import (
+    Place,
+    Unit,
+    distinct_places,
+    slashed,
+    stated_number,
+    stated_whole,
+)
+from octane.acquisition.xml_places import (
+    bdv_places,
+    local_name,
+    ome_places,
+    parse_xml,
+    terastitcher_places,
+)
+from octane.config.sheets import Sheet, read_table
+from octane.core.errors import InputError, unreadable
+from octane.core.files import read_regular
+from octane.core.geometry import LENGTHS
+
+TABLES = (".txt", ".xml", ".csv", ".tsv")
+"""Suffixes of tables that are looked for among the tiles."""
+READERS = {"SpimData": bdv_places, "TeraStitcher": terastitcher_places}
+"""Readers by the root element of an XML file."""
+HEAD = 65536
+"""Bytes in which an XML file's root element begins."""
+DIMENSIONS = re.compile(r"dim\s*=")
+TILE = re.compile(r"(.+?)\s*;[^;]*;\s*\(([^()]*)\)")
+"""Line of a tile in Fiji's table; it may name an image of the file between the semicolons."""
+FIJI = re.compile(rb"^[ \t]*dim[ \t]*=|^[^#\r\n]*;[^;\r\n]*;[ \t]*\(", re.MULTILINE)
+REGISTERED = ".registered.txt"
+"""End of the name of the table that Fiji writes next to the one it was given."""
+
+COLUMNS = ("file", "tile", "section", "row", "column", "z", "y", "x")
+"""Columns of a CSV table; others are not read."""
+SUFFIX = re.compile(r"[ _(\[]([^\W_]+)[)\]]?$")
+"""Unit at the end of a column's name, as in ``stage_y_mm`` or ``Y [px]``."""
+PIXELS = ("px", "pixel", "pixels", "voxel", "voxels")
+SHIFTS = ("fixed_id", "moving_id", "x_shift_mm", "y_shift_mm")
+"""Columns of linumpy's shifts of sections; those in pixels, of unstated size, are not read."""
+
+
+def read_places(path: Path, columns: Mapping[str, str], unit: str | None = None) -> list[Place]:
+    """Read a table of places.
+
+    Parameters
+    ----------
+    path
+        The table.
+    columns
+        Names in a CSV table for the columns file, tile, section, row, column, z, y and x. A
+        unit at the end of such a name, as in ``stage_y_mm`` or ``Y [px]``, holds for its column;
+        otherwise positions are in micrometres.
+    unit
+        Unit of OME-XML's positions in the ``reference frame``.
+
+    Raises
+    ------
+    InputError
+        For an invalid table, or one that rotates, scales or shears tiles.
+    """
+    content = _content(path)
+    is_xml = bool(_root(content))
+    if not is_xml and not FIJI.search(content):
+        return _csv_places(path, read_table(path), columns)
+    if columns:
+        raise InputError(
+            f"{path} is not a CSV table; leave --tile_table_columns out, or give a CSV table."
+        )
+    if not is_xml:
+        return _fiji_places(path, content)
+    tree = parse_xml(content, path)
+    root = local_name(tree)
+    if root == "OME":
+        stated = ome_places(content, path, unit)
+        return distinct_places(path, [place for place in stated if place is not None])
+    if root not in READERS:
+        raise InputError(
+            f"{path} is XML of another kind (<{root}>); give that of BigStitcher, TeraStitcher or "
+            "OME."
+        )
+    return READERS[root](path, tree)
+
+
+def find_places(folder: Path) -> Path | None:
+    """Table of places among the tiles, or None.
+
+    Of Fiji's tables the registered one counts. An InputError names the tables if there are several.
+    """
+    try:
+        files = [f for f in sorted(folder.iterdir()) if f.is_file() and f.name[0] != "."]
+    except OSError as error:
+        raise unreadable(error) from error
+    found = [f for f in files if f.suffix.lower() in TABLES and _is_table(_content(f))]
+    replaced = {f.with_name(f.name.removesuffix(REGISTERED) + ".txt") for f in found}
+    found = [f for f in found if f not in replaced or f.name.endswith(REGISTERED)]
+    if len(found) > 1:
+        raise InputError(
+            f"{folder} holds {len(found)} tables of places ({', '.join(f.name for f in found)}); "
+            "choose one with --tile_table."
+        )
+    return found[0] if found else None
+
+
+def section_shifts(path: Path) -> dict[int, tuple[float, float]]:
+    """Sums of the shifts (y, x) in linumpy's ``shifts_xy.csv``, micrometres, by section.
+
+    The first section is at 0, 0. The table states the shift from each section to the next one; as
+    in linumpy, a section lies at the sum of those before it, and shifts that are marked as not
+    reliable count too. An InputError names a row whose section is placed twice or whose
+    predecessor is not placed.
+    """
+    table = read_table(path)
+    lacking = [column for column in SHIFTS if column not in table.columns]
+    if lacking or not table.rows:
+        raise InputError(
+            f"{path} must have rows with the columns {', '.join(SHIFTS)}; write it again with "
+            "linumpy."
+        )
+    steps = []
+    for line, row in table.rows:
+        where = f"{path}, line {line}"
+        ids = (stated_whole(row.get(name), f"{where}: {name}") for name in SHIFTS[:2])
+        fixed, moving = ids
+        x, y = (stated_number(row.get(name), f"{where}: {name}") for name in SHIFTS[2:])
+        steps.append((fixed, moving, y, x, line))
+    steps.sort()
+    places = {steps[0][0]: (0.0, 0.0)}
+    for fixed, moving, y, x, line in steps:
+        if moving in places or fixed not in places:
+            raise InputError(
+                f"{path}, line {line}: section {moving} is placed twice, or section {fixed} before "
+                "it is not placed; give one row for each section after the first."
+            )
+        at = places[fixed]
+        places[moving] = (at[0] + 1e3 * y, at[1] + 1e3 * x)
+    return places
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_regular(path)
+    except OSError as error:
+        error.filename = path
+        raise unreadable(error) from error
+
+
+def _root(content: bytes) -> str:
+    """Name of the root element of XML, without its namespace; empty for another file."""
+    if not content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<"):
+        return ""
+    with suppress(ParseError, LookupError, ValueError):
+        for _, element in iterparse(BytesIO(content[:HEAD]), ("start",)):
+            return local_name(element)
+    return "?"
+
+
+def _is_table(content: bytes) -> bool:
+    """Tell whether a file among the tiles is a table of places."""
+    if root := _root(content):
+        return root in READERS
+    if FIJI.search(content):
+        return True
+    header = content.lstrip().partition(b"\n")[0].decode(errors="replace")
+    names = {cell.strip(' "\r\ufeff') for cell in re.split("[,;\t]", header)}
+    return _place_tiles(names)
+
+
+def _place_tiles(columns: set[str]) -> bool:
+    """Tell whether columns give positions and the tiles that they belong to."""
+    named = {"file", "tile"} & columns or {"row", "column"} <= columns
+    return {"y", "x"} <= columns and bool(named)
+
+
+def _fiji_places(path: Path, content: bytes) -> list[Place]:
+    """Places of a TileConfiguration.txt: lines of ``file; series; (x, y)`` or ``(x, y, z)``."""
+    try:
+        lines = content.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not text in UTF-8; save it as such.") from error
+    dimensions, places = 0, list[Place]()
+    for number, line in enumerate(lines, 1):
+        where, line = f"{path}, line {number}", line.strip()
+        if not line or line.startswith(("#", "multiseries")):
+            continue
+        if DIMENSIONS.match(line):
+            dimensions = stated_whole(line.partition("=")[2], f"{where}: dim")
+            continue
+        tile = TILE.fullmatch(line)
+        texts = tile[2].split(",") if tile else []
+        if tile is None or len(texts) != dimensions or dimensions not in (2, 3):
+            raise InputError(
+                f"{where}: '{line}' is not a tile; write 'file; ; (x, y)' after the line "
+                "'dim = 2', or 'file; ; (x, y, z)' after 'dim = 3'."
+            )
+        x, y, *depth = (stated_number(text, f"{where}: a coordinate") for text in texts)
+        position = (depth[0] if depth else 0.0, y, x)
+        places.append(Place(slashed(tile[1]), None, None, None, None, position, "pixel"))
+    return distinct_places(path, places)
+
+
+def _csv_places(path: Path, table: Sheet, columns: Mapping[str, str]) -> list[Place]:
+    """Places of a CSV table; ``columns`` are its names for :data:`COLUMNS`."""
+    for own, name in columns.items():
+        if own not in COLUMNS:
+            raise InputError(
+                f"--tile_table_columns names '{own}', which is not a column of places; use "
+                f"{', '.join(COLUMNS)}."
+            )
+        if name not in table.columns:
+            raise InputError(
+                f"{path} lacks the column '{name}' of --tile_table_columns; its columns are "
+                f"{', '.join(table.columns)}."
+            )
+    names = {own: columns.get(own, own) for own in COLUMNS}
+    names = {own: name for own, name in names.items() if name in table.columns}
+    if not _place_tiles(set(names)):
+        raise InputError(
+            f"{path} must have the columns y and x, and file, tile, or row and column; correct its "
+            "header, or give --tile_table_columns, such as 'file=Name y=stage_y_mm x=stage_x_mm'."
+        )
+    factors, unit = _units(path, names)
+    places: list[Place] = []
+    for line, row in table.rows:
+        where = f"{path}, line {line}"
+        cells = {own: row.get(name) for own, name in names.items()}
+        if "file" in cells and cells["file"] is None:
+            raise InputError(f"{where}: {names['file']} is missing; give the tile's file.")
+        numbers = [
+            stated_whole(cells[own], f"{where}: {names[own]}") if own in cells else None
+            for own in ("tile", "section", "row", "column")
+        ]
+        z, y, x = (
+            stated_number(cells[axis], f"{where}: {names[axis]}") * factors[axis]
+            if axis in cells
+            else 0.0
+            for axis in "zyx"
+        )
+        file = cells.get("file")
+        places.append(Place(file and slashed(file), *numbers, (z, y, x), unit))
+    return distinct_places(path, places)
+
+
+def _units(path: Path, names: Mapping[str, str]) -> tuple[dict[str, float], Unit]:
+    """Factor of each axis and the unit of the result, from the ends of the columns' names."""
+    words: dict[str, str] = {}
+    for axis in "zyx":
+        found = SUFFIX.search(names.get(axis, ""))
+        word = found[1].lower() if found else ""
+        words[axis] = word if word in LENGTHS or word in PIXELS else "micrometer"
+    kinds = {words[axis] in PIXELS for axis in "zyx" if axis in names}
+    if len(kinds) > 1:
+        raise InputError(
+            f"{path} has columns of places both in pixels and in a length "
+            f"({', '.join(names[axis] for axis in 'zyx' if axis in names)}); give them in one unit."
+        )
+    factors = {axis: LENGTHS.get(word, 1.0) for axis, word in words.items()}
+    return factors, "pixel" if kinds == {True} else "micrometer"
