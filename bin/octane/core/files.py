@@ -220,7 +220,9 @@ def writing(
         raise
 
 
-def write_object(path: Path, pieces: Sequence[bytes], *, to_disk: bool = False) -> None:
+def write_object(
+    path: Path, pieces: Sequence[bytes | memoryview], *, to_disk: bool = False
+) -> None:
     """Write a file of a store under a temporary name next to it, and rename it when complete.
 
     So a killed process never leaves a partial file under the final name. Missing folders are

@@ -72,12 +72,12 @@ def create_array(
     shards: tuple[int, ...] | None,
     compressors: Sequence[BytesBytesCodec],
 ) -> Array:
-    """Create an array with axes z, y, x and fill value 0; only its metadata is written."""
+    """Create an array with axes z, y, x, or c before them, and fill value 0: its metadata alone."""
     # First in memory: zarr writes in its own threads, which an interrupt does not stop.
     made: dict[str, Buffer] = {}
     zarr.create_array(
         made, name=path, shape=shape, dtype=dtype, chunks=chunks, shards=shards,
-        compressors=compressors, dimension_names=tuple("zyx"),
+        compressors=compressors, dimension_names=tuple("czyx"[-len(shape) :]),
     )  # fmt: skip
     name = f"{path}/zarr.json"
     write_object(folder / name, [made[name].to_bytes()])

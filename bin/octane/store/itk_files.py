@@ -102,7 +102,7 @@ class FileVolume:
 
         shape, name = self.grid.shape, self.path.name.lower()
         if not name.endswith((".nii", ".nii.gz")):
-            with _readable(self.path):
+            with readable(self.path):
                 self._image = sitk.ReadImage(str(self._place))
             # The view is valid only while the image is kept.
             return sitk.GetArrayViewFromImage(self._image)
@@ -126,7 +126,7 @@ class FileVolume:
         reader.SetFileName(str(self.path))
         reader.SetExtractIndex([r.start for r in reversed(region)])
         reader.SetExtractSize([r.stop - r.start for r in reversed(region)])
-        with _readable(self.path):
+        with readable(self.path):
             image = reader.Execute()
         out[...] = sitk.GetArrayViewFromImage(image)
 
@@ -143,7 +143,7 @@ def open_file(path: Path) -> FileVolume:
         place, detached = _detached(path, header)
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(place))
-    with _readable(path):
+    with readable(path):
         reader.ReadImageInformation()
     if name.endswith((".nrrd", ".nhdr")):
         _require_millimeters(path, header)
@@ -156,14 +156,14 @@ def open_file(path: Path) -> FileVolume:
             f"{path} has {dimension} dimensions and {components} components per voxel; octane "
             "reads 3-D volumes with one component: extract one, or add a third axis to a plane."
         )
-    with _readable(path):
+    with readable(path):
         frame = _frame(reader, pixel)
     spacing = [s * MILLIMETER for s in reversed(frame.GetSpacing())]
     origin = [o * MILLIMETER for o in reversed(frame.GetOrigin())]
     shape = nz, ny, nx = reader.GetSize()[::-1]
     volume = FileVolume(path, Grid((nz, ny, nx), vector(*spacing), vector(*origin)), frame, place)
     if name.endswith(".nii"):
-        with _readable(path):
+        with readable(path):
             start, bits = (float(reader.GetMetaData(key)) for key in ("vox_offset", "bitpix"))
         # ITK does not notice a truncated file.
         _require_size(path, path, start + prod(shape) * bits / 8, at_least=True)
@@ -262,7 +262,7 @@ def _frame(reader: sitk.ImageFileReader, pixel: int) -> sitk.Image:
 
 
 @contextmanager
-def _readable(path: Path) -> Generator[None]:
+def readable(path: Path) -> Generator[None]:
     """Turn an error of ITK into an InputError that names the file."""
     try:
         yield

@@ -50,8 +50,9 @@ Length = tuple[object, object]
 class TiffVolume:
     """A stack in a TIFF. Compressed planes are decoded once, into an unnamed temporary file.
 
-    ``stored`` is the voxels' type in the file, ``planes`` are page numbers, and ``starts`` the
-    offsets of their voxels in the file, None if they are compressed.
+    ``stored`` is the voxels' type in the file, ``planes`` are page numbers, ``starts`` the offsets
+    of their voxels in the file, None if they are compressed, and ``channels`` the names of all
+    channels, empty for those without one.
     """
 
     chunks = TAKEN
@@ -63,7 +64,9 @@ class TiffVolume:
         stored: np.dtype,
         planes: list[int],
         starts: npt.NDArray[np.int64] | None,
+        channels: Sequence[str] = ("",),
     ) -> None:
+        self.channels = channels
         self.path, self.grid, self.dtype = path, grid, stored.newbyteorder("=")
         self.attributes: Attributes = {}
         self._file: Path | IO[bytes] = path
@@ -137,16 +140,20 @@ class OmeTiffWriter:
 
 
 def open_tiff(
-    path: Path, reading: InputParameters | None = None, like: Grid | None = None
+    path: Path,
+    reading: InputParameters | None = None,
+    like: Grid | None = None,
+    *,
+    flat: bool = False,
 ) -> TiffVolume:
-    """Open the stack of a TIFF without reading its voxels.
+    """Open the stack of a TIFF without reading its voxels, or a single plane if it may be ``flat``.
 
     A voxel size that the file does not state is taken from ``reading``, else from ``like``.
     """
     with _opened(path) as file:
         series = _stack_of(path, file)
         stated, names = _stated(file, series)
-        numbers = _planes(path, series, names, reading)
+        numbers = _planes(path, series, names, reading, flat=flat)
         key, start = series.keyframe, series.dataoffset
         if start is not None:
             starts = start + np.array(numbers, np.int64) * key.nbytes
@@ -168,8 +175,11 @@ def open_tiff(
             starts = None
         dtype = series.dtype.newbyteorder(file.byteorder)
         ny, nx = key.shape
+        axes, shape = series.get_axes(squeeze=False), series.get_shape(squeeze=False)
+        count = dict(zip(axes, shape, strict=True)).get("C", 1)
+        channels = [*names, *[""] * count][:count]
     size = _voxel_size(path, stated, reading or AS_STATED, like)
-    return TiffVolume(path, Grid((len(numbers), ny, nx), size), dtype, numbers, starts)
+    return TiffVolume(path, Grid((len(numbers), ny, nx), size), dtype, numbers, starts, channels)
 
 
 @contextmanager
@@ -238,13 +248,19 @@ def _stack_of(path: Path, file: TiffFile) -> TiffPageSeries:
 
 
 def _planes(
-    path: Path, series: TiffPageSeries, names: Sequence[str], reading: InputParameters | None
+    path: Path,
+    series: TiffPageSeries,
+    names: Sequence[str],
+    reading: InputParameters | None,
+    *,
+    flat: bool,
 ) -> list[int]:
     """Page numbers, within a series, of the planes of the volume, in order of depth."""
     axes, shape = series.get_axes(squeeze=False), series.get_shape(squeeze=False)
     sizes = dict(zip(axes, shape, strict=True))
     before = [(axis, n) for axis, n in zip(axes, shape, strict=True) if axis not in "YXS"]
-    depth = [a for a, n in before if a not in "TC" and n > 1] or ["Z"] * ("Z" in sizes)
+    depth = [a for a, n in before if a not in "TC" and n > 1]
+    depth = depth or ["Z"] * (flat or "Z" in sizes)
     if series.keyframe.shape != (sizes["Y"], sizes["X"]) or len(depth) != 1:
         raise InputError(
             f"{path} has {len(series.shape)} dimensions ({spelled(series.shape)}, {series.axes}); "

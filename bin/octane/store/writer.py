@@ -22,7 +22,7 @@ from octane import __version__
 from octane.config.params import Codec
 from octane.core.errors import InputError
 from octane.core.files import write_object, writing
-from octane.core.geometry import Grid, Region, block_at, place_in, shape_of, vector
+from octane.core.geometry import Grid, Region, block_at, place_in, shape_of
 from octane.core.timing import span
 from octane.store.array import Array, create_array
 from octane.store.encoding import ABSENT, CHECKSUM_BYTES, crc32c
@@ -57,6 +57,8 @@ SAMPLED = 27
 """Most chunks that are sampled for the display window."""
 SAMPLE_VOXELS = 1 << 17
 """Most voxels that are sampled in a chunk."""
+COLORS = ("00FF00", "FF00FF", "00FFFF", "FFFF00")
+"""Colours in which viewers show the channels of an image with several."""
 Make = Callable[[Region], npt.NDArray]
 """Returns the voxels of a region; it may reuse the memory in the next call."""
 Samples = dict[tuple[int, ...], npt.NDArray[np.float64] | None]
@@ -100,7 +102,7 @@ class ShardWriter:
         axes = [*zip(held, array.chunks, strict=True)]
         self._first = [r.start // c for r, c in axes]
         self.positions = list(product(*(range(-(-(r.stop - r.start) // c)) for r, c in axes)))
-        self._encoded: dict[tuple[int, ...], list[bytes]] = {}
+        self._encoded: dict[tuple[int, ...], list[bytes | memoryview]] = {}
 
     def _place(self, position: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(map(sum, zip(self._first, position, strict=True)))
@@ -110,7 +112,10 @@ class ShardWriter:
         return block_at(self._place(position), self._array.chunks, self._array.shape)
 
     def __setitem__(self, position: tuple[int, ...], block: npt.NDArray) -> None:
-        """Encode one chunk; a block of another shape or type is a ValueError."""
+        """Encode one chunk; a block of another shape or type is a ValueError.
+
+        Without shards the block must not change until the chunk is written.
+        """
         array = self._array
         shape = shape_of(self.region(position))
         if block.shape != shape:
@@ -126,16 +131,21 @@ class ShardWriter:
         if place in self._samples:
             self._samples[place] = sample(whole[tuple(slice(n) for n in shape)])
         with span("encode"):
-            # Uncompressed voxels are copied: the caller may reuse its memory before the end.
             compressor = array.compressor
-            encoded = whole.tobytes() if compressor is None else compressor.encode(whole)
+            if compressor is not None:
+                encoded = compressor.encode(whole)
+            elif array.layout is None:
+                encoded = whole.reshape(-1).view(np.uint8).data
+            else:
+                # The caller may reuse its memory for the shard's next chunk.
+                encoded = whole.tobytes()
             parts = [encoded]
             if array.checked:
                 checksum = crc32c(np.frombuffer(encoded, np.uint8))
                 parts.append(checksum.to_bytes(CHECKSUM_BYTES, "little"))
             self._encoded[position] = parts
 
-    def contents(self) -> list[bytes]:
+    def contents(self) -> list[bytes | memoryview]:
         """The file's contents, with the index at the end; a missing chunk is a KeyError."""
         chunks = [piece for position in self.positions for piece in self._encoded[position]]
         layout = self._array.layout
@@ -219,6 +229,7 @@ def create_image(
     *,
     codec: Codec = "zstd",
     attributes: Attributes | None = None,
+    channels: Sequence[str] = (),
     overwrite: bool = False,
     to_disk: bool = False,
 ) -> Generator[list[DirectWriter]]:
@@ -230,6 +241,8 @@ def create_image(
         Finest first.
     attributes
         Stored under ``octane``; may be filled until the block ends. Viewers show ``channel``.
+    channels
+        Names of several channels, an axis c in front of z, y and x; empty without that axis.
     to_disk
         Start flushing each shard to disk at once, as the caller will wait for it.
 
@@ -248,50 +261,63 @@ def create_image(
         raise InputError(f"{destination}: the name of an OME-Zarr image must end in .ome.zarr.")
     with writing(destination, overwrite=overwrite) as partial:
         at, sampled = _sampled(levels)
+        leads = [(k,) for k in range(len(channels))] or [()]
+        places = [(*lead, *place) for lead in leads for place in sampled]
+        one, count = (1,) * bool(channels), (len(channels),) * bool(channels)
         writers = []
         for level in levels:
             array = create_array(
-                partial, str(len(writers)), level.grid.shape, np.dtype(dtype), level.chunks,
-                level.shards, COMPRESSORS[codec],
+                partial, str(len(writers)), (*count, *level.grid.shape), np.dtype(dtype),
+                (*one, *level.chunks), level.shards and (*one, *level.shards), COMPRESSORS[codec],
             )  # fmt: skip
-            chosen = sampled if len(writers) == at else ()
+            chosen = places if len(writers) == at else ()
             writers.append(DirectWriter(array, chosen, to_disk=to_disk))
         yield writers
         noted = dict(attributes or {})
-        pairs = zip(writers, levels, strict=True)
-        images = [Image(partial, w.array, k.grid, attributes=noted) for w, k in pairs]
-        for image in images:
+        images = [
+            [Image(partial, w.array, k.grid, attributes=noted, place=lead) for lead in leads]
+            for w, k in zip(writers, levels, strict=True)
+        ]
+        for image in (image for level in images for image in level):
             lost = image.missing_chunks()
             if lost:
                 raise InputError(
                     f"{destination}: {len(lost)} chunks were not written (first {lost[0]}); "
                     "run the step again."
                 )
-        # Not for a mosaic, which only the next step reads and whose chunks may be large.
+        # Not for a mosaic, which only the next step reads and whose chunks may be large; but one
+        # of several channels must be found by its name.
         omero = {}
-        if noted.get("kind") != "mosaic":
+        if noted.get("kind") != "mosaic" or channels:
             middle = levels[0].grid.shape[0] // 2
-            omero = _omero(images[at], writers[at].samples, noted.get("channel"), middle)
-        described = _multiscale(destination.name.split(".")[0], levels)
+            labels = channels or [noted.get("channel")]
+            shown = [
+                _shown(image, writers[at].samples, label)
+                for image, label in zip(images[at], labels, strict=True)
+            ]
+            defaults = {"model": "greyscale", "defaultT": 0, "defaultZ": middle}
+            omero = {"omero": {"channels": shown, "rdefs": defaults}}
+        described = _multiscale(destination.name.split(".")[0], levels, len(one))
         ome = {"version": "0.5", "multiscales": [described], **omero}
         group = {"attributes": {"ome": ome, "octane": noted}, "zarr_format": 3}
         described = json.dumps({**group, "node_type": "group"}, indent=2)
         write_object(partial / "zarr.json", [described.encode()])
 
 
-def _multiscale(name: str, levels: Sequence[Level]) -> Json:
-    """Axes and datasets of an image, finest first."""
+def _multiscale(name: str, levels: Sequence[Level], before: int) -> Json:
+    """Axes and datasets of an image, finest first, with ``before`` axes of channels (0 or 1)."""
     datasets = [
         {
             "path": str(index),
             "coordinateTransformations": [
-                {"type": "scale", "scale": vector(*level.grid.spacing)},
-                {"type": "translation", "translation": vector(*level.grid.origin)},
+                {"type": "scale", "scale": [*[1.0] * before, *level.grid.spacing]},
+                {"type": "translation", "translation": [*[0.0] * before, *level.grid.origin]},
             ],
         }
         for index, level in enumerate(levels)
     ]
-    axes = [{"name": n, "type": "space", "unit": "micrometer"} for n in "zyx"]
+    axes = [{"name": "c", "type": "channel"}] * before
+    axes += [{"name": n, "type": "space", "unit": "micrometer"} for n in "zyx"]
     coarser = {"type": "gaussian", "metadata": DOWNSCALING} if len(levels) > 1 else {}
     return {"name": name, "axes": axes, "datasets": datasets, **coarser}
 
@@ -314,17 +340,18 @@ def sample(voxels: npt.NDArray) -> npt.NDArray[np.float64]:
     return shown[np.isfinite(shown)].astype(np.float64)
 
 
-def _omero(image: Image, samples: Samples, label: object, middle: int) -> Json:
-    """Name and display window for viewers, from samples of chunks; missing ones are read."""
+def _shown(image: Image, samples: Samples, label: object) -> Json:
+    """Name and display window of a channel, from samples of chunks; missing ones are read."""
     found = []
-    for place, taken in samples.items():
-        axes = zip(place, image.chunks, strict=True)
+    for (*lead, z, y, x), taken in samples.items():
+        if tuple(lead) != image.place:
+            continue
+        axes = zip((z, y, x), image.chunks, strict=True)
         region = tuple(slice(p * c, (p + 1) * c) for p, c in axes)
         found.append(sample(image.read(region)) if taken is None else taken)
     values = np.concatenate(found)
     low, start, end, high = np.percentile(values if values.size else [0.0], PERCENTILES).tolist()
     end = next(value for value in (end, high, 2 * abs(start) + 1) if value > start)
     window = {"start": start, "min": low, "end": end, "max": max(high, end)}
-    channel = {"window": window, "label": str(label or "intensity"), "color": "FFFFFF"}
-    defaults = {"model": "greyscale", "defaultT": 0, "defaultZ": middle}
-    return {"omero": {"channels": [{**channel, "active": True}], "rdefs": defaults}}
+    color = COLORS[image.place[0] % len(COLORS)] if image.place else "FFFFFF"
+    return {"window": window, "label": str(label or "intensity"), "color": color, "active": True}
