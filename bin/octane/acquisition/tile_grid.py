@@ -1,7 +1,28 @@
 """Tiles in rows and columns: the list of files from which mosaic grids are written."""
 
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from octane.acquisition.names import NamedFile
+from octane.acquisition.orders import changed_order, tile_at
+from octane.acquisition.place import Place
+from octane.config.params import TileParameters
+from octane.core.errors import InputError
+from octane.core.units import counted
+from octane.layout.mosaic import MOST_TILES, Position, Tile
+
+SPARSE = 4
+"""Cells of a grid per tile beyond which numbers are not rows and columns, but, for example,
+micrometres."""
+NEAR = 0.5
+"""Largest distance of a tile from its place in the grid, fraction of a tile."""
+APART = 0.2
+"""Smallest distance of neighbours, fraction of a tile: nearer tiles are in one row or column."""
 
 
 @dataclass(frozen=True)
@@ -22,3 +43,347 @@ class TileEntry:
     z: float | None = None
     y: float | None = None
     x: float | None = None
+
+    @property
+    def tile(self) -> Tile:
+        """Row and column."""
+        return self.row, self.column
+
+    @property
+    def position(self) -> Position | None:
+        """Place in y and x, micrometres."""
+        return None if self.y is None or self.x is None else (self.y, self.x)
+
+
+@dataclass(frozen=True)
+class TileGrid:
+    """Tiles of all sections on a grid of the same rows and columns.
+
+    ``placed_by`` tells where rows and columns come from, and ``remarks`` what a user may not
+    expect, each a sentence.
+    """
+
+    rows: int
+    columns: int
+    entries: list[TileEntry]
+    placed_by: str
+    remarks: list[str]
+
+    @property
+    def sections(self) -> dict[int, list[TileEntry]]:
+        """Files of each section, sections in the order of their numbers."""
+        found = defaultdict[int, list[TileEntry]](list)
+        for entry in sorted(self.entries, key=lambda e: (e.section, e.tile)):
+            found[entry.section].append(entry)
+        return dict(found)
+
+    def missing(self, section: int) -> list[Tile]:
+        """Tiles of the grid without a file."""
+        imaged = {entry.tile for entry in self.entries if entry.section == section}
+        every = ((row, column) for row in range(self.rows) for column in range(self.columns))
+        return [tile for tile in every if tile not in imaged]
+
+    def is_full(self, entry: TileEntry, axis: int) -> bool:
+        """Tell whether a tile is full along y (0) or x (1): the last ones may be smaller."""
+        count = (self.rows, self.columns)[axis]
+        return entry.tile[axis] < count - 1 or count == 1
+
+    def drawn(self, section: int) -> list[str]:
+        """Draw the grid of a section: # for a tile, . for one that was not imaged."""
+        missing = set(self.missing(section))
+        return [
+            "".join(".#"[(row, column) not in missing] for column in range(self.columns))
+            for row in range(self.rows)
+        ]
+
+
+def arrange(
+    files: Sequence[NamedFile],
+    places: Mapping[str, Place],
+    p: TileParameters,
+    folder: Path,
+    extent: Position,
+) -> TileGrid:
+    """Arrange files in rows and columns.
+
+    Parameters
+    ----------
+    files
+        The fields in their names.
+    places
+        Places of files in micrometres, by name; empty if unknown.
+    p
+        Order, numbers of rows and columns, flip and transposition.
+    folder
+        Folder of the files.
+    extent
+        Size of a tile in y and x, micrometres.
+
+    Raises
+    ------
+    InputError
+        If rows and columns cannot be told, two files are one tile, or names contradict places.
+    """
+    placed_by, cells = _cells(files, places, p, extent)
+    if p.order is not None and (p.flip or p.transpose):
+        better = changed_order(p.order, p.flip, transpose=p.transpose)
+        raise InputError(f"--tile_order says how the stage moved; give {better} instead of a flip.")
+    if p.transpose:
+        cells = {name: (column, row) for name, (row, column) in cells.items()}
+    least = [min(cell[axis] for cell in cells.values()) for axis in (0, 1)]
+    remarks = [
+        f"{what.capitalize()} are numbered from {first}; the first is taken as 0."
+        for what, first in zip(("rows", "columns"), least, strict=True)
+        if first and placed_by == "the names"
+    ]
+    cells = {name: (row - least[0], column - least[1]) for name, (row, column) in cells.items()}
+    most = [max(cell[axis] for cell in cells.values()) + 1 for axis in (0, 1)]
+    rows, columns = (
+        _given(flag, asked, found)
+        for flag, asked, found in zip(
+            ("--tile_rows", "--tile_columns"), (p.rows, p.columns), most, strict=True
+        )
+    )
+    sections = {file.section for file in files}
+    tiles = {(file.section, cells[file.name]) for file in files}
+    if rows * columns * len(sections) > SPARSE * max(len(tiles), SPARSE) or (
+        rows * columns > MOST_TILES
+    ):
+        raise InputError(
+            f"{folder}: the numbers in {placed_by} span {rows} rows and {columns} columns, but "
+            f"there are only {counted(len(tiles), 'tile')}; give --tile_pattern with the right "
+            "fields, or, if the numbers are positions, a --tile_table."
+        )
+    positions = {name: place.position for name, place in places.items()}
+    if p.transpose:
+        positions = {name: (z, x, y) for name, (z, y, x) in positions.items()}
+    if "y" in p.flip:
+        cells = {name: (rows - 1 - row, column) for name, (row, column) in cells.items()}
+        positions = {name: (z, -y, x) for name, (z, y, x) in positions.items()}
+    if "x" in p.flip:
+        cells = {name: (row, columns - 1 - column) for name, (row, column) in cells.items()}
+        positions = {name: (z, y, -x) for name, (z, y, x) in positions.items()}
+    entries = [
+        TileEntry(
+            folder / file.name, file.section, *cells[file.name], file.plane, file.channel,
+            *positions.get(file.name, (None, None, None)),
+        )
+        for file in files
+    ]  # fmt: skip
+    _require_distinct(entries)
+    if positions and placed_by != PLACES:
+        _require_consistent(entries, extent)
+    return TileGrid(rows, columns, _with_plane_indices(entries), placed_by, remarks)
+
+
+NAMES, ORDER, PLACES = "the names", "--tile_order", "the places"
+
+
+def _cells(
+    files: Sequence[NamedFile],
+    places: Mapping[str, Place],
+    p: TileParameters,
+    extent: Position,
+) -> tuple[str, dict[str, Tile]]:
+    """Row and column of each file, and where they come from."""
+    if any(file.row is not None or file.column is not None for file in files):
+        return NAMES, {file.name: (file.row or 0, file.column or 0) for file in files}
+    if p.order is not None:
+        return ORDER, _ordered(files, p)
+    known = {
+        name: (place.row, place.column)
+        for name, place in places.items()
+        if place.row is not None and place.column is not None
+    }
+    if files and len(known) == len(files):
+        return "the table of places", known
+    if places:
+        return PLACES, _clustered(files, places, extent)
+    if len({file.tile_key for file in files}) == len({file.section for file in files}):
+        return "the only tile", dict.fromkeys((file.name for file in files), (0, 0))
+    raise InputError(
+        f"Names such as {files[0].name} number the tiles, and their files do not state places; "
+        "give --tile_rows, --tile_columns and --tile_order, or a --tile_table."
+    )
+
+
+def _ordered(files: Sequence[NamedFile], p: TileParameters) -> dict[str, Tile]:
+    """Row and column of files whose tiles are numbered in the order of imaging."""
+    numbers = {file.name: file.number for file in files}
+    if p.order is None or None in numbers.values():
+        raise InputError(
+            f"--tile_order needs numbered tiles, but {files[0].name} has no {{tile}} in "
+            "--tile_pattern; add it."
+        )
+    given = {name: number for name, number in numbers.items() if number is not None}
+    first = min(given.values())
+    count = max(given.values()) - first + 1
+    rows, columns = p.rows, p.columns
+    if rows is None or columns is None:
+        one = rows or columns
+        if one is None or count % one:
+            raise InputError(
+                f"--tile_order needs --tile_rows and --tile_columns, whose product is the number "
+                f"of tiles in a section; {count} were found."
+            )
+        rows, columns = rows or count // one, columns or count // one
+    if count > rows * columns:
+        raise InputError(
+            f"--tile_rows {rows} and --tile_columns {columns} make {rows * columns} tiles, but the "
+            f"numbers in the names run from {first} to {first + count - 1}; correct one of them, "
+            "or mark the section in --tile_pattern."
+        )
+    return {name: tile_at(number - first, p.order, rows, columns) for name, number in given.items()}
+
+
+def _clustered(
+    files: Sequence[NamedFile], places: Mapping[str, Place], extent: Position
+) -> dict[str, Tile]:
+    """Rows and columns of tiles from their places, which may be off by less than half a pitch."""
+    cells: dict[str, list[int]] = {file.name: [0, 0] for file in files}
+    sections: dict[int, list[str]] = defaultdict(list)
+    for file in files:
+        sections[file.section].append(file.name)
+    for axis in (0, 1):
+        own = {name: np.array([places[name].position[1:] for name in names])
+               for name, names in ((s, n) for s, n in sections.items())}  # fmt: skip
+        pitch = _pitch(list(own.values()), axis, extent)
+        for section, names in sections.items():
+            along = own[section][:, axis]
+            for name, index in zip(names, _numbered(along, pitch), strict=True):
+                cells[name][axis] = index
+    return {name: (row, column) for name, (row, column) in cells.items()}
+
+
+def _pitch(sections: Sequence[np.ndarray], axis: int, extent: Position) -> float | None:
+    """Median distance of neighbours along an axis, micrometres; None if there are none."""
+    steps: list[float] = []
+    for places in sections:
+        for place in places:
+            ahead = places - place
+            beside = np.abs(ahead[:, 1 - axis]) < NEAR * extent[1 - axis]
+            further = ahead[beside & (ahead[:, axis] > APART * extent[axis]), axis]
+            steps += [float(further.min())] if further.size else []
+    return float(np.median(steps)) if steps else None
+
+
+def _numbered(along: np.ndarray, pitch: float | None) -> list[int]:
+    """Numbers, from 0, of places along one axis that are about a pitch apart."""
+    if pitch is None:
+        return [0] * len(along)
+    # The phase that most places share: the first one alone may be off.
+    phase = np.angle(np.exp(2j * np.pi * along / pitch).mean()) / (2 * np.pi) * pitch
+    numbers = np.round((along - phase) / pitch)
+    for _ in range(2):
+        # The pitch is the median of rounded steps: over many tiles its error adds up.
+        if np.ptp(numbers):
+            slope, start = np.polyfit(numbers, along, 1)
+            numbers = np.round((along - start) / slope)
+    return (numbers - numbers.min()).astype(int).tolist()
+
+
+def _given(flag: str, asked: int | None, found: int) -> int:
+    if asked is not None and found > asked:
+        raise InputError(f"{flag} is {asked}, but the tiles take {found}; correct it.")
+    return asked or found
+
+
+def _require_distinct(entries: Sequence[TileEntry]) -> None:
+    """Raise if two files are the same part of a mosaic."""
+    found: dict[tuple[object, ...], Path] = {}
+    for e in entries:
+        key = e.section, e.row, e.column, e.plane, e.channel
+        if (other := found.setdefault(key, e.file)) is not e.file:
+            raise InputError(
+                f"{other} and {e.file} are both at row {e.row}, column {e.column} of section "
+                f"{e.section}; remove one, or give --tile_pattern with the field that tells them "
+                "apart."
+            )
+
+
+def _with_plane_indices(entries: Sequence[TileEntry]) -> list[TileEntry]:
+    """Count planes from 0; raise if a tile lacks one of the planes or channels of the others."""
+    planes = sorted({e.plane for e in entries if e.plane is not None})
+    channels = sorted({e.channel for e in entries if e.channel is not None})
+    tiles = defaultdict[tuple[int, Tile], set[tuple[int | None, str | None]]](set)
+    for e in entries:
+        tiles[e.section, e.tile].add((e.plane, e.channel))
+    wanted = {(plane, channel) for plane in planes or [None] for channel in channels or [None]}
+    for (section, tile), found in sorted(tiles.items()):
+        if lacking := sorted(wanted - found, key=str):
+            plane, channel = lacking[0]
+            what = " and ".join(
+                f"{word} {value}"
+                for word, value in (("plane", plane), ("channel", channel))
+                if value is not None
+            )
+            raise InputError(
+                f"The tile at row {tile[0]}, column {tile[1]} of section {section} lacks {what}; "
+                "restore the file, or remove the tile's other files to leave it out."
+            )
+    return [e if e.plane is None else replace(e, plane=planes.index(e.plane)) for e in entries]
+
+
+class Plane(NamedTuple):
+    """Places of a section's tiles along one axis as a function of row and column."""
+
+    start: float
+    per_row: float
+    per_column: float
+
+    def at(self, tile: Tile) -> float:
+        """Place of a tile, micrometres."""
+        return self.start + self.per_row * tile[0] + self.per_column * tile[1]
+
+
+def fitted(positions: Mapping[Tile, Position], extent: Position) -> tuple[Plane, Plane]:
+    """Regular grid that the places of most tiles follow, in y and in x.
+
+    Along an axis with a single row or column, the grid is assumed to continue by ``extent``.
+    """
+    planes = []
+    for axis in (0, 1):
+        steps = []
+        for step in ((1, 0), (0, 1)):
+            moves = [
+                positions[tile[0] + step[0], tile[1] + step[1]][axis] - place[axis]
+                for tile, place in positions.items()
+                if (tile[0] + step[0], tile[1] + step[1]) in positions
+            ]
+            assumed = extent[axis] if step[axis] else 0.0
+            steps.append(float(np.median(moves)) if moves else assumed)
+        starts = [p[axis] - steps[0] * t[0] - steps[1] * t[1] for t, p in positions.items()]
+        planes.append(Plane(float(np.median(starts)), steps[0], steps[1]))
+    return planes[0], planes[1]
+
+
+def _require_consistent(entries: Sequence[TileEntry], extent: Position) -> None:
+    """Raise if places contradict the rows and columns of the names."""
+    sections = defaultdict[int, dict[Tile, Position]](dict)
+    for entry in entries:
+        if entry.position is not None:
+            sections[entry.section][entry.tile] = entry.position
+    for section, positions in sections.items():
+        along_y, along_x = fitted(positions, extent)
+        exchanged = (
+            abs(along_y.per_row) < APART * extent[0] and abs(along_x.per_column) < APART * extent[1]
+        )
+        if exchanged:
+            raise InputError(
+                f"Rows and columns of section {section} run along x and y of their places; "
+                "exchange {row} and {column} in --tile_pattern, or correct the places."
+            )
+        far = [
+            tile
+            for tile, (y, x) in positions.items()
+            if abs(y - along_y.at(tile)) > NEAR * extent[0]
+            or abs(x - along_x.at(tile)) > NEAR * extent[1]
+        ]
+        if far:
+            file = next(e.file for e in entries if e.section == section and e.tile == far[0])
+            more = f" (and {len(far) - 1} more)" if far[1:] else ""
+            raise InputError(
+                f"{file}{more} is at row {far[0][0]}, column {far[0][1]} of section {section}, but "
+                "its place is more than half a tile from there; correct the names, the order or "
+                "the places."
+            )

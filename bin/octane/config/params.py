@@ -387,17 +387,23 @@ class ResampleParameters(StepParameters):
     )
 
 
-class StitchParameters(StepParameters):
-    """STITCH: tiles of one section placed and blended."""
+class OverlapParameters(StepParameters):
+    """Overlap of the tiles of a mosaic."""
 
-    title: ClassVar[str] = "Stitching"
-    prefix: ClassVar[str] = "stitch_"
+    title: ClassVar[str] = "Overlap of tiles"
     overlap: Fractions2 | None = parameter(
         None,
         "Overlap of neighbouring tiles as a fraction of a tile: one number, or two in the order y "
         "x. Unset: read from the mosaic's metadata. 0: tiles abut.",
         workflow="overlap",
     )
+
+
+class StitchParameters(OverlapParameters):
+    """STITCH: tiles of one section placed and blended."""
+
+    title: ClassVar[str] = "Stitching"
+    prefix: ClassVar[str] = "stitch_"
     refine: bool = parameter(
         False,
         "Refine the tile positions by cross-correlation of the overlaps. Use it when the stage's "

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""Write the microscope's tiles as mosaic grids, one OME-Zarr per section."""
+
+from pathlib import Path
+
+from octane.config.cli import run
+from octane.config.params import (
+    ExecutionParameters,
+    InputParameters,
+    OverlapParameters,
+    TileParameters,
+)
+
+
+def main(
+    tiles: Path,
+    mosaics: Path,
+    /,
+    *,
+    parameters: TileParameters,
+    reading: InputParameters,
+    placing: OverlapParameters,
+    execution: ExecutionParameters,
+    metrics: Path | None = None,
+    dry_run: bool = False,
+) -> None:
+    """Write the microscope's tiles as mosaic grids, one OME-Zarr per section.
+
+    Parameters
+    ----------
+    tiles
+        Folder of the tiles: TIFF, PNG, NIfTI, MHA, NRRD, raw voxels or OME-Zarr.
+    mosaics
+        Folder to write, with section_01.ome.zarr and so on; positions.csv if places are known.
+    metrics
+        Where to write the step's record, as JSON.
+    dry_run
+        Only print which tiles were found where, what is missing and what is doubtful.
+    """
+    from octane.steps.mosaic import write_mosaics
+
+    made = write_mosaics(tiles, mosaics, parameters, reading, placing, execution, dry_run=dry_run)
+    if not dry_run:
+        made.save(metrics, None)
+
+
+if __name__ == "__main__":
+    run(main)

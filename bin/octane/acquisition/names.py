@@ -1,0 +1,169 @@
+"""Names of tiles' files: patterns with fields, given by the user or found in the names."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from octane.core.errors import InputError
+
+FIELDS = ("section", "row", "column", "tile", "plane", "channel")
+"""Fields of a pattern; all but the channel are numbers."""
+PLACING = ("row", "column", "tile")
+"""Fields that tell the tiles of a section apart."""
+PARTED = ("plane", "channel")
+"""Fields that tell the files of a tile apart."""
+WORDS = {
+    **dict.fromkeys(("section", "slice", "slab", "sec"), "section"),
+    **dict.fromkeys(("row", "r", "y"), "row"),
+    **dict.fromkeys(("column", "col", "x"), "column"),
+    **dict.fromkeys(("plane", "z"), "plane"),
+    **dict.fromkeys(("channel", "ch"), "channel"),
+    **dict.fromkeys(("tile", "fov", "position", "pos"), "tile"),
+}
+"""Meaning of the word before a number; that of ``c`` depends on the other words."""
+PARTS = re.compile(r"(\{[^{}]*\}|\*)")
+NUMBER = re.compile(r"(\d+)")
+WORD = re.compile(r"([A-Z]?[a-z]+|[A-Z]+)[ _.=-]*$")
+"""Last word of the text before a number; a capital begins a new one."""
+
+
+@dataclass(frozen=True)
+class NamePattern:
+    """Pattern of the tiles' names, relative to their folder: text, ``{fields}`` and ``*``."""
+
+    text: str
+    fields: frozenset[str]
+    expression: re.Pattern[str]
+
+    @classmethod
+    def of(cls, text: str) -> "NamePattern":
+        """Read a pattern; an InputError says what is wrong with it."""
+        found: set[str] = set()
+        parts: list[str] = []
+        for part in PARTS.split(text):
+            name = part[1:-1]
+            if part == "*":
+                parts.append("[^/]*")
+            elif not PARTS.fullmatch(part):
+                parts.append(re.escape(part))
+            elif name not in FIELDS:
+                raise InputError(
+                    f"--tile_pattern is '{text}', in which {part} is unknown; use "
+                    f"{', '.join(f'{{{field}}}' for field in FIELDS)} and *."
+                )
+            elif name in found:
+                parts.append(f"(?P={name})")
+            else:
+                found.add(name)
+                parts.append(f"(?P<{name}>{'[^/]+?' if name == 'channel' else '[0-9]+'})")
+        if "tile" in found and found & {"row", "column"}:
+            raise InputError(
+                f"--tile_pattern is '{text}', which states both a number and a row or column; "
+                "write * for one of them."
+            )
+        if "}{" in text:
+            raise InputError(
+                f"--tile_pattern is '{text}', in which two fields touch, so that they cannot be "
+                "told apart; name the files with something between them."
+            )
+        return cls(text, frozenset(found), re.compile("".join(parts)))
+
+    @property
+    def depth(self) -> int:
+        """Number of subfolders in the pattern."""
+        return self.text.count("/")
+
+
+class NamedFile(NamedTuple):
+    """The fields in a file's name; numbers are as written, None for fields that the pattern lacks.
+
+    ``stem`` is the name without plane and channel.
+    """
+
+    name: str
+    stem: str
+    section: int
+    row: int | None
+    column: int | None
+    number: int | None
+    plane: int | None
+    channel: str | None
+
+    @property
+    def tile_key(self) -> tuple[object, ...]:
+        """Identity of the file's tile: files that differ in plane or channel share it."""
+        numbers = self.section, self.row, self.column, self.number
+        return numbers if numbers[1:] != (None, None, None) else (self.section, self.stem)
+
+    @classmethod
+    def read(cls, name: str, pattern: NamePattern) -> "NamedFile":
+        """Read a name; an InputError says that it does not fit the pattern."""
+        match = pattern.expression.fullmatch(name)
+        if match is None:
+            raise InputError(
+                f"{name} does not fit --tile_pattern '{pattern.text}'; correct the pattern, or "
+                "move what is not a tile to another folder."
+            )
+        found, stem = match.groupdict(), name
+        for start, stop in sorted((match.span(f) for f in found if f in PARTED), reverse=True):
+            stem = stem[:start] + stem[stop:]
+        numbers = {field: int(text) for field, text in found.items() if field != "channel"}
+        row, column, number = (numbers.get(field) for field in ("row", "column", "tile"))
+        section, plane = numbers.get("section", 1), numbers.get("plane")
+        return cls(name, stem, section, row, column, number, plane, found.get("channel"))
+
+
+def find_pattern(names: Sequence[str]) -> NamePattern:
+    """Find the pattern of names; an InputError shows two of them where they leave a doubt."""
+    split = [NUMBER.split(name) for name in names]
+    shapes = Counter(tuple(parts[::2]) for parts in split)
+    usual = shapes.most_common(1)[0][0]
+    odd = next((k for k, parts in enumerate(split) if tuple(parts[::2]) != usual), None)
+    if odd is not None:
+        other = next(k for k, parts in enumerate(split) if tuple(parts[::2]) == usual)
+        raise InputError(
+            f"{names[odd]} is named unlike other tiles, such as {names[other]}; give "
+            "--tile_pattern, or move what is not a tile to another folder."
+        )
+    columns = [[parts[k] for parts in split] for k in range(1, len(split[0]), 2)]
+    fields = _fields(usual, columns)
+    if fields is None or not (len(names) == 1 or set(fields) & {*PLACING}):
+        raise InputError(
+            f"The names of the tiles, such as {names[0]} and {names[-1]}, do not tell what their "
+            "numbers mean; give --tile_pattern, such as '{section}_y{row}_x{column}.tif'."
+        )
+    pieces = [usual[0]]
+    for text, values, field in zip(usual[1:], columns, fields, strict=True):
+        pieces += [f"{{{field}}}" if field else values[0], text]
+    return NamePattern.of("".join(pieces))
+
+
+def _fields(texts: Sequence[str], columns: Sequence[Sequence[str]]) -> list[str] | None:
+    """Field of each number in the names, '' for one that never changes; None if in doubt."""
+    words = [_word(text) for text in texts[:-1]]
+    meanings = [WORDS.get(word, "") for word in words]
+    if "c" in words:
+        meaning = "column" if "row" in meanings and "column" not in meanings else "channel"
+        meanings = [meaning if w == "c" else m for w, m in zip(words, meanings, strict=True)]
+    fields: list[str] = []
+    known: dict[str, Sequence[str]] = {}
+    for meaning, values in zip(meanings, columns, strict=True):
+        if len(set(values)) == 1 and meaning not in ("section", "row", "column"):
+            fields.append("")
+            continue
+        same = next((field for field, own in known.items() if own == values), "tile")
+        field = meaning or same
+        # A number without a word counts the tiles if nothing else tells them apart.
+        if known.setdefault(field, values) != values:
+            return None
+        fields.append(field)
+    # A row without a column leaves a doubt, and so does a number next to both.
+    one_sided = ("row" in fields) != ("column" in fields)
+    return None if one_sided or ("tile" in fields and "row" in fields) else fields
+
+
+def _word(text: str) -> str:
+    found = WORD.search(text)
+    return found[1].lower() if found else ""

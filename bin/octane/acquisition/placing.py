@@ -1,0 +1,203 @@
+"""Places of tiles from the first source that states them: a table, OME-XML or translations."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from octane.acquisition.names import NamedFile, NamePattern
+from octane.acquisition.place import Place
+from octane.acquisition.places import find_places, read_places
+from octane.acquisition.tile_files import TileFile, ome_xml
+from octane.acquisition.xml_places import ome_places
+from octane.config.params import TileParameters
+from octane.core.errors import InputError
+from octane.core.files import read_regular
+from octane.core.units import counted
+
+GROUP_XML = "OME/METADATA.ome.xml"
+"""File of a bioformats2raw group with the metadata of its images."""
+ALIKE = 1e-3
+"""Largest difference of translations that are taken as one, micrometres."""
+
+
+class Placed(NamedTuple):
+    """Places by file name in micrometres, the source that states them, and remarks on it."""
+
+    source: str
+    places: dict[str, Place]
+    remarks: list[str]
+
+
+def find_placed(
+    folder: Path,
+    pattern: NamePattern,
+    contents: Mapping[str, TileFile],
+    p: TileParameters,
+    unit: str | None,
+) -> Placed:
+    """Find the places of all files; none if no source states them.
+
+    ``contents`` describe the files by name, which fit ``pattern``, and ``unit`` is that of
+    OME-XML's positions without one. An InputError names the first file that a table leaves out.
+    """
+    files = [NamedFile.read(name, pattern) for name in contents]
+    columns = dict(word.partition("=")[::2] for word in p.table_columns)
+    if p.table is not None:
+        return _matched(files, pattern, read_places(p.table, columns, unit), contents, p.table)
+    # A table among the tiles of a section places these.
+    groups: dict[Path | None, list[NamedFile]] = defaultdict(list)
+    own = find_places(folder)
+    for file in files:
+        parent = (folder / file.name).parent
+        groups[own or (find_places(parent) if parent != folder else None)].append(file)
+    tables = [
+        _matched(group, pattern, read_places(table, columns, unit), contents, table)
+        for table, group in groups.items()
+        if table is not None
+    ]
+    if tables and None not in groups:
+        places = {name: place for table in tables for name, place in table.places.items()}
+        sources = tables[0].source + (f" and {len(tables) - 1} more" if tables[1:] else "")
+        return Placed(sources, places, [remark for table in tables for remark in table.remarks])
+    found = _stated(folder, files, contents, unit)
+    if found:
+        return Placed("OME-XML", found, [])
+    origins = {
+        name: Place(name, None, None, None, None, file.origin, "micrometer")
+        for name, file in contents.items()
+        if file.origin is not None
+    }
+    return Placed("translations", origins, []) if _are_places(origins, files) else NOWHERE
+
+
+NOWHERE = Placed("", {}, [])
+
+
+def _are_places(places: Mapping[str, Place], files: Sequence[NamedFile]) -> bool:
+    """Tell whether all files have places that differ: writers without a stage state 0 for all."""
+    axes = [*zip(*(place.position for place in places.values()), strict=True)][1:]
+    differ = any(max(axis) - min(axis) > ALIKE for axis in axes)
+    return len(places) == len(files) and differ
+
+
+def _stated(
+    folder: Path,
+    files: Sequence[NamedFile],
+    contents: Mapping[str, TileFile],
+    unit: str | None,
+) -> dict[str, Place]:
+    """Places in the OME-XML of files, or of their group; empty unless all state one."""
+    group = folder / GROUP_XML
+    stated: dict[str, Place | None] = {}
+    if group.exists():
+        images = ome_places(read_regular(group), group, unit)
+        numbers = {f.name: int(f.name) for f in files if f.name.isdecimal()}
+        stated = {name: images[n] for name, n in numbers.items() if n < len(images)}
+    else:
+        for file in files:
+            path = folder / file.name
+            xml = ome_xml(path)
+            if xml is None:
+                return {}
+            images = ome_places(xml, path, unit)
+            named = [image for image in images if image and image.file == path.name]
+            stated[file.name] = next(iter(named or images), None)
+    found = {
+        name: _in_micrometers(place, contents[name])
+        for name, place in stated.items()
+        if place is not None
+    }
+    return found if _are_places(found, files) else {}
+
+
+def _in_micrometers(place: Place, file: TileFile) -> Place:
+    """Convert a place, perhaps in pixels of ``file``."""
+    if place.unit == "micrometer":
+        return place
+    z, y, x = (n * s for n, s in zip(place.position, file.spacing, strict=True))
+    return place._replace(position=(z, y, x), unit="micrometer")
+
+
+def _matched(
+    files: Sequence[NamedFile],
+    pattern: NamePattern,
+    places: Sequence[Place],
+    contents: Mapping[str, TileFile],
+    table: Path,
+) -> Placed:
+    """Match the places of a table to files; those of one tile share their tile's place."""
+    find = _Index(files, pattern)
+    tiles: dict[tuple[object, ...], Place] = {}
+    unknown: list[Place] = []
+    for place in places:
+        found = find.tiles(place)
+        for file in found:
+            own = _in_micrometers(place, contents[file.name])
+            if tiles.setdefault(file.tile_key, own).position != own.position:
+                raise InputError(
+                    f"{table} states two places for {file.name}; remove one, or give "
+                    "--tile_pattern with the fields that tell its tiles apart."
+                )
+        if not found:
+            unknown.append(place)
+    missing = [file.name for file in files if file.tile_key not in tiles]
+    if missing:
+        more = f" (and {len(missing) - 1} more)" if missing[1:] else ""
+        raise InputError(
+            f"{table} states no place for {missing[0]}{more}; add it, or give --tile_pattern so "
+            "that the fields match the table."
+        )
+    sections = {file.section for file in files}
+    absent = [place for place in unknown if place.section is None or place.section in sections]
+    remarks = [
+        f"{table.name} places {counted(len(absent), 'tile')} without a file, such as {place}."
+        for place in absent[:1]
+    ]
+    return Placed(str(table), {file.name: tiles[file.tile_key] for file in files}, remarks)
+
+
+class _Index:
+    """Files by what a table may call them."""
+
+    def __init__(self, files: Sequence[NamedFile], pattern: NamePattern) -> None:
+        self._has_sections = "section" in pattern.fields
+        self._by_name: dict[str, list[tuple[PurePosixPath, NamedFile]]] = defaultdict(list)
+        self._by_number: dict[int, list[NamedFile]] = defaultdict(list)
+        self._by_cell: dict[tuple[int | None, int | None], list[NamedFile]] = defaultdict(list)
+        first = min((file.number for file in files if file.number is not None), default=0)
+        order: dict[tuple[object, ...], int] = {}
+        for file in files:
+            path = PurePosixPath(file.name)
+            # A table may name the folder of a tile's planes.
+            for part in (path, path.parent):
+                self._by_name[part.name].append((part, file))
+            index = order.setdefault(file.tile_key, len(order))
+            number = index if file.number is None else file.number - first
+            self._by_number[number].append(file)
+            self._by_cell[file.row, file.column].append(file)
+
+    def tiles(self, place: Place) -> list[NamedFile]:
+        """Files that a place belongs to: one tile, or the same tile of every section."""
+        found: list[NamedFile] = []
+        if place.file is not None:
+            wanted = PurePosixPath(place.file)
+            named = self._by_name.get(wanted.name, [])
+            # As much of the path as both have: names alone may be those of several folders.
+            common = [(_common(path, wanted), file) for path, file in named]
+            most = max((length for length, _ in common), default=0)
+            found = [file for length, file in common if length == most]
+        elif place.number is not None:
+            found = self._by_number.get(place.number, [])
+        if not found and place.row is not None:
+            found = self._by_cell.get((place.row, place.column), [])
+        if place.section is not None and self._has_sections:
+            found = [file for file in found if file.section == place.section]
+        return found
+
+
+def _common(one: PurePosixPath, other: PurePosixPath) -> int:
+    """Number of parts that are equal at the end of two paths."""
+    pairs = zip(reversed(one.parts), reversed(other.parts), strict=False)
+    return len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])

@@ -1,0 +1,182 @@
+"""The tiles of a section as a mosaic grid: its voxels, and the files of each tile."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.acquisition.tile_files import TileFile
+from octane.acquisition.tile_grid import TileEntry, TileGrid
+from octane.core.errors import InputError
+from octane.core.geometry import Vector, shape_of, spelled, vector
+from octane.layout.mosaic import MosaicGrid, Position, Tile
+
+Kind = TypeVar("Kind")
+
+
+class ChannelFile(NamedTuple):
+    """One channel in a file."""
+
+    file: TileFile
+    channel: int
+
+
+@dataclass(frozen=True)
+class SectionTiles:
+    """Tiles of a section.
+
+    ``files`` are those of a tile and channel in the order of their planes, ``channels`` the names
+    of the channels, and ``positions`` the tiles' places in micrometres, empty if unknown.
+    """
+
+    number: int
+    grid: MosaicGrid
+    dtype: np.dtype
+    channels: tuple[str, ...]
+    files: Mapping[tuple[Tile, int], Sequence[ChannelFile]]
+    positions: Mapping[Tile, Position]
+
+    @property
+    def imaged(self) -> list[Tile]:
+        """Tiles that have files, in raster order."""
+        return sorted({tile for tile, _ in self.files})
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of a full tile of one channel."""
+        return prod(self.grid.tile) * self.dtype.itemsize
+
+    def buffer(self) -> npt.NDArray:
+        """Memory for a full tile."""
+        return np.empty(self.grid.tile, self.dtype)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the voxels of all files."""
+        every = (part.file for parts in self.files.values() for part in parts)
+        return sum(prod(file.shape) for file in every) * self.dtype.itemsize
+
+    def read(
+        self,
+        tile: Tile,
+        channel: int,
+        buffer: npt.NDArray | None = None,
+        folder: Path | None = None,
+    ) -> npt.NDArray:
+        """Voxels of a tile (z, y, x), in ``buffer`` if given, which holds a full tile.
+
+        Compressed TIFFs are decoded into files in ``folder``.
+        """
+        parts = self.files[tile, channel]
+        shape = shape_of(self.grid.region(tile))
+        voxels = self.buffer() if buffer is None else buffer
+        voxels = voxels.reshape(-1)[: prod(shape)].reshape(shape)
+        start = 0
+        for part in parts:
+            depth = part.file.shape[0]
+            part.file.read_into(voxels[start : start + depth], part.channel, folder)
+            start += depth
+        return voxels
+
+
+def lay_out(
+    grid: TileGrid, contents: Mapping[Path, TileFile], overlap: Sequence[float] | None
+) -> list[SectionTiles]:
+    """Lay out the tiles of all sections; an InputError names a file unlike the others.
+
+    ``contents`` describe the files, and ``overlap`` is a fraction of a tile in y and x.
+    """
+    files = {entry.file: contents[entry.file] for entry in grid.entries}
+    _require_alike(files, "voxels of type", lambda file: str(file.dtype))
+    _require_alike(files, "voxels of", lambda file: f"{spelled(file.spacing)} micrometre")
+    _require_alike(files, "channels:", lambda file: str(len(file.channels)))
+    _require_alike(files, "planes:", lambda file: str(file.shape[0]))
+    full = [
+        _usual([contents[e.file].shape[axis + 1] for e in grid.entries if grid.is_full(e, axis)])
+        for axis in (0, 1)
+    ]
+    return [
+        _laid_out(number, grid, entries, files, (full[0], full[1]), overlap)
+        for number, entries in grid.sections.items()
+    ]
+
+
+def _laid_out(
+    number: int,
+    grid: TileGrid,
+    entries: Sequence[TileEntry],
+    contents: Mapping[Path, TileFile],
+    full: tuple[int, int],
+    overlap: Sequence[float] | None,
+) -> SectionTiles:
+    sizes = []
+    for axis, size in enumerate(full):
+        last = [contents[e.file].shape[axis + 1] for e in entries if not grid.is_full(e, axis)]
+        sizes.append((size, min(size, _usual(last)) if last else size))
+    for entry in entries:
+        found = contents[entry.file].shape
+        wanted = [sizes[axis][not grid.is_full(entry, axis)] for axis in (0, 1)]
+        if [*found[1:]] != wanted:
+            raise InputError(
+                f"{entry.file} has {spelled(found[1:])} voxels (y x), but a tile at row "
+                f"{entry.row}, column {entry.column} has {spelled(wanted)}; restore it: only the "
+                "tiles of the last row and of the last column may be smaller, all alike."
+            )
+    first = contents[entries[0].file]
+    named = sorted({e.channel for e in entries if e.channel is not None})
+    if named and len(first.channels) > 1:
+        raise InputError(
+            f"{entries[0].file} holds {len(first.channels)} channels, but its name states one as "
+            "well; choose one with --channel, or write * for {channel} in --tile_pattern."
+        )
+    channels = tuple(named) or first.channels
+    files: dict[tuple[Tile, int], list[ChannelFile]] = {}
+    for entry in sorted(entries, key=lambda e: e.plane or 0):
+        own = [named.index(entry.channel)] if entry.channel else range(len(channels))
+        for channel in own:
+            part = ChannelFile(contents[entry.file], 0 if entry.channel else channel)
+            files.setdefault((entry.tile, channel), []).append(part)
+    depth = first.shape[0] * len({e.plane for e in entries})
+    tile = (depth, *full)
+    (height, lowest), (width, rightmost) = sizes
+    shape = (depth, (grid.rows - 1) * height + lowest, (grid.columns - 1) * width + rightmost)
+    spacing = first.spacing
+    extent = _lengths(tile, spacing)
+    positions = {e.tile: e.position for e in entries if e.position is not None}
+    places_z = [e.z for e in entries if e.z is not None]
+    edge = vector(float(np.median(places_z)) if places_z else 0.0, 0.0, 0.0)
+    pitch = None
+    if overlap is not None and not positions:
+        pitch = (extent[1] * (1 - overlap[0]), extent[2] * (1 - overlap[1]))
+    whole = _lengths(shape, spacing)
+    not_imaged = frozenset(grid.missing(number))
+    mosaic = MosaicGrid(shape, tile, spacing, edge, extent, whole, pitch, not_imaged)
+    return SectionTiles(number, mosaic, first.dtype, channels, files, positions)
+
+
+def _lengths(shape: Iterable[int], spacing: Vector) -> Vector:
+    return vector(*(n * s for n, s in zip(shape, spacing, strict=True)))
+
+
+def _usual(values: Sequence[Kind]) -> Kind:
+    return Counter(values).most_common(1)[0][0]
+
+
+def _require_alike(
+    files: Mapping[Path, TileFile], what: str, spell: Callable[[TileFile], str]
+) -> None:
+    """Raise for the first file that differs from most others in what ``spell`` says of it."""
+    found = {path: spell(file) for path, file in files.items()}
+    usual = _usual([*found.values()])
+    odd = next((path for path, value in found.items() if value != usual), None)
+    if odd is not None:
+        other = next(path for path, value in found.items() if value == usual)
+        raise InputError(
+            f"{odd} has {what} {found[odd]}, but most tiles, such as {other.name}, have {usual}; "
+            "restore or convert it."
+        )

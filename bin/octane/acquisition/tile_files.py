@@ -1,0 +1,229 @@
+"""Files of tiles: which files in a folder may be tiles, what they hold, and their voxels."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.config.params import InputParameters
+from octane.core.errors import InputError, unreadable
+from octane.core.geometry import Grid, Vector, spelled, vector
+from octane.store.chunks import is_store
+from octane.store.image import open_image
+from octane.store.itk_files import READ, TIFF, FileVolume, readable
+from octane.store.ngff import CHANNEL, read_metadata
+from octane.store.tiff_files import TiffVolume, open_tiff
+from octane.store.volumes import Volume, is_ome_zarr, open_volume
+
+PNG = ".png"
+RAW = (".raw", ".bin", ".dat", ".data", ".img")
+"""Suffixes of files without a header, which --tile_raw_shape and --tile_raw_type describe."""
+DEEPEST = 4
+"""Most subfolders in which tiles are looked for."""
+PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
+"""Last bytes of a complete PNG."""
+
+
+class RawFormat(NamedTuple):
+    """Shape (z, y, x) and type of the voxels of files without a header."""
+
+    shape: tuple[int, int, int]
+    dtype: np.dtype
+
+
+class FolderContents(NamedTuple):
+    """Names in a folder, relative to it: of what may be tiles, and of what is ignored."""
+
+    tiles: list[str]
+    ignored: list[str]
+
+    def at_depth(self, depth: int | None) -> "FolderContents":
+        """Ignore tiles in more or fewer than ``depth`` subfolders; None: in more than the first."""
+        if depth is None:
+            depth = min((name.count("/") for name in self.tiles), default=0)
+        kept = [name for name in self.tiles if name.count("/") == depth]
+        return FolderContents(kept, [*self.ignored, *(set(self.tiles) - {*kept})])
+
+
+@dataclass(frozen=True)
+class TileFile:
+    """A file of voxels (z, y, x) as its metadata describe it, lengths in micrometres.
+
+    ``origin`` is the centre of the first voxel, None in formats that do not state it; ``channels``
+    are the channels' names, empty for those without one.
+    """
+
+    path: Path
+    shape: tuple[int, int, int]
+    dtype: np.dtype
+    spacing: Vector
+    origin: Vector | None
+    channels: tuple[str, ...]
+    reading: InputParameters
+    raw: RawFormat | None = None
+
+    def read_into(self, out: npt.NDArray, channel: int, folder: Path | None) -> None:
+        """Read a channel's voxels; a compressed TIFF is decoded into a file in ``folder``."""
+        if self.raw is not None:
+            out[...] = np.fromfile(self.path, self.raw.dtype).reshape(self.raw.shape)
+            return
+        if self.path.suffix.lower() == PNG:
+            import SimpleITK as sitk
+
+            with readable(self.path):
+                image = sitk.ReadImage(str(self.path))
+            out[0] = sitk.GetArrayViewFromImage(image)
+            return
+        volume = _volume(self.path, _of_channel(self.reading, channel))
+        if isinstance(volume, TiffVolume):
+            volume.load(folder)
+        volume.read(tuple(slice(0, n) for n in self.shape), out)
+
+
+def list_files(folder: Path, *, raw: bool) -> FolderContents:
+    """List the files and stores of a folder and its subfolders, in the order of their numbers.
+
+    With ``raw`` only files without a header may be tiles. Hidden files and tables are ignored.
+    """
+    suffixes = RAW if raw else (*READ, PNG)
+    found = FolderContents([], [])
+
+    def walk(place: Path, depth: int) -> None:
+        try:
+            entries = sorted(place.iterdir())
+        except OSError as error:
+            raise unreadable(error) from error
+        for path in entries:
+            name = path.relative_to(folder).as_posix()
+            hidden = path.name.startswith(".")
+            if not hidden and path.is_dir() and not is_one_store(path):
+                if depth < DEEPEST and path.name != "OME":
+                    walk(path, depth + 1)
+                continue
+            suffixed = path.is_file() and path.name.lower().endswith(suffixes)
+            is_tile = not raw if path.is_dir() else suffixed
+            (found.tiles if is_tile and not hidden else found.ignored).append(name)
+
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder; give the folder of the tiles' files.")
+    walk(folder, 0)
+    found.tiles.sort(key=natural)
+    return found
+
+
+def is_one_store(path: Path) -> bool:
+    """Tell whether a folder is a zarr store."""
+    return path.name.endswith(".zarr") or is_store(path)
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Key that sorts names by their numbers: tile_2 before tile_10."""
+    return [
+        (int(part), "") if k % 2 else (0, part) for k, part in enumerate(re.split(r"(\d+)", name))
+    ]
+
+
+def open_tile(path: Path, reading: InputParameters, raw: RawFormat | None = None) -> TileFile:
+    """Describe a file without reading voxels; an InputError says why it cannot be used."""
+    if raw is not None:
+        return _open_raw(path, reading, raw)
+    if path.suffix.lower() == PNG:
+        return _open_png(path, reading)
+    if is_ome_zarr(path):
+        return _open_store(path, reading)
+    volume = _volume(path, _of_channel(reading, 0))
+    channels = ("",)
+    if isinstance(volume, TiffVolume) and reading.channel is None:
+        channels = tuple(volume.channels)
+    placed = isinstance(volume, FileVolume) and not volume.is_turned
+    origin, grid = volume.grid.origin if placed else None, volume.grid
+    return TileFile(path, grid.shape, volume.dtype, grid.spacing, origin, channels, reading)
+
+
+def _open_store(path: Path, reading: InputParameters) -> TileFile:
+    image = open_image(path, _of_channel(reading, 0))
+    channels = [str(image.attributes.get("channel", ""))]
+    if reading.channel is None:
+        metadata = read_metadata(path, reading)
+        axes = dict(zip(metadata.axes, image.array.shape[:-3], strict=True))
+        count = axes.get(CHANNEL, 1)
+        channels = [*metadata.labels, *[""] * count][:count]
+    if reading.missing_chunks == "error":
+        for channel in range(len(channels)):
+            one = open_image(path, _of_channel(reading, channel))
+            one.require_chunks(tuple(slice(0, n) for n in one.grid.shape))
+    grid = image.grid
+    return TileFile(
+        path, grid.shape, image.dtype, grid.spacing, grid.origin, tuple(channels), reading
+    )
+
+
+def _volume(path: Path, reading: InputParameters) -> Volume:
+    """Open a file; a TIFF may be a single plane."""
+    if path.name.lower().endswith(TIFF):
+        return open_tiff(path, reading, flat=True)
+    return open_volume(path, reading)
+
+
+def _of_channel(reading: InputParameters, channel: int) -> InputParameters:
+    """Parameters that read one channel; the one that the user chose comes first."""
+    if reading.channel is not None:
+        return reading
+    return reading.model_copy(update={"channel": str(channel)})
+
+
+def _open_png(path: Path, reading: InputParameters) -> TileFile:
+    import SimpleITK as sitk
+
+    reader = sitk.ImageFileReader()
+    reader.SetFileName(str(path))
+    with readable(path):
+        reader.ReadImageInformation()
+    types = {sitk.sitkUInt8: np.uint8, sitk.sitkUInt16: np.uint16}
+    pixel = reader.GetPixelID()
+    if reader.GetNumberOfComponents() != 1 or pixel not in types:
+        raise InputError(
+            f"{path} has colours; octane reads grey PNGs of 8 or 16 bits: save it as one, or one "
+            "file per channel."
+        )
+    with path.open("rb") as stream:
+        stream.seek(-min(len(PNG_END), path.stat().st_size), 2)
+        if stream.read() != PNG_END:
+            raise InputError(f"{path} is truncated; restore it.")
+    nx, ny = reader.GetSize()[:2]
+    grid = Grid((1, ny, nx), _given(path, reading))
+    return TileFile(path, grid.shape, np.dtype(types[pixel]), grid.spacing, None, ("",), reading)
+
+
+def _open_raw(path: Path, reading: InputParameters, raw: RawFormat) -> TileFile:
+    size, needed = path.stat().st_size, int(np.prod(raw.shape)) * raw.dtype.itemsize
+    if size != needed:
+        raise InputError(
+            f"{path} has {size} bytes, but {spelled(raw.shape)} voxels of {raw.dtype} are "
+            f"{needed}; restore it, or correct --tile_raw_shape and --tile_raw_type."
+        )
+    spacing = _given(path, reading)
+    return TileFile(path, raw.shape, raw.dtype, spacing, None, ("",), reading, raw)
+
+
+def _given(path: Path, reading: InputParameters) -> Vector:
+    """Voxel size that the user gave for a format that does not state it."""
+    if reading.voxel_size is None:
+        raise InputError(
+            f"{path} does not state its voxel size; give --voxel_size, in micrometres in the order "
+            "z y x."
+        )
+    return vector(*reading.voxel_size)
+
+
+def ome_xml(path: Path) -> str | None:
+    """OME-XML of a TIFF; None for a file without it."""
+    if not path.name.lower().endswith(TIFF):
+        return None
+    from tifffile import TiffFile
+
+    with TiffFile(path) as file:
+        return file.ome_metadata

@@ -1,0 +1,69 @@
+"""Patterns of names, and their discovery where names leave no doubt."""
+
+import pytest
+
+from octane.acquisition.names import NamedFile, NamePattern, find_pattern
+from octane.core.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("names", "pattern"),
+    [
+        ("r0-c0.png, r0-c1.png, r1-c0.png", "r{row}-c{column}.png"),
+        ("tile_X3_Y2.tif, tile_X3_Y3.tif, tile_X4_Y2.tif", "tile_X{column}_Y{row}.tif"),
+        ("TileX1Y2.ome.tif, TileX1Y3.ome.tif, TileX2Y2.ome.tif", "TileX{column}Y{row}.ome.tif"),
+        ("8bit_x001_y002.tif, 8bit_x001_y003.tif", "8bit_x{column}_y{row}.tif"),
+        ("row 1 col 1.nii, row 1 col 2.nii", "row {row} col {column}.nii"),
+        ("sec1/tile_1.tif, sec1/tile_2.tif", "sec{section}/tile_{tile}.tif"),
+        ("sec1/sec1_1.tif, sec1/sec1_2.tif", "sec{section}/sec{section}_{tile}.tif"),
+        ("im_7_001.tif, im_7_002.tif, im_7_010.tif", "im_7_{tile}.tif"),
+        ("t1_z1.tif, t1_z2.tif, t2_z1.tif", "t{tile}_z{plane}.tif"),
+        ("r1_c1_ch1.tif, r1_c2_ch1.tif, r1_c1_ch2.tif", "r{row}_c{column}_ch{channel}.tif"),
+        ("0, 1, 2", "{tile}"),
+        ("whole.tif", "whole.tif"),
+    ],
+)
+def test_a_pattern_is_found(names, pattern):
+    assert find_pattern(names.split(", ")).text == pattern
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        ("1_2.tif, 1_3.tif, 2_2.tif", "such as 1_2.tif and 2_2.tif, do not tell what their num"),
+        ("x1.tif, x2.tif", "give --tile_pattern"),
+        ("r1_c1_5.tif, r1_c2_6.tif, r2_c1_7.tif", "give --tile_pattern"),
+        ("t_1.tif, t_2.tif, overview.tif", "overview.tif is named unlike other tiles, such as t_1"),
+    ],
+)
+def test_a_doubt_is_not_decided(names, sentence):
+    with pytest.raises(InputError, match=sentence):
+        find_pattern(names.split(", "))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{colour}_{tile}.tif", "{colour} is unknown; use {section}, {row}, {column}, {tile}"),
+        ("{row}{column}.tif", "two fields touch"),
+        ("{row}_{tile}.tif", "both a number and a row or column"),
+    ],
+)
+def test_a_pattern_that_cannot_be_read_is_refused(text, sentence):
+    with pytest.raises(InputError) as raised:
+        NamePattern.of(text)
+    assert sentence in str(raised.value)
+
+
+def test_fields_are_read_and_other_signs_are_literal():
+    pattern = NamePattern.of("{section}/a+b (*)_{channel}_{plane}_r{row}.tif")
+    read = NamedFile.read("07/a+b (x y)_GFP_012_r03.tif", pattern)
+    assert (read.section, read.row, read.column, read.plane) == (7, 3, None, 12)
+    assert (read.channel, read.stem) == ("GFP", "07/a+b (x y)___r03.tif")
+    for name in (
+        "07/aab (x)_GFP_012_r03.tif",
+        "7/8/a+b ()_GFP_012_r03.tif",
+        "07/a+b (x)_G_1_r.tif",
+    ):
+        with pytest.raises(InputError, match="does not fit --tile_pattern"):
+            NamedFile.read(name, pattern)

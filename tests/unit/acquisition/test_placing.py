@@ -1,0 +1,83 @@
+"""Places of tiles matched to files by path, number, row and column."""
+
+import numpy as np
+import pytest
+from place_tables import write_csv, write_fiji
+
+from octane.acquisition.names import NamePattern
+from octane.acquisition.placing import find_placed
+from octane.acquisition.tile_files import TileFile
+from octane.config.params import InputParameters, TileParameters
+from octane.core.errors import InputError
+
+
+def placed(folder, names, pattern, **given):
+    """Position of each file, and the remarks; a tile has 10 x 10 voxels of 2 micrometres."""
+    size, reading = (2.0, 2.0, 2.0), InputParameters()
+    contents = {
+        name: TileFile(folder / name, (1, 10, 10), np.dtype("u2"), size, None, ("",), reading)
+        for name in names
+    }
+    found = find_placed(folder, NamePattern.of(pattern), contents, TileParameters(**given), None)
+    return {name: place.position[1:] for name, place in found.places.items()}, found
+
+
+def rows_of(**columns):
+    """Rows of a table, from its columns."""
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def test_tiles_are_found_by_row_and_column_in_every_section(tmp_path):
+    rows = rows_of(row=[1, 1], column=[1, 2], y=[0, 3], x=[0, 90])
+    table = write_csv(tmp_path / "places.csv", rows)
+    names = ["s1_r1_c1.tif", "s1_r1_c2.tif", "s2_r1_c2.tif"]
+    positions, _ = placed(tmp_path, names, "s{section}_r{row}_c{column}.tif", table=table)
+    assert positions == dict(zip(names, [(0, 0), (3, 90), (3, 90)], strict=True))
+
+
+def test_rows_of_other_sections_are_no_lost_tiles(tmp_path):
+    rows = rows_of(section=[1, 2, 2], row=[0, 0, 0], column=[0, 0, 1], y=[0, 5, 6], x=[0, 7, 97])
+    table = write_csv(tmp_path / "places.csv", rows)
+    pattern = "s{section}_r{row}_c{column}.tif"
+    positions, found = placed(tmp_path, ["s1_r0_c0.tif"], pattern, table=table)
+    assert (positions, found.remarks) == ({"s1_r0_c0.tif": (0, 0)}, [])
+    positions, found = placed(tmp_path, ["s2_r0_c1.tif"], pattern, table=table)
+    assert positions == {"s2_r0_c1.tif": (6, 97)}
+    assert found.remarks == [
+        "places.csv places 1 tile without a file, such as row 0, column 0 of section 2."
+    ]
+
+
+def test_a_table_in_the_folder_of_each_section_places_its_tiles(tmp_path):
+    names = [f"section_{k}/t_{n}.tif" for k in (1, 2) for n in (1, 2)]
+    for k in (1, 2):
+        (tmp_path / f"section_{k}").mkdir()
+        places = [("t_1.tif", 0.0, 0.0, 10.0 * k), ("t_2.tif", 0.0, 0.0, 10.0 * k + 8)]
+        write_fiji(tmp_path / f"section_{k}" / "TileConfiguration.txt", places)
+    positions, found = placed(tmp_path, names, "section_{section}/t_{tile}.tif")
+    # In pixels of 2 micrometres.
+    assert positions == dict(zip(names, [(0, 20), (0, 36), (0, 40), (0, 56)], strict=True))
+    assert found.source.endswith("section_1/TileConfiguration.txt and 1 more")
+
+
+def test_paths_in_a_table_tell_equal_names_apart(tmp_path):
+    names = ["a/t.tif", "b/t.tif"]
+    rows = rows_of(file=[r"D:\data\b\t.tif", r"D:\data\a\t.tif"], y=[0, 1], x=[0, 90])
+    table = write_csv(tmp_path / "places.csv", rows)
+    assert placed(tmp_path, names, "*/t.tif", table=table)[0] == {
+        "a/t.tif": (1, 90),
+        "b/t.tif": (0, 0),
+    }
+
+
+def test_files_of_a_tile_share_its_place_and_others_are_named(tmp_path):
+    names = ["t1_z0.tif", "t1_z1.tif", "t2_z0.tif", "t2_z1.tif"]
+    rows = rows_of(tile=[0, 1], y=[0, 0], x=[0, 9])
+    table = write_csv(tmp_path / "places.csv", rows)
+    positions, _ = placed(tmp_path, names, "t{tile}_z{plane}.tif", table=table)
+    assert positions == dict(zip(names, [(0, 0), (0, 0), (0, 9), (0, 9)], strict=True))
+    with pytest.raises(InputError, match=r"states no place for t3.tif \(and 1 more\); add it"):
+        placed(tmp_path, ["t1.tif", "t2.tif", "t3.tif", "t4.tif"], "t{tile}.tif", table=table)
+    named = write_csv(tmp_path / "n.csv", rows_of(file=["a/t.tif", "b/t.tif"], y=[0, 0], x=[0, 9]))
+    with pytest.raises(InputError, match=r"n.csv states two places for t.tif; remove one"):
+        placed(tmp_path, ["t.tif"], "*.tif", table=named)

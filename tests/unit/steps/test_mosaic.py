@@ -1,0 +1,466 @@
+"""MOSAIC: tiles in files of all kinds give the mosaic grid that they were cut from, to the bit."""
+
+import itertools
+import re
+import shutil
+import tarfile
+from typing import get_args
+
+import numpy as np
+import pytest
+from PIL import Image
+from place_tables import write_bdv, write_csv, write_fiji, write_terastitcher
+from tifffile import imread
+from tile_writers import (
+    tiles_of,
+    write_group,
+    write_imagej,
+    write_itk,
+    write_ome_tiff,
+    write_planes,
+    write_png,
+    write_raw,
+    write_store,
+    write_tiff,
+)
+
+from octane.acquisition.orders import tile_at
+from octane.config.params import (
+    ExecutionParameters,
+    InputParameters,
+    OverlapParameters,
+    PhantomParameters,
+    TileOrder,
+    TileParameters,
+)
+from octane.core.errors import InputError, OctaneError
+from octane.layout.mosaic import MosaicGrid, read_positions
+from octane.steps.mosaic import write_mosaics
+from octane.steps.phantom import make_phantom
+from octane.store.image import open_image
+
+ROWS, COLUMNS = 3, 4
+SPACING = (3.5, 4.0, 4.0)
+SIZE = {"voxel_size": "3.5 4 4"}
+ORDERS = get_args(TileOrder)
+STORES = ["section_01.ome.zarr", "section_02.ome.zarr"]
+NAMED = {"pattern": "s{section}_r{row}_c{column}*"}
+
+
+@pytest.fixture(scope="session")
+def phantom(tmp_path_factory, execution):
+    """Two sections of 3 x 4 tiles, whose last row and column are smaller, and their positions."""
+    folder = tmp_path_factory.mktemp("mosaic") / "phantom"
+    given = PhantomParameters(
+        sections=2,
+        tiles=(ROWS, COLUMNS),
+        tile_shape=(3, 32, 28),
+        voxel_size=SPACING,
+        dtype="uint16",
+        position_error=6,
+        speckle_looks=0,
+    )
+    make_phantom(folder, given, execution)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cut(phantom):
+    """Tiles of each section of the phantom, by number."""
+    stores = sorted((phantom / "mosaics").iterdir())
+    return {number: tiles_of(open_image(store)) for number, store in enumerate(stores, 1)}
+
+
+def run(folder, destination, reading=None, overlap=None, dry_run=False, overwrite=False, **given):
+    return write_mosaics(
+        folder,
+        destination,
+        TileParameters.model_validate(given),
+        InputParameters.model_validate(reading or {}),
+        OverlapParameters.model_validate({"overlap": overlap}),
+        ExecutionParameters(backend="cpu", workers=2, overwrite=overwrite),
+        dry_run=dry_run,
+    )
+
+
+def write_all(cut, folder, write, name="s{section}_r{row}_c{column}"):
+    """Write every tile with a writer, named by section, row and column from 1."""
+    folder.mkdir(exist_ok=True)
+    return {
+        (section, tile): write(
+            folder / name.format(section=section, row=tile[0] + 1, column=tile[1] + 1),
+            voxels,
+            SPACING,
+        )
+        for section, tiles in cut.items()
+        for tile, voxels in tiles.items()
+    }
+
+
+def require_same(phantom, made, sections=(1, 2)):
+    """Compare mosaics with the phantom's: voxels, tiles, grid, number."""
+    for number in sections:
+        name = f"section_{number:02d}.ome.zarr"
+        ours, theirs = open_image(made / name), open_image(phantom / "mosaics" / name)
+        whole = tuple(slice(0, n) for n in theirs.grid.shape)
+        np.testing.assert_array_equal(ours.read(whole), theirs.read(whole))
+        assert (ours.dtype, ours.chunks) == (theirs.dtype, theirs.chunks)
+        np.testing.assert_allclose(ours.grid.spacing, theirs.grid.spacing, rtol=1e-6)
+        assert ours.attributes["section"] == {"number": number}
+
+
+def positions_of(folder, number, store):
+    return read_positions(folder / "positions.csv", number, MosaicGrid.of(open_image(store)))
+
+
+def require_near(ours, true):
+    """Compare positions by tile; files may round them to a thousandth of a voxel."""
+    assert ours.keys() == true.keys()
+    for tile, place in true.items():
+        np.testing.assert_allclose(ours[tile], place, atol=0.005, err_msg=str(tile))
+
+
+def require_positions(phantom, made):
+    """Compare the positions of both sections with the true ones."""
+    for number, store in enumerate(STORES, 1):
+        ours = positions_of(made, number, made / store)
+        require_near(ours, true_positions(phantom, number))
+
+
+def true_positions(phantom, number):
+    return positions_of(phantom, number, phantom / "mosaics" / STORES[number - 1])
+
+
+FORMATS = {
+    "ome-tiff": (write_ome_tiff, {}, {}),
+    "imagej": (write_imagej, {}, {}),
+    "tiff": (write_tiff, {}, SIZE),
+    "compressed tiff": (
+        lambda *words: write_tiff(*words, compression="zlib", byteorder=">"), {}, SIZE
+    ),
+    "planes": (write_planes, {"pattern": "s{section}_r{row}_c{column}_z{plane}.tif"}, SIZE),
+    "png": (write_png, {"pattern": "s{section}_r{row}_c{column}_z{plane}.png"}, SIZE),
+    "nifti": (write_itk(".nii"), {}, {}),
+    "nrrd": (write_itk(".nrrd"), {}, {}),
+    "ome-zarr": (write_store, {}, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_files_of_every_kind_give_the_same_mosaics(kind, phantom, cut, tmp_path):
+    write, given, reading = FORMATS[kind]
+    write_all(cut, tmp_path / "tiles", write)
+    run(tmp_path / "tiles", tmp_path / "made", reading, **NAMED | given)
+    require_same(phantom, tmp_path / "made")
+    assert sorted(path.name for path in (tmp_path / "made").iterdir()) == STORES
+
+
+def test_voxels_without_a_header_are_read_as_they_are_said_to_be(cut, tmp_path):
+    tiles = {tile: cut[1][tile] for tile in ((0, 0), (0, 1))}
+    write_all({1: tiles}, tmp_path / "tiles", write_raw)
+    given = {"raw_shape": "3 32 28", "raw_type": ">u2"}
+    run(tmp_path / "tiles", tmp_path / "made", SIZE, **NAMED, **given)
+    made = open_image(tmp_path / "made" / STORES[0])
+    whole = made.read((slice(0, 3), slice(0, 32), slice(0, 56)))
+    np.testing.assert_array_equal(whole, np.concatenate([*tiles.values()], axis=2))
+    with pytest.raises(InputError, match=r"r1_c1.raw has 5376 bytes, but 3 x 32 x 30 voxels"):
+        run(tmp_path / "tiles", tmp_path / "no", SIZE, **NAMED, **given | {"raw_shape": "3 32 30"})
+    with pytest.raises(InputError, match="belong together"):
+        run(tmp_path / "tiles", tmp_path / "no", SIZE, **NAMED, raw_type="uint16")
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_tiles_numbered_in_every_order_give_the_same_mosaics(order, phantom, cut, tmp_path):
+    for section, tiles in cut.items():
+        for index in range(ROWS * COLUMNS):
+            voxels = tiles[tile_at(index, order, ROWS, COLUMNS)]
+            folder = tmp_path / "tiles" / f"section_{section}"
+            folder.mkdir(parents=True, exist_ok=True)
+            write_tiff(folder / f"tile_{index + 1}", voxels, SPACING)
+    run(tmp_path / "tiles", tmp_path / "made", SIZE, rows=ROWS, columns=COLUMNS, order=order)
+    require_same(phantom, tmp_path / "made")
+
+
+def test_positions_in_ome_xml_are_kept(phantom, cut, tmp_path):
+    for section, tiles in cut.items():
+        true = true_positions(phantom, section)
+        for number, tile in enumerate(sorted(tiles, key=lambda t: (t[1], -t[0]))):
+            name = tmp_path / "tiles" / f"section {section}" / f"Tile{number}"
+            name.parent.mkdir(parents=True, exist_ok=True)
+            write_ome_tiff(name, tiles[tile], SPACING, true[tile])
+    run(tmp_path / "tiles", tmp_path / "made")
+    require_same(phantom, tmp_path / "made")
+    require_positions(phantom, tmp_path / "made")
+
+
+def test_translations_of_stores_are_places(phantom, cut, tmp_path):
+    (tmp_path / "tiles").mkdir()
+    for section, tiles in cut.items():
+        true = true_positions(phantom, section)
+        for number, tile in enumerate(reversed(sorted(tiles))):
+            place = true[tile]
+            write_store(tmp_path / "tiles" / f"sec{section}_{number}", tiles[tile], SPACING, place)
+    run(tmp_path / "tiles", tmp_path / "made")
+    require_same(phantom, tmp_path / "made")
+    require_positions(phantom, tmp_path / "made")
+
+
+def test_images_of_a_bioformats2raw_group_are_tiles(phantom, cut, tmp_path):
+    true = true_positions(phantom, 1)
+    write_group(tmp_path / "tiles.ome.zarr", cut[1], SPACING, true)
+    run(tmp_path / "tiles.ome.zarr", tmp_path / "made")
+    require_same(phantom, tmp_path / "made", [1])
+    ours = positions_of(tmp_path / "made", 1, phantom / "mosaics" / STORES[0])
+    require_near(ours, true)
+
+
+def in_voxels(phantom, files):
+    """Places of files in voxels, from the true positions in micrometres."""
+    true = true_positions(phantom, 1)
+    return [(name, 0.0, true[t][0] / SPACING[1], true[t][1] / SPACING[2]) for t, name in files]
+
+
+@pytest.mark.parametrize("kind", ["Fiji", "BigStitcher", "TeraStitcher", "CSV"])
+def test_places_in_the_tables_of_other_programs_are_kept(kind, phantom, cut, tmp_path):
+    folder = tmp_path / "tiles"
+    if kind == "TeraStitcher":
+        # A folder of planes for each tile.
+        names = {t: f"{t[0]:03d}/{t[0]:03d}_{t[1]:03d}" for t in cut[1]}
+        for tile, voxels in cut[1].items():
+            (folder / names[tile]).mkdir(parents=True)
+            for number, plane in enumerate(voxels):
+                write_tiff(folder / names[tile] / f"{number:06d}", plane, SPACING)
+        given: dict[str, object] = {"pattern": "*/*/{plane}.tif"}
+    else:
+        files = write_all({1: cut[1]}, folder, write_tiff, "image_{row}{column}")
+        names = {tile: path.name for (_, tile), path in files.items()}
+        given = {}
+    places = in_voxels(phantom, [(t, names[t]) for t in sorted(names)])
+    if kind == "Fiji":
+        write_fiji(folder / "TileConfiguration.txt", places)
+    elif kind == "BigStitcher":
+        write_bdv(folder / "dataset.xml", places)
+    elif kind == "TeraStitcher":
+        write_terastitcher(folder / "xml_import.xml", places, columns=COLUMNS)
+    else:
+        rows = [
+            {"name": name, "stage_y_mm": y * SPACING[1] / 1000, "stage_x_mm": x * SPACING[2] / 1000}
+            for name, _, y, x in places
+        ]
+        given["table"] = write_csv(tmp_path / "stage.csv", rows)
+        given["table_columns"] = "file=name y=stage_y_mm x=stage_x_mm"
+    run(folder, tmp_path / "made", SIZE, **given)
+    require_same(phantom, tmp_path / "made", [1])
+    ours = positions_of(tmp_path / "made", 1, phantom / "mosaics" / STORES[0])
+    require_near(ours, true_positions(phantom, 1))
+
+
+def test_flip_and_transpose_turn_rows_columns_and_places(phantom, cut, tmp_path):
+    true = true_positions(phantom, 1)
+    full = {t: v for t, v in cut[1].items() if t[0] < ROWS - 1 and t[1] < COLUMNS - 1}
+    (tmp_path / "tiles").mkdir()
+    for (row, column), voxels in full.items():
+        y, x = true[row, column]
+        name = tmp_path / "tiles" / f"r{column}_c{1 - row}"
+        write_ome_tiff(name, voxels, SPACING, (x, -y))
+    run(tmp_path / "tiles", tmp_path / "made", transpose=True, flip="y")
+    made = open_image(tmp_path / "made" / STORES[0])
+    assert tiles_of(made).keys() == full.keys()
+    for tile, voxels in tiles_of(made).items():
+        np.testing.assert_array_equal(voxels, full[tile])
+    ours = positions_of(tmp_path / "made", 1, tmp_path / "made" / STORES[0])
+    for tile in full:
+        moved, wanted = (np.subtract(p[tile], p[0, 0]) for p in (ours, true))
+        np.testing.assert_allclose(moved, wanted, atol=1e-6)
+
+
+def test_channels_in_names_or_files_become_an_axis(cut, tmp_path):
+    tiles = {t: v for t, v in cut[1].items() if t in ((0, 0), (0, 1))}
+    for tile, voxels in tiles.items():
+        base = f"c{tile[1]}"
+        (tmp_path / "names").mkdir(exist_ok=True)
+        (tmp_path / "files").mkdir(exist_ok=True)
+        write_tiff(tmp_path / "names" / f"{base}_red", voxels, SPACING)
+        write_tiff(tmp_path / "names" / f"{base}_blue", voxels // 2, SPACING)
+        both = np.stack([voxels // 2, voxels])
+        write_ome_tiff(tmp_path / "files" / base, both, SPACING, channels=["blue", "red"])
+    run(tmp_path / "names", tmp_path / "a", SIZE, pattern="c{column}_{channel}.tif")
+    run(tmp_path / "files", tmp_path / "b", pattern="c{column}.ome.tif")
+    for made, (name, part) in itertools.product("ab", [("blue", 2), ("red", 1)]):
+        image = open_image(tmp_path / made / STORES[0], InputParameters(channel=name))
+        assert (len(image.array.shape), image.attributes["section"]) == (4, {"number": 1})
+        found = tiles_of(image)
+        for tile, voxels in tiles.items():
+            np.testing.assert_array_equal(found[tile], voxels // part)
+    run(tmp_path / "files", tmp_path / "one", {"channel": "red"}, pattern="c{column}.ome.tif")
+    assert len(open_image(tmp_path / "one" / STORES[0]).array.shape) == 3
+
+
+def test_a_deleted_tile_is_declared_as_not_imaged(phantom, cut, tmp_path):
+    files = write_all(cut, tmp_path / "tiles", write_tiff)
+    files[2, (1, 2)].unlink()
+    made = run(tmp_path / "tiles", tmp_path / "made", SIZE, **NAMED)
+    assert made.warnings == ["Section 2 has no file for row 1, column 2: declared as not imaged."]
+    require_same(phantom, tmp_path / "made", [1])
+    image = open_image(tmp_path / "made" / STORES[1])
+    assert image.missing_chunks() == []
+    found = tiles_of(image)
+    assert not found.pop((1, 2)).any()
+    for tile, voxels in found.items():
+        np.testing.assert_array_equal(voxels, cut[2][tile])
+    assert MosaicGrid.of(image).not_imaged == {(1, 2)}
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-500])
+
+
+def crop(path):
+    voxels = imread(path)[:, 1:]
+    path.unlink()
+    write_tiff(path.with_suffix(""), voxels, SPACING)
+
+
+def retype(path):
+    voxels = imread(path).astype(np.float32)
+    path.unlink()
+    write_tiff(path.with_suffix(""), voxels, SPACING)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (truncate, "s2_r2_c3.tif cannot be read as an image "),
+        (crop, r"s2_r2_c3.tif has 31 x 28 voxels \(y x\), but a tile at row 1, column 2 has 32 x"),
+        (retype, "s2_r2_c3.tif has voxels of type float32, but most tiles, such as .* have uint16"),
+        (lambda f: shutil.copy(f, f.with_name("s2_r2_c3_again.tif")), "both at row 1, column 2"),
+        (lambda f: shutil.copy(f, f.with_name("overview.tif")), "overview.tif does not fit"),
+        (lambda f: shutil.copy(f, f.with_name("s2_r900_c3.tif")), "span 900 rows and 4 columns"),
+    ],
+)
+def test_a_file_unlike_the_others_is_refused_before_anything_is_written(
+    spoil, sentence, cut, tmp_path
+):
+    files = write_all(cut, tmp_path / "tiles", write_tiff)
+    spoil(files[2, (1, 2)])
+    with pytest.raises(InputError, match=sentence) as raised:
+        run(tmp_path / "tiles", tmp_path / "made", SIZE, **NAMED)
+    assert str(raised.value).count("\n") == 0
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_png_is_refused_if_it_is_truncated_or_in_colour(cut, tmp_path):
+    write_all({1: cut[1]}, tmp_path / "tiles", write_png)
+    given = {"pattern": "s{section}_r{row}_c{column}_z{plane}.png"}
+    with pytest.raises(InputError, match="does not state its voxel size; give --voxel_size"):
+        run(tmp_path / "tiles", tmp_path / "made", **given)
+    file = tmp_path / "tiles" / "s1_r2_c2_z001.png"
+    Image.fromarray(np.zeros((32, 28, 3), np.uint8)).save(file)
+    with pytest.raises(InputError, match=r"s1_r2_c2_z001\.png has colours"):
+        run(tmp_path / "tiles", tmp_path / "made", SIZE, **given)
+    write_png(tmp_path / "tiles" / "s1_r2_c2", cut[1][1, 1], SPACING)
+    truncate(file)
+    with pytest.raises(InputError, match=r"s1_r2_c2_z001\.png is truncated; restore it"):
+        run(tmp_path / "tiles", tmp_path / "made", SIZE, **given)
+    file.unlink()
+    with pytest.raises(InputError, match="row 1, column 1 of section 1 lacks plane 1"):
+        run(tmp_path / "tiles", tmp_path / "made", SIZE, **given)
+    assert not (tmp_path / "made").exists()
+
+
+def test_existing_sections_are_kept_unless_told_otherwise(phantom, cut, tmp_path):
+    for section, tiles in cut.items():
+        true = true_positions(phantom, section)
+        (tmp_path / f"tiles {section}").mkdir()
+        for tile, voxels in tiles.items():
+            name = tmp_path / f"tiles {section}" / f"s{section}_r{tile[0]}_c{tile[1]}"
+            write_ome_tiff(name, voxels, SPACING, true[tile])
+        run(tmp_path / f"tiles {section}", tmp_path / "made", **NAMED)
+    # The table has the rows of both.
+    require_same(phantom, tmp_path / "made")
+    require_positions(phantom, tmp_path / "made")
+    with pytest.raises(OctaneError, match=r"section_02\.ome\.zarr exists already; give"):
+        run(tmp_path / "tiles 2", tmp_path / "made", **NAMED)
+    run(tmp_path / "tiles 2", tmp_path / "made", overwrite=True, **NAMED)
+    require_same(phantom, tmp_path / "made")
+    require_positions(phantom, tmp_path / "made")
+
+
+def test_names_that_contradict_places_are_refused(phantom, cut, tmp_path):
+    files = write_all({1: cut[1]}, tmp_path / "tiles", write_tiff)
+    places = in_voxels(phantom, [(t, path.name) for (_, t), path in files.items()])
+    (first, *a), (other, *b) = places[0], places[5]
+    places[0], places[5] = (first, *b), (other, *a)
+    write_fiji(tmp_path / "tiles" / "TileConfiguration.txt", places)
+    with pytest.raises(InputError, match=r"s1_r1_c1.tif \(and 1 more\) is at row 0, column 0"):
+        run(tmp_path / "tiles", tmp_path / "made", SIZE, **NAMED)
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_dry_run_prints_what_was_found_and_writes_nothing(cut, tmp_path, capsys):
+    files = write_all(
+        cut, tmp_path / "tiles", write_ome_tiff, "slice_{section}_row{row}_col{column}"
+    )
+    files[2, (1, 2)].unlink()
+    (tmp_path / "tiles" / "notes.txt").write_text("seen on Monday")
+    run(tmp_path / "tiles", tmp_path / "made", overlap=(0.2, 0.2), dry_run=True)
+    printed = capsys.readouterr().out
+    assert "Names (found): slice_{section}_row{row}_col{column}.ome.tif" in printed
+    assert "Ignored: 1 file, such as notes.txt" in printed
+    assert "Places: a grid with --overlap 0.2 x 0.2" in printed
+    assert "    ####\n    ##.#\n    ####\n" in printed
+    assert "Section 2 has no file for row 1, column 2: declared as not imaged." in printed
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_dry_run_doubts_tiles_at_different_depths(phantom, cut, tmp_path, capsys):
+    files = write_all({1: cut[1]}, tmp_path / "tiles", write_tiff)
+    places = in_voxels(phantom, [(t, path.name) for (_, t), path in files.items()])
+    places[3] = (places[3][0], 10.0, *places[3][2:])
+    write_fiji(tmp_path / "tiles" / "TileConfiguration.txt", places, dimensions=3)
+    run(tmp_path / "tiles", tmp_path / "made", SIZE, dry_run=True, **NAMED)
+    assert "Doubtful: tiles of section 1 lie at 0 to 35 micrometre along z;" in (
+        capsys.readouterr().out
+    )
+
+
+@pytest.fixture(scope="session")
+def real_tiles(project, tmp_path_factory):
+    """Twelve tiles of a tissue microarray, with the names r0-c0.png and so on."""
+    archives = [*(project / ".tools" / "tiles").glob("microscopestitching-*.tar.gz")]
+    if not archives:
+        pytest.skip("tools/setup.sh has not fetched the tiles of microscopestitching")
+    folder = tmp_path_factory.mktemp("tiles")
+    with tarfile.open(archives[0]) as archive:
+        for member in archive.getmembers():
+            if found := re.search(r"notebooks/(r\d-c\d\.png)$", member.name):
+                content = archive.extractfile(member)
+                assert content is not None
+                (folder / found[1]).write_bytes(content.read())
+    return folder
+
+
+def test_real_tiles_are_arranged_and_checked(real_tiles, tmp_path, capsys):
+    size = {"voxel_size": "1"}
+    run(real_tiles, tmp_path / "made", size, overlap="0.1133")
+    image = open_image(tmp_path / "made" / STORES[0])
+    for (row, column), voxels in tiles_of(image).items():
+        expected = np.asarray(Image.open(real_tiles / f"r{row}-c{column}.png"))
+        np.testing.assert_array_equal(voxels[0], expected)
+    assert (image.grid.shape, MosaicGrid.of(image).pitch) == (
+        (1, 2048, 1536),
+        pytest.approx((453.99, 453.99), abs=0.01),
+    )
+    for given, proposed in (
+        ({}, None),
+        ({"flip": "y"}, "neither --tile_flip nor --tile_transpose"),
+        ({"pattern": "r{column}-c{row}.png"}, "--tile_transpose"),
+        ({"pattern": "r{column}-c{row}.png", "flip": "x"}, "--tile_transpose"),
+    ):
+        run(real_tiles, tmp_path / "no", size, dry_run=True, **given)
+        printed = capsys.readouterr().out
+        assert (f"% of neighbours fit with {proposed}," in printed) == (proposed is not None)
+        found = [float(number) for number in re.findall(r"overlap by about ([\d.]+) of", printed)]
+        # 58 of 512 pixels, as its authors found.
+        assert proposed is not None or found == pytest.approx([0.113, 0.113], abs=0.01)
