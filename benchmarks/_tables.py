@@ -513,6 +513,20 @@ TASKS = {
     "`-resume`, s": lambda c: f"{c['resumed']['seconds']:.0f}",
 }
 
+COPYING = {
+    "TIFF tiles": lambda c: c["tiles"],
+    "mosaics": lambda c: c["codec"],
+    "copying the files, MB/s": lambda c: _rate(c, "copy"),
+    "`mosaic.py`, MB/s": lambda c: _rate(c, "work"),
+    "ratio": lambda c: f"{c['speed_over_copy']:.2f}",
+    "peak, MB": lambda c: f"{c['peak_bytes'] / 1e6:.0f}",
+}
+
+
+def _rate(case: dict, name: str) -> str:
+    """Voxels as MB/s."""
+    return f"{case['voxel_bytes'] / case['seconds'][name] / 1e6:.0f}"
+
 
 TABLES: dict[str, Table] = {
     "where": _where,
@@ -533,6 +547,7 @@ TABLES: dict[str, Table] = {
     "gpu-transfers": of_cases("gpu", "transfers", TRANSFERS),
     "gpu-n4": of_cases("gpu", "n4", GPU_N4),
     "gpu-resample": of_cases("gpu", "resample", GPU_RESAMPLE, "end_to_end"),
+    "mosaic": of_cases("mosaic", "copying", COPYING),
     "alignment": of_part("stitch", "alignment", _alignment),
     "stitch-cost": of_parts(("stitch", "flat_field"), ("stitch", "alignment"), make=_stitch_cost),
     "demo": of_part("workflow", "demo", _demo),
