@@ -22,8 +22,10 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 from runs import voxels
+from tile_writers import tiles_of, write_ome_tiff
 
 from octane.config.schema import WorkflowModel
+from octane.store.image import open_image
 
 PROJECT = Path(__file__).resolve().parents[2]
 sys.path += [str(PROJECT / "benchmarks"), str(PROJECT / "tools")]
@@ -85,6 +87,11 @@ def place(copy_project, phantom):
     # The tests' environment is on the PATH already.
     (folder / "tools" / "env.sh").write_text("", encoding="utf-8")
     shutil.copytree(phantom / "mosaics", folder / "mosaics")
+    (folder / "tiles").mkdir()
+    image = open_image(phantom / "mosaics" / "section_01.ome.zarr")
+    for (row, column), tile in tiles_of(image).items():
+        name = folder / "tiles" / f"section_01_r{row}_c{column}"
+        write_ome_tiff(name, tile, image.grid.spacing)
     shutil.copytree(phantom / "truth" / "tissue.ome.zarr", folder / "volume.ome.zarr")
     volume = sitk.GetImageFromArray(voxels(folder / "volume.ome.zarr"))
     sitk.WriteImage(volume, str(folder / "volume.nii.gz"))
