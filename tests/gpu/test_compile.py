@@ -22,7 +22,6 @@ GENERATIONS = (70, 75, 80, 86, 89, 90, 100, 120)
 REGISTERS, SHARED = 1 << 16, 48 << 10
 
 FLOATS = [np.dtype("f4"), np.dtype("f8")]
-N4 = cuda.SOURCE.read_text(encoding="utf-8")
 
 
 def needs(code, options, generation):
@@ -61,7 +60,7 @@ def band_fits(types, generation=80):
 
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_every_kernel_compiles_without_warnings_and_fits(generation):
-    found = needs(N4, cuda.fit_options(), generation)
+    found = needs(cuda.fit_code(), cuda.OPTIONS, generation)
     assert sorted(found) == sorted(cuda.KERNELS)
     for name, (registers, shared, spilled) in found.items():
         # The largest launched block.
@@ -83,7 +82,7 @@ def test_resampling_compiles_for_all_types(voxel):
 
 def test_the_application_of_n4_compiles_for_all_types():
     for source, target in itertools.product(cuda.APPLIED, repeat=2):
-        found = needs(N4, cuda.apply_options(source, np.dtype(target)), 80)
+        found = needs(cuda.apply_code(source, np.dtype(target)), cuda.OPTIONS, 80)
         assert list(found) == ["apply"]
         registers, _, spilled = found["apply"]
         assert registers * cuda.THREADS <= REGISTERS

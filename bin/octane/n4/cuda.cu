@@ -2,7 +2,7 @@
 //
 // Compiled by NVRTC through CuPy, and by a C++ compiler in the tests, so the file includes nothing
 // and uses only what both support. In every signature, integers are 64 bits wide and scalars
-// double, as CuPy passes Python's numbers.
+// double, as CuPy passes Python's numbers. octane.n4.cuda defines the macros.
 //
 // Deterministic: atomics only touch integers, and the order of every floating-point sum depends
 // only on sizes. The compiler options disable contraction, so the same statements round the same
@@ -72,7 +72,6 @@ apply(const INPUT *values, Int n_rows, Int nx, const float *points, Int cx, cons
 
 constexpr unsigned ALL = 0xffffffffu;
 constexpr int BINS_PER_THREAD = MAX_BINS / THREADS;
-constexpr int TILE = 4096;
 
 template <typename T> __device__ inline T warp_sum(T value) {
     for (int apart = WARP / 2; apart; apart /= 2)

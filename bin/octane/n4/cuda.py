@@ -12,13 +12,13 @@ form except for the rounding of sums, of the exponential function and of the tra
 from __future__ import annotations
 
 import math
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from octane.core.arrays import namespace, to_host
+from octane.gpu.kernels import source_with
 from octane.n4 import bspline
 from octane.n4.grid import FitVoxels
 from octane.n4.iteration import Head, Moments, log_image
@@ -35,6 +35,9 @@ MAX_BINS = 1024
 
 # Positions along x are stored in 16 bits.
 MAX_ROW = 1 << 16
+
+# Voxels that a block counts before it adds up its counts: see cuda.cu.
+TILE = 4096
 
 # Enough blocks to fill any GPU; also the number of partial sums that are combined at the end.
 BLOCKS = 1024
@@ -80,28 +83,22 @@ class _Taps(NamedTuple):
     bounds: np.ndarray
 
 
-@cache
-def _source() -> str:
-    return SOURCE.read_text(encoding="utf-8")
+def fit_code() -> str:
+    """Return the source of the kernels of the fit."""
+    return source_with(SOURCE, THREADS=THREADS, MAX_BINS=MAX_BINS, TILE=TILE)
 
 
-def fit_options() -> tuple[str, ...]:
-    """Return the compiler options for the kernels of the fit."""
-    return (*OPTIONS, f"-DTHREADS={THREADS}", f"-DMAX_BINS={MAX_BINS}")
-
-
-def apply_options(source: np.dtype, target: np.dtype) -> tuple[str, ...]:
-    """Return the compiler options for ``apply``, for voxels of two types in `APPLIED`."""
-    options = (
-        *OPTIONS,
-        f"-DINPUT={APPLIED[source]}",
-        f"-DOUTPUT={APPLIED[target]}",
-        f"-DWORK={'double' if source == np.float64 else 'float'}",
-    )
-    if target.kind not in "iu":
-        return options
-    limits = np.iinfo(str(target))
-    return (*options, "-DCLIPPED", f"-DLOWEST={limits.min}", f"-DHIGHEST={limits.max}")
+def apply_code(source: np.dtype, target: np.dtype) -> str:
+    """Return the source of ``apply``, for voxels of two types in `APPLIED`."""
+    types: dict[str, str | int] = {
+        "INPUT": APPLIED[source],
+        "OUTPUT": APPLIED[target],
+        "WORK": "double" if source == np.float64 else "float",
+    }
+    if target.kind in "iu":
+        limits = np.iinfo(str(target))
+        types |= {"CLIPPED": "", "LOWEST": limits.min, "HIGHEST": limits.max}
+    return source_with(SOURCE, **types)
 
 
 class CudaSteps:
@@ -115,7 +112,7 @@ class CudaSteps:
     def __init__(self, grid: FitVoxels, sharpening: Sharpening) -> None:
         xp = self.xp = grid.xp
         self.grid, self.sharpening = grid, sharpening
-        module = xp.RawModule(code=_source(), options=fit_options())
+        module = xp.RawModule(code=fit_code(), options=OPTIONS)
         self.kernels = {name: module.get_function(name) for name in KERNELS}
         self.n_rows = grid.box_shape[0] * grid.box_shape[1]
         warps = THREADS // WARP
@@ -170,7 +167,7 @@ class CudaSteps:
         bins, fwhm, noise = self.sharpening
         self._run(
             "count_bins",
-            min(BLOCKS, math.ceil(self.grid.size / 4096)),
+            min(BLOCKS, math.ceil(self.grid.size / TILE)),
             *(self.u, self.grid.size, self.state, bins, self.histogram),
         )
         self._run(
@@ -322,7 +319,7 @@ def apply_rows(
     xp = namespace(values)
     target = values.dtype if dtype is None else np.dtype(dtype)
     n_rows, nx = math.prod(values.shape[:-1]), values.shape[-1]
-    module = xp.RawModule(code=_source(), options=apply_options(values.dtype, target))
+    module = xp.RawModule(code=apply_code(values.dtype, target), options=OPTIONS)
     corrected = xp.empty(values.shape, target)
     module.get_function("apply")(
         (min(1 << 16, math.ceil(n_rows * WARP / THREADS)),),

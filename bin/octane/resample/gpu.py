@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.core.arrays import integer_limits, working_type
+from octane.gpu.kernels import source_with
 from octane.gpu.pinned import whole_pages
 from octane.pipeline.lanes import Lane
 from octane.resample.operator import AxisOperator, reach
@@ -128,16 +128,11 @@ def device_bytes(
     return Footprint(device, whole_pages(planes * plane) + whole_pages(arrays[-1]))
 
 
-@cache
 def code(source: np.dtype, target: np.dtype, work: np.dtype) -> str:
     """The kernel's source for values of two types in `TYPES`, computed in `work`."""
     low, high = integer_limits(target, work) if target.kind in "iu" else (0.0, 0.0)
     types = {"INPUT": TYPES[source], "OUTPUT": TYPES[target], "WORK": TYPES[work]}
-    macros = {**types, "LOWEST": repr(low), "HIGHEST": repr(high), "THREADS": THREADS}
-    # Not as options: for each new set of options CuPy runs the compiler in every process, even if
-    # the kernel is in its cache.
-    defined = "".join(f"#define {name} {value}\n" for name, value in macros.items())
-    return defined + SOURCE.read_text(encoding="utf-8")
+    return source_with(SOURCE, **types, LOWEST=repr(low), HIGHEST=repr(high), THREADS=THREADS)
 
 
 def kernels(
