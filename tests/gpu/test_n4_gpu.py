@@ -15,7 +15,7 @@ from n4_volumes import biased_ball
 
 from octane.core.arrays import to_host
 from octane.core.errors import OctaneError
-from octane.n4 import bspline
+from octane.n4 import bspline, cuda
 from octane.n4 import fit as n4
 from octane.n4.apply import FieldPart, correct_block, divide
 from octane.n4.cuda import APPLIED, CudaSteps, apply_rows
@@ -124,7 +124,9 @@ def test_the_minimum_is_that_of_itk_s_scan(cupy, values):
     assert slope == (np.float32(highest) - np.float32(low)) / np.float32(199)
 
 
-@pytest.mark.parametrize(("bins", "crowd"), [(2, 0), (33, 0), (200, 0), (1024, 0), (200, 9000)])
+@pytest.mark.parametrize(
+    ("bins", "crowd"), [(2, 0), (33, 0), (200, 0), (257, 0), (512, 0), (1024, 0), (200, 9000)]
+)
 def test_bins_are_counted_exactly(cupy, bins, crowd):
     u = np.random.default_rng(bins).normal(0, 1, 20_000).astype(np.float32)
     low, high = np.float32(-1.5), u.max()  # some values are below the minimum that ITK found
@@ -143,6 +145,36 @@ def test_bins_are_counted_exactly(cupy, bins, crowd):
         histogram = cupy.zeros(2 * bins, np.uint64)
         steps._run("count_bins", blocks, cupy.asarray(u), len(u), state, bins, histogram)
         np.testing.assert_array_equal(to_host(histogram).reshape(2, bins), expected)
+
+
+def test_an_iteration_keeps_the_old_field_and_subtracts_the_new_one(cupy):
+    image = biased_ball((9, 14, 37))
+    mask = image > np.median(image) * 0.7
+    steps = first_level(cupy, image, mask)
+    lattice = cupy.zeros((4, 4, 4), np.float32)
+    kept = []
+    for _ in range(2):
+        steps.iterate(lattice)
+        kept.append(to_host(steps.rows))
+    np.testing.assert_array_equal(kept[1][..., 1], kept[0][..., 0])
+    assert (kept[1][..., 0] != kept[0][..., 0]).any()
+    first, taps = to_host(steps.x.first), to_host(steps.x.evaluate)
+    parts = kept[1][:, first[:, None] + np.arange(4), 0] * taps
+    field = functools.reduce(np.add, np.moveaxis(parts, -1, 0)).reshape(steps.grid.box_shape)
+    included = field[mask[tuple(steps.grid.box)]]
+    np.testing.assert_array_equal(to_host(steps.u), to_host(steps.log) - included)
+
+
+def test_a_fit_is_the_same_on_a_gpu_of_any_size(cupy, monkeypatch):
+    """However many blocks run at once: values are split among threads, sums are not."""
+    image = cupy.asarray(biased_ball((40, 50, 60)))
+    lattices = []
+    for at_once in (1, 3, 10_000):
+        monkeypatch.setattr(cuda, "blocks_at_once", lambda *_, number=at_once: number)
+        fitted = n4.fit_bias_field(image, None, iterations=(2, 2), convergence_threshold=0.0)
+        lattices.append(to_host(fitted.lattice))
+    np.testing.assert_array_equal(lattices[0], lattices[1])
+    np.testing.assert_array_equal(lattices[0], lattices[2])
 
 
 @examples(12)

@@ -1,7 +1,9 @@
-"""The source of CUDA kernels, with macros."""
+"""CUDA kernels: their source with macros, and the number of blocks that a GPU runs at once."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -13,3 +15,23 @@ def source_with(path: Path, **macros: str | int) -> str:
     # the kernel is in its cache.
     defined = "".join(f"#define {name} {value}\n" for name, value in macros.items())
     return defined + path.read_text(encoding="utf-8")
+
+
+def blocks_at_once(device: Mapping[str, int], kernel: Mapping[str, int], threads: int) -> int:
+    """Return how many blocks of a kernel a GPU runs at once.
+
+    Parameters
+    ----------
+    device, kernel
+        CuPy's ``Device.attributes`` and ``RawKernel.attributes``.
+    threads
+        Threads of a block.
+    """
+    # A warp's registers are allocated in units of 256, and CUDA reserves 1 KiB of shared memory.
+    registers = 8 * math.ceil(kernel["num_regs"] / 8) * threads
+    of_one_multiprocessor = min(
+        device["MaxThreadsPerMultiProcessor"] // threads,
+        device["MaxRegistersPerMultiprocessor"] // registers,
+        device["MaxSharedMemoryPerMultiprocessor"] // (kernel["shared_size_bytes"] + 1024),
+    )
+    return device["MultiProcessorCount"] * of_one_multiprocessor

@@ -71,7 +71,14 @@ apply(const INPUT *values, Int n_rows, Int nx, const float *points, Int cx, cons
 #else
 
 constexpr unsigned ALL = 0xffffffffu;
-constexpr int BINS_PER_THREAD = MAX_BINS / THREADS;
+constexpr int WORDS_PER_THREAD = MAX_BINS / THREADS;
+
+// The same for the x of all points, and for their y.
+__device__ inline float2 along_x(const float2 *points, float4 taps) {
+    const float2 a = points[0], b = points[1], c = points[2], d = points[3];
+    const float x[4] = {a.x, b.x, c.x, d.x}, y[4] = {a.y, b.y, c.y, d.y};
+    return make_float2(along_x(x, taps), along_x(y, taps));
+}
 
 template <typename T> __device__ inline T warp_sum(T value) {
     for (int apart = WARP / 2; apart; apart /= 2)
@@ -152,14 +159,21 @@ __device__ inline Summary over_block(Summary mine) {
 // Shared memory adds 32-bit words natively, but 64-bit words in a retry loop. The two sums are
 // therefore held in two 32-bit words that cannot overflow within a tile of 4096 voxels: the lower
 // 18 bits of a share (up to 2**30), and its upper bits (up to 2**18) below the count (up to 2**12).
+//
+// Lanes that add to the same word take turns. Where the memory for `MAX_BINS` holds several copies of
+// the histogram, neighbouring lanes add to different ones; the copies of a bin are neighbours too, in
+// different banks.
 extern "C" __global__ void __launch_bounds__(THREADS)
 count_bins(const float *u, Int n, const float *state, Int bins, Word *histogram) {
     __shared__ unsigned fine[MAX_BINS], coarse[MAX_BINS];
     const float low = state[0], slope = state[1], last = (float)(bins - 1);
     if (!(slope > 0))
         return;
-    Word counted[BINS_PER_THREAD] = {}, shares[BINS_PER_THREAD] = {};
-    for (Int k = threadIdx.x; k < bins; k += THREADS)
+    const int most = __clz((int)bins - 1) - __clz(MAX_BINS - 1), doublings = most < 5 ? most : 5;
+    const int copies = 1 << doublings, words = (int)bins << doublings;
+    const int copy = threadIdx.x & (copies - 1);
+    Word counted[WORDS_PER_THREAD] = {}, shares[WORDS_PER_THREAD] = {};
+    for (int k = threadIdx.x; k < words; k += THREADS)
         fine[k] = coarse[k] = 0;
     __syncthreads();
     for (Int tile = (Int)blockIdx.x * TILE; tile < n; tile += (Int)gridDim.x * TILE) {
@@ -172,16 +186,16 @@ count_bins(const float *u, Int n, const float *state, Int bins, Word *histogram)
             // Not counted, as in ITK: below the minimum it found, or rounded past the last bin.
             if (c < 0 || c > last)
                 continue;
-            const int k = (int)c;
-            const unsigned share = __float2uint_rn((c - (float)k) * 16777216.0f);
+            const int bin = (int)c, k = bin << doublings | copy;
+            const unsigned share = __float2uint_rn((c - (float)bin) * 16777216.0f);
             atomicAdd(&fine[k], share & 0x3ffffu);
             atomicAdd(&coarse[k], 1u << 19 | share >> 18);
         }
         __syncthreads();
 #pragma unroll
-        for (int j = 0; j < BINS_PER_THREAD; j++) {
+        for (int j = 0; j < WORDS_PER_THREAD; j++) {
             const int k = j * THREADS + threadIdx.x;
-            if (k < bins) {
+            if (k < words) {
                 counted[j] += coarse[k] >> 19;
                 shares[j] += ((Word)(coarse[k] & 0x7ffffu) << 18) + fine[k];
                 fine[k] = coarse[k] = 0;
@@ -189,24 +203,31 @@ count_bins(const float *u, Int n, const float *state, Int bins, Word *histogram)
         }
         __syncthreads();
     }
+    for (int apart = copies / 2; apart; apart /= 2)
 #pragma unroll
-    for (int j = 0; j < BINS_PER_THREAD; j++) {
-        const int k = j * THREADS + threadIdx.x;
-        if (k < bins && counted[j]) {
-            atomicAdd(&histogram[k], counted[j]);
-            atomicAdd(&histogram[bins + k], shares[j]);
+        for (int j = 0; j < WORDS_PER_THREAD; j++) {
+            counted[j] += __shfl_xor_sync(ALL, counted[j], apart);
+            shares[j] += __shfl_xor_sync(ALL, shares[j], apart);
+        }
+#pragma unroll
+    for (int j = 0; j < WORDS_PER_THREAD; j++) {
+        const int bin = (j * THREADS + threadIdx.x) >> doublings;
+        if (copy == 0 && counted[j]) {
+            atomicAdd(&histogram[bin], counted[j]);
+            atomicAdd(&histogram[bins + bin], shares[j]);
         }
     }
 }
 
-// Transforms of 2 * blockDim.x points, one butterfly per thread. `forward` stores frequency k at
-// k's bit-reversed index, where `inverse` (which does not divide by the size) expects it. `roots`
-// are cos and sin of 2 pi k / size.
+// Transforms of 2 * blockDim.x points, a power of 2, one butterfly per thread. `forward` stores
+// frequency k at k's bit-reversed index, where `inverse` (which does not divide by the size) expects
+// it. `roots` are cos and sin of 2 pi k / size. An unrolled stage would take as many instructions.
 __device__ inline void forward(double *re, double *im, const double2 *roots) {
-    const int half = blockDim.x, t = threadIdx.x;
-    for (int apart = half; apart; apart /= 2) {
-        const int j = t % apart, a = 2 * t - j, b = a + apart;
-        const double2 root = roots[j * (half / apart)];
+    const int stages = 32 - __clz(blockDim.x), t = threadIdx.x;
+#pragma unroll 1
+    for (int stage = 0; stage < stages; stage++) {
+        const int apart = blockDim.x >> stage, j = t & (apart - 1), a = 2 * t - j, b = a + apart;
+        const double2 root = roots[j << stage];
         const double x = re[a] - re[b], y = im[a] - im[b];
         re[a] += re[b];
         im[a] += im[b];
@@ -217,10 +238,11 @@ __device__ inline void forward(double *re, double *im, const double2 *roots) {
 }
 
 __device__ inline void inverse(double *re, double *im, const double2 *roots) {
-    const int half = blockDim.x, t = threadIdx.x;
-    for (int apart = 1; apart <= half; apart *= 2) {
-        const int j = t % apart, a = 2 * t - j, b = a + apart;
-        const double2 root = roots[j * (half / apart)];
+    const int stages = 32 - __clz(blockDim.x), t = threadIdx.x;
+#pragma unroll 1
+    for (int stage = stages - 1; stage >= 0; stage--) {
+        const int apart = blockDim.x >> stage, j = t & (apart - 1), a = 2 * t - j, b = a + apart;
+        const double2 root = roots[j << stage];
         const double x = fma(re[b], root.x, -(im[b] * root.y));
         const double y = fma(im[b], root.x, re[b] * root.y);
         re[b] = re[a] - x;
@@ -306,7 +328,7 @@ sharpen(const float *state, Int bins, Int voxels, double fwhm, double noise, con
     }
 }
 
-// Contract each row with the taps of its voxels into `rows`, (n_rows, cx). The contracted value is u
+// Contract each row with the taps of its voxels into `sums`, (n_rows, cx), one warp per row. The contracted value is u
 // minus its expected value, or 1 if `table` is null, times the voxel's weight if there are weights.
 //
 // Each lane sums for the four control points of the warp's current span. When the warp moves to the
@@ -314,62 +336,53 @@ sharpen(const float *state, Int bins, Int voxels, double fwhm, double noise, con
 extern "C" __global__ void __launch_bounds__(THREADS)
 contract_x(const float *u, const float *weights, const unsigned short *columns, const Int *starts,
            Int n_rows, Int cx, const int *first, const float4 *taps, const float *state, Int bins,
-           const float2 *table, float *rows) {
+           const float2 *table, float *sums) {
     __shared__ float2 expected[MAX_BINS];
     const int lane = threadIdx.x % WARP;
-    const Int warps = (Int)gridDim.x * (THREADS / WARP);
+    const Int row = ((Int)blockIdx.x * THREADS + threadIdx.x) / WARP;
     const float low = state[0], slope = state[1], last_bin = (float)(bins - 1);
     const bool sharpened = table && slope > 0;
     if (sharpened)
         for (Int k = threadIdx.x; k < bins; k += THREADS)
             expected[k] = table[k];
     __syncthreads();
-    for (Int row = ((Int)blockIdx.x * THREADS + threadIdx.x) / WARP; row < n_rows; row += warps) {
-        const Int begin = starts[row], end = starts[row + 1];
-        float *out = rows + row * cx;
-        float sum[4] = {0, 0, 0, 0};
-        int span = 0;
-        for (Int base = begin; base < end; base += WARP) {
-            const Int i = base + lane;
-            const bool mine = i < end;
-            int at = -1;
-            float residual = 0;
-            float4 tap = make_float4(0, 0, 0, 0);
-            if (mine) {
-                const int x = columns ? columns[i] : (int)(i - begin);
-                at = first[x];
-                tap = taps[x];
-                residual = table ? 0 : 1;
-                if (sharpened) {
-                    float c = bin_of(u[i], low, slope);
-                    if (c < 0 || c > last_bin)
-                        c = last_bin;  // as in ITK, for values that it does not count
-                    const int k = (int)c;
-                    residual = u[i] - (expected[k].x + expected[k].y * (c - (float)k));
-                }
-                if (weights)
-                    residual *= weights[i];
+    if (row >= n_rows)
+        return;
+    const Int begin = starts[row], end = starts[row + 1];
+    float *out = sums + row * cx;
+    float sum[4] = {0, 0, 0, 0};
+    int span = 0;
+    for (Int base = begin; base < end; base += WARP) {
+        const Int i = base + lane;
+        const bool mine = i < end;
+        int at = -1;
+        float residual = 0;
+        float4 tap = make_float4(0, 0, 0, 0);
+        if (mine) {
+            const int x = columns ? columns[i] : (int)(i - begin);
+            at = first[x];
+            tap = taps[x];
+            residual = table ? 0 : 1;
+            if (sharpened) {
+                float c = bin_of(u[i], low, slope);
+                if (c < 0 || c > last_bin)
+                    c = last_bin;  // as in ITK, for values that it does not count
+                const int k = (int)c;
+                residual = u[i] - (expected[k].x + expected[k].y * (c - (float)k));
             }
-            const int last = __shfl_sync(ALL, at, end - base < WARP ? (int)(end - base) - 1 : WARP - 1);
-            for (;; span++) {
-                if (at == span) {
-                    sum[0] = fmaf(residual, tap.x, sum[0]);
-                    sum[1] = fmaf(residual, tap.y, sum[1]);
-                    sum[2] = fmaf(residual, tap.z, sum[2]);
-                    sum[3] = fmaf(residual, tap.w, sum[3]);
-                }
-                if (span == last)
-                    break;
-                const float complete = warp_sum(sum[0]);
-                if (lane == 0)
-                    out[span] = complete;
-                sum[0] = sum[1];
-                sum[1] = sum[2];
-                sum[2] = sum[3];
-                sum[3] = 0;
-            }
+            if (weights)
+                residual *= weights[i];
         }
-        for (; span < cx; span++) {
+        const int last = __shfl_sync(ALL, at, end - base < WARP ? (int)(end - base) - 1 : WARP - 1);
+        for (;; span++) {
+            if (at == span) {
+                sum[0] = fmaf(residual, tap.x, sum[0]);
+                sum[1] = fmaf(residual, tap.y, sum[1]);
+                sum[2] = fmaf(residual, tap.z, sum[2]);
+                sum[3] = fmaf(residual, tap.w, sum[3]);
+            }
+            if (span == last)
+                break;
             const float complete = warp_sum(sum[0]);
             if (lane == 0)
                 out[span] = complete;
@@ -378,6 +391,15 @@ contract_x(const float *u, const float *weights, const unsigned short *columns, 
             sum[2] = sum[3];
             sum[3] = 0;
         }
+    }
+    for (; span < cx; span++) {
+        const float complete = warp_sum(sum[0]);
+        if (lane == 0)
+            out[span] = complete;
+        sum[0] = sum[1];
+        sum[1] = sum[2];
+        sum[2] = sum[3];
+        sum[3] = 0;
     }
 }
 
@@ -426,13 +448,13 @@ contract_z(const double *columns, Int plane, Int cz, const int *first, const dou
         reciprocal[value] = sum > floor ? 1 / sum : 0;
 }
 
-// Evaluate the lattice along z and y into `rows`, (nz, ny, cx), and move the old rows to `previous`.
+// Evaluate the lattice along z and y into the x of `rows`, (nz, ny, cx), and move the old x to y.
 // A thread computes `length` values along y for one z and one control point of x: the four values
 // along z that they share change only from span to span.
 extern "C" __global__ void __launch_bounds__(THREADS)
 expand(const float *lattice, Int nz, Int ny, Int cy, Int cx, const int *first_z,
-       const double *taps_z, const int *first_y, const double *taps_y, Int length, float *rows,
-       float *previous) {
+       const double *taps_z, const int *first_y, const double *taps_y, Int length,
+       float2 *rows) {
     const Int pieces = (ny + length - 1) / length;
     const Int thread = (Int)blockIdx.x * THREADS + threadIdx.x;
     if (thread >= nz * pieces * cx)
@@ -459,35 +481,32 @@ expand(const float *lattice, Int nz, Int ny, Int cy, Int cx, const int *first_z,
         for (int k = 0; k < 4; k++)
             value = fma(taps_y[4 * y + k], along_z[k], value);
         const Int i = (z * ny + y) * cx + x;
-        previous[i] = rows[i];
-        rows[i] = (float)value;
+        rows[i] = make_float2((float)value, rows[i].x);
     }
 }
 
-// Subtract the field of `rows` from the log image, into u, and summarize its change since
-// `previous`. With p = exp(old - new), `sums` (2 per block) receives the sums of p - 1 and of its
+// Subtract the field of `rows` from the log image, into u, and summarize its change: the x of `rows`
+// are the control points of the new field, the y of the old one. With p = exp(old - new), `sums` (2 per block) receives the sums of p - 1 and of its
 // square; `extremes` (3 per block) the largest |p - 1| and the lowest and highest u. Each block
 // processes `length` rows.
 extern "C" __global__ void __launch_bounds__(THREADS)
 update(const float *log, const unsigned short *columns, const Int *starts, Int n_rows, Int length,
-       Int cx, const int *first, const float4 *taps, const float *rows, const float *previous,
-       float *u, double *sums, float *extremes) {
+       Int cx, const int *first, const float4 *taps, const float2 *rows, float *u, double *sums,
+       float *extremes) {
     const int lane = threadIdx.x % WARP;
     const Int from = (Int)blockIdx.x * length;
     const Int stop = from + length < n_rows ? from + length : n_rows;
     Summary mine = none();
     for (Int row = from + threadIdx.x / WARP; row < stop; row += THREADS / WARP) {
         const Int begin = starts[row], end = starts[row + 1];
-        const float *points = rows + row * cx, *points_before = previous + row * cx;
+        const float2 *points = rows + row * cx;
         // A row's sums are in float32: consumer and workstation GPUs are slow in float64.
         float total = 0, squares = 0;
         for (Int i = begin + lane; i < end; i += WARP) {
             const int x = columns ? columns[i] : (int)(i - begin);
-            const int at = first[x];
-            const float4 tap = taps[x];
-            const float field = along_x(points + at, tap);
-            const float change = expf(along_x(points_before + at, tap) - field) - 1.0f;
-            const float value = log[i] - field;
+            const float2 field = along_x(points + first[x], taps[x]);
+            const float change = expf(field.y - field.x) - 1.0f;
+            const float value = log[i] - field.x;
             u[i] = value;
             total += change;
             squares = fmaf(change, change, squares);
@@ -562,16 +581,15 @@ finish(const float *u, Int n, const Int *starts, Int n_rows, Int length, Int n_b
 // The first `head` values of p = exp(old field - new field).
 extern "C" __global__ void __launch_bounds__(THREADS)
 change(const unsigned short *columns, const Int *starts, Int n_rows, Int cx, const int *first,
-       const float4 *taps, const float *rows, const float *previous, Int head, float *p) {
+       const float4 *taps, const float2 *rows, Int head, float *p) {
     const Int row = ((Int)blockIdx.x * THREADS + threadIdx.x) / WARP;
     if (row >= n_rows)
         return;
     const Int begin = starts[row], end = starts[row + 1] < head ? starts[row + 1] : head;
     for (Int i = begin + threadIdx.x % WARP; i < end; i += WARP) {
         const int x = columns ? columns[i] : (int)(i - begin);
-        const int at = first[x];
-        const float field = along_x(rows + row * cx + at, taps[x]);
-        p[i] = expf(along_x(previous + row * cx + at, taps[x]) - field);
+        const float2 field = along_x(rows + row * cx + first[x], taps[x]);
+        p[i] = expf(field.y - field.x);
     }
 }
 

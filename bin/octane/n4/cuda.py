@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from octane.core.arrays import namespace, to_host
-from octane.gpu.kernels import source_with
+from octane.gpu.kernels import blocks_at_once, source_with
 from octane.n4 import bspline
 from octane.n4.grid import FitVoxels
 from octane.n4.iteration import Head, Moments, log_image
@@ -39,11 +39,13 @@ MAX_ROW = 1 << 16
 # Voxels that a block counts before it adds up its counts: see cuda.cu.
 TILE = 4096
 
-# Enough blocks to fill any GPU; also the number of partial sums that are combined at the end.
-BLOCKS = 1024
+# Blocks of `update`, at most, each of which writes partial sums. Their number determines the order
+# of additions and thereby the last bits, so it is the same on every GPU.
+PARTS = 1024
 
-# Values along y per thread: more need fewer evaluations along z, but leave fewer threads.
-STRETCH = 16
+# Least and most values along y per thread: more need fewer evaluations along z, but leave fewer
+# threads. The values do not depend on it.
+STRETCH = 4, 16
 
 # The compiler must not fuse multiplications and additions: see cuda.cu.
 OPTIONS = ("--fmad=false",)
@@ -117,8 +119,13 @@ class CudaSteps:
         self.n_rows = grid.box_shape[0] * grid.box_shape[1]
         warps = THREADS // WARP
         # Rows per block of `update`: a multiple of its warps.
-        self.share = warps * math.ceil(self.n_rows / (warps * BLOCKS))
+        self.share = warps * math.ceil(self.n_rows / (warps * PARTS))
         self.row_blocks = math.ceil(self.n_rows / self.share)
+        device = xp.cuda.Device().attributes
+        self.at_once = {
+            name: blocks_at_once(device, self.kernels[name].attributes, THREADS)
+            for name in ("count_bins", "expand")
+        }
 
         self.log = log_image(grid)
         self.u = xp.empty_like(self.log)
@@ -151,8 +158,8 @@ class CudaSteps:
         self.data = xp.empty((self.n_rows, cx), xp.float32)
         self.planes = xp.empty((grid.box_shape[0], cy, cx), xp.float64)
         self.reciprocal = xp.empty((cz, cy, cx), xp.float64)
-        self.rows = xp.zeros((self.n_rows, cx), xp.float32)
-        self.previous = xp.zeros_like(self.rows)
+        # Of the new field and the old one.
+        self.rows = xp.zeros((self.n_rows, cx, 2), xp.float32)
         self._contract(self.z.squared, self.y.squared, self.x.squared, table=0, lattice=0)
 
     def iterate(self, lattice: np.ndarray) -> tuple[np.ndarray, Moments] | None:
@@ -167,7 +174,7 @@ class CudaSteps:
         bins, fwhm, noise = self.sharpening
         self._run(
             "count_bins",
-            min(BLOCKS, math.ceil(self.grid.size / TILE)),
+            min(self.at_once["count_bins"], math.ceil(self.grid.size / TILE)),
             *(self.u, self.grid.size, self.state, bins, self.histogram),
         )
         self._run(
@@ -193,7 +200,7 @@ class CudaSteps:
             "change",
             math.ceil(self.n_rows * WARP / THREADS),
             *(self.columns, self.starts, self.n_rows, self.shape[2]),
-            *(self.x.first, self.x.evaluate, self.rows, self.previous, head, p),
+            *(self.x.first, self.x.evaluate, self.rows, head, p),
         )
         self._run("running_mean", 1, p, head, mean, threads=1024)
         partials = self.xp.empty((min(WARP, math.ceil(head / THREADS)), 3), self.xp.float64)
@@ -244,7 +251,7 @@ class CudaSteps:
         weights = 0 if self.grid.weights is None else self.grid.weights
         self._run(
             "contract_x",
-            min(BLOCKS, math.ceil(self.n_rows / warps)),
+            math.ceil(self.n_rows / warps),
             *(self.u, weights, self.columns, self.starts, self.n_rows, cx),
             *(self.x.first, taps_x, self.state, self.sharpening.bins, table, self.data),
         )
@@ -261,14 +268,17 @@ class CudaSteps:
         )
 
     def _expand(self) -> None:
-        """Evaluate the lattice into `rows`; the old rows become `previous`."""
+        """Evaluate the lattice into `rows`, which keep the old field."""
         nz, ny, _ = self.grid.box_shape
         _, cy, cx = self.shape
+        least, most = STRETCH
+        stretch = self.rows.size // 2 // (self.at_once["expand"] * THREADS)
+        stretch = min(most, max(least, stretch))
         self._run(
             "expand",
-            math.ceil(nz * math.ceil(ny / STRETCH) * cx / THREADS),
+            math.ceil(nz * math.ceil(ny / stretch) * cx / THREADS),
             *(self.lattice, nz, ny, cy, cx, self.z.first, self.z.evaluate),
-            *(self.y.first, self.y.evaluate, STRETCH, self.rows, self.previous),
+            *(self.y.first, self.y.evaluate, stretch, self.rows),
         )
 
     def _update(self) -> None:
@@ -277,8 +287,7 @@ class CudaSteps:
             "update",
             self.row_blocks,
             *(self.log, self.columns, self.starts, self.n_rows, self.share, self.shape[2]),
-            *(self.x.first, self.x.evaluate, self.rows, self.previous),
-            *(self.u, self.sums, self.extremes),
+            *(self.x.first, self.x.evaluate, self.rows, self.u, self.sums, self.extremes),
         )
         self._run(
             "finish",
