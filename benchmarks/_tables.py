@@ -498,6 +498,63 @@ GPU_RESAMPLE = {
     "CPU": lambda c: f"{c['ms_per_tile']['cpu']:.1f}",
 }
 
+SHOWN_GENERATION = 90
+SHOWN_COUNTS = ("instructions", "loads", "integer_divisions")
+
+
+def _kernels(record: dict) -> str:
+    """Return a line per kernel; counts of its code are those of one compiler and one GPU."""
+    compilers = grouped(record["cases"], lambda case: case["cuda"])
+    named, shown = next(
+        (f"CUDA {case['cuda']}, sm_{case['generation']}", case)
+        for case in record["cases"]
+        if case["generation"] == SHOWN_GENERATION
+    )
+
+    def change(kernel: str, count: str) -> str:
+        values = [shown[label][kernel][count] for label in ("old", "new") if label in shown]
+        return " → ".join(map(str, dict.fromkeys(values)))
+
+    def registers(kernel: str, cases: Iterable[dict]) -> str:
+        return _joined([case["new"][kernel]["registers"] for case in cases])
+
+    generations = _joined(sorted({case["generation"] for case in record["cases"]}))
+    return table(
+        (
+            "kernel",
+            *(f"registers, CUDA {cuda}, sm_{generations}" for cuda in compilers),
+            "bytes spilled, at most",
+            *(f"{count.replace('_', ' ')}, {named}" for count in SHOWN_COUNTS),
+        ),
+        [
+            (
+                f"`{kernel}`",
+                *(registers(kernel, cases) for cases in compilers.values()),
+                str(max(case["new"][kernel]["spilled"] for case in record["cases"])),
+                *(change(kernel, count) for count in SHOWN_COUNTS),
+            )
+            for kernel in shown["new"]
+        ],
+    )
+
+
+def _atomics(record: dict) -> str:
+    counts = ("1", str(record["copies"]))
+    return listed(
+        record["cases"],
+        {
+            f"volume, {record['bins']} bins": lambda c: c["volume"],
+            **{
+                f"lanes in the fullest {place}, copies: {n}": lambda c, n=n, place=place: (
+                    f"{c[n][place]:.1f}"
+                )
+                for place in ("word", "bank")
+                for n in counts
+            },
+        },
+    )
+
+
 TASKS = {
     "subjects x sections": lambda c: f"{c['subjects']} x {c['sections']}",
     "tasks": lambda c: str(c["tasks"]),
@@ -548,6 +605,8 @@ TABLES: dict[str, Table] = {
     "gpu-n4": of_cases("gpu", "n4", GPU_N4),
     "gpu-resample": of_cases("gpu", "resample", GPU_RESAMPLE, "end_to_end"),
     "mosaic": of_cases("mosaic", "copying", COPYING),
+    "kernels": of_part("kernels", "code", _kernels),
+    "kernels-atomics": of_part("kernels", "atomics", _atomics),
     "alignment": of_part("stitch", "alignment", _alignment),
     "stitch-cost": of_parts(("stitch", "flat_field"), ("stitch", "alignment"), make=_stitch_cost),
     "demo": of_part("workflow", "demo", _demo),
