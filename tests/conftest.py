@@ -10,6 +10,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+# Before zarr, which imports CuPy.
+import octane.core.arrays  # noqa: F401
+
+# isort: split
 import pytest
 from runs import Run, Started
 

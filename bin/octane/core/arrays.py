@@ -6,6 +6,7 @@ CuPy, which takes a second to load the CUDA libraries, is imported only for its 
 
 from __future__ import annotations
 
+import os
 import platform
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +20,10 @@ from octane.core.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+# Read when CuPy is imported, which zarr does too. Its default, CUB, only adds seconds to the
+# compilation of the first sum.
+os.environ.setdefault("CUPY_ACCELERATORS", "")
 
 Backend = Literal["auto", "gpu", "cpu"]
 
