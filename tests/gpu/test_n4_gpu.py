@@ -245,7 +245,7 @@ def test_the_correction_is_that_of_the_cpu_however_it_is_cut(cupy, source, targe
     ceiling = np.iinfo(str(source)).max if source.kind in "iu" else 300
     image = rng.uniform(0 if source.kind == "u" else -ceiling, ceiling, SHAPE).astype(source)
     whole_grid = tuple(slice(0, n) for n in SHAPE)
-    rows, _ = bspline.region_rows(cupy.asarray(lattice), SHAPE, whole_grid)
+    rows, _ = bspline.region_rows(lattice, SHAPE, whole_grid, cupy)
     axis = functools.partial(bspline.axis_weights, SHAPE[2], lattice.shape[2])
     field = cupy.empty(SHAPE, np.float32)
     whole = to_host(apply_rows(cupy.asarray(image), rows, axis(), strength, target, field))
@@ -465,6 +465,26 @@ def test_an_iteration_is_eight_launches_and_one_wait(tmp_path):
     assert more["bytes to the host"] == 6 * 32
     assert "bytes to the device" not in more
     assert "cudaMalloc" not in more
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("dtype", ["f4", "u2"])
+@pytest.mark.parametrize("place", ["host", "device"])
+def test_a_first_run_compiles_few_modules(tmp_path, dtype, place):
+    """CuPy keeps each in a file."""
+    code = """
+    image = image.astype(sys.argv[2])
+    more = {"mask": image > 50, "weights": (image > 60).astype("f4") + 1}
+    if sys.argv[3] == "device":
+        image, *others = map(cupy.asarray, (image, *more.values()))
+        more = dict(zip(more, others))
+    corrected, fit = correct(image, **more, xp=cupy)
+    assert abs(fit.lattice).max() > 0
+    """
+    kept = tmp_path / "kernels"
+    kept.mkdir()
+    in_process(tmp_path, code, dtype, place, CUPY_CACHE_DIR=str(kept))
+    assert 2 <= len(list(kept.iterdir())) <= (9 if place == "host" else 14)
 
 
 @pytest.mark.emulated

@@ -24,8 +24,8 @@ NOTHING = np.empty((0, 0, 0), np.float32)
 class FieldPart(NamedTuple):
     """One of the fields over a block, as the control points of its logarithm.
 
-    `lattice` (cz, cy, cx; float32, NumPy or CuPy) spans a grid of `shape` voxels (z, y, x); the
-    block is the `region` of that grid (three slices, step 1).
+    `lattice` (cz, cy, cx; float32, NumPy) spans a grid of `shape` voxels (z, y, x); the block is
+    the `region` of that grid (three slices, step 1).
     """
 
     lattice: np.ndarray
@@ -99,7 +99,7 @@ def _correct_arrays(
     xp = namespace(block, source)
     total = xp.zeros(block.shape, xp.float32)
     for part in fields:
-        total += bspline.evaluate_region(xp.asarray(part.lattice), *part[1:])
+        total += bspline.evaluate_region(*part, xp)
     corrected = divide(block, total, strength, dtype, source)
     return corrected, xp.exp(total) if with_field else None
 
@@ -165,7 +165,7 @@ def _correct_kernel(
     block: np.ndarray, part: FieldPart, strength: float, dtype: np.dtype, with_field: bool
 ) -> tuple[np.ndarray, np.ndarray | None]:
     xp = namespace(block)
-    rows, axis = bspline.region_rows(xp.asarray(part.lattice), part.shape, part.region)
+    rows, axis = bspline.region_rows(*part, xp)
     log_field = xp.empty(block.shape, xp.float32) if with_field else None
     corrected = apply_rows(block, rows, axis, strength, dtype, log_field)
     if strength == 0:
@@ -182,7 +182,7 @@ def _tables(part: FieldPart) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
     z = bspline.axis_weights(*along_z)
     # Sums of products in a fixed order: a matrix product may round differently with its shape.
     planes = bspline.padded(len(z.first), *part.lattice.shape[1:])
-    planes[...] = bspline.gather(np.asarray(part.lattice, np.float64), z)
+    planes[...] = bspline.gather(part.lattice.astype(np.float64), z, 0)
     return planes, _bases(*others)
 
 

@@ -7,8 +7,8 @@ everything is separable, and fitting (Lee, Wolberg and Shin 1997, "Scattered dat
 with multilevel B-splines", one level) becomes three small matrix products instead of 64 updates
 per sample. Conventions are those of ITK's BSplineScatteredDataPointSetToImageFilter.
 
-All arrays are (z, y, x). The functions are pure; lattices and data may be NumPy or CuPy arrays.
-Bases are computed on the host: they are a few kilobytes.
+All arrays are (z, y, x), and the functions are pure. Data may be NumPy or CuPy arrays. Bases, and
+what is computed from a lattice alone, are computed on the host: they are a few kilobytes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -170,7 +171,10 @@ def expand_rows(lattice: np.ndarray, bases: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def evaluate_region(
-    lattice: np.ndarray, shape: Sequence[int], region: Sequence[slice] | None = None
+    lattice: np.ndarray,
+    shape: Sequence[int],
+    region: Sequence[slice] | None = None,
+    xp: ModuleType = np,
 ) -> np.ndarray:
     """Evaluate a lattice on a part of a grid; parts equal the whole bit for bit.
 
@@ -180,20 +184,21 @@ def evaluate_region(
 
     Parameters
     ----------
-    lattice : array, (cz, cy, cx)
-        Control points.
+    lattice : ndarray, (cz, cy, cx)
+        Control points, on the host.
     shape : sequence of three int
         The whole grid.
     region : sequence of three slices, optional
         The part wanted, step 1; by default all.
+    xp : module
+        The namespace of the result, ``numpy`` or ``cupy``.
 
     Returns
     -------
     array, float32, of the region's shape
     """
-    xp = namespace(lattice)
     region = (slice(None),) * 3 if region is None else region
-    rows, x = region_rows(lattice, shape, region)
+    rows, x = region_rows(lattice, shape, region, xp)
     weights = xp.asarray(x.weights.astype(np.float32).T)
     out = xp.empty((len(rows), len(x.first)), xp.float32)
     step = max(1, CACHED // max(1, out.shape[1])) if xp is np else max(1, len(rows))
@@ -222,24 +227,26 @@ def region_axes(
 
 
 def region_rows(
-    lattice: np.ndarray, shape: Sequence[int], region: Sequence[slice]
+    lattice: np.ndarray, shape: Sequence[int], region: Sequence[slice], xp: ModuleType
 ) -> tuple[np.ndarray, AxisTaps]:
-    """Evaluate a part along z and y: float32 (rows, cx) control points of x, and the x axis."""
-    xp = namespace(lattice)
+    """Evaluate a part along z and y: float32 (rows, cx) control points of x, and the x axis.
+
+    Along z on the host; along y with `xp`, as the result of many rows takes long to copy.
+    """
     z, y, x = region_axes(shape, lattice.shape, region)
-    field = gather(lattice.astype(xp.float64), z)  # (z, cy, cx)
-    field = gather(field.swapaxes(0, 1), y).swapaxes(0, 1)  # (z, y, cx)
-    return xp.ascontiguousarray(field).astype(xp.float32).reshape(-1, field.shape[2]), x
+    planes = gather(lattice.astype(np.float64), z, 0)
+    rows = gather(xp.asarray(planes), y, 1)
+    return rows.astype(xp.float32).reshape(-1, lattice.shape[2]), x
 
 
-def gather(values: np.ndarray, axis: AxisTaps) -> np.ndarray:
-    """Evaluate along the first axis of (c, a, b): four weighted gathers, summed in order."""
+def gather(values: np.ndarray, axis: AxisTaps, along: int) -> np.ndarray:
+    """Evaluate (a, b, c) along axis 0 or 1: four weighted gathers, summed in order."""
     xp = namespace(values)
-    weights = xp.asarray(axis.weights.T[..., None, None])
-    first = xp.asarray(axis.first)
-    total = values[first] * weights[0]
+    taps = xp.asarray(axis.first + np.arange(4)[:, None])
+    weights = xp.asarray(axis.weights.T.reshape(4, -1, *[1] * (2 - along)))
+    total = values.take(taps[0], axis=along) * weights[0]
     for tap in (1, 2, 3):
-        total = total + values[first + tap] * weights[tap]
+        total += values.take(taps[tap], axis=along) * weights[tap]
     return total
 
 
@@ -280,19 +287,17 @@ def held_constant(lattice: np.ndarray, axis: int) -> np.ndarray:
 
     For an axis of one sample, away from which the fitted curve would fall off.
     """
-    xp = namespace(lattice)
     weights = axis_weights(1, lattice.shape[axis]).weights[0].astype(lattice.dtype)
-    first = xp.moveaxis(lattice, axis, -1)[..., :4] @ xp.asarray(weights)
-    return xp.repeat(xp.expand_dims(first, axis), lattice.shape[axis], axis=axis)
+    first = np.moveaxis(lattice, axis, -1)[..., :4] @ weights
+    return np.repeat(np.expand_dims(first, axis), lattice.shape[axis], axis=axis)
 
 
 def refine(lattice: np.ndarray, axes: Sequence[int] = (0, 1, 2)) -> np.ndarray:
     """Return the lattice with twice as many spans along `axes` that represents the same field."""
-    xp = namespace(lattice)
     for axis in axes:
-        coarse = xp.moveaxis(lattice, axis, 0)
-        fine = xp.empty((2 * len(coarse) - 3, *coarse.shape[1:]), lattice.dtype)
+        coarse = np.moveaxis(lattice, axis, 0)
+        fine = np.empty((2 * len(coarse) - 3, *coarse.shape[1:]), lattice.dtype)
         fine[0::2] = (coarse[:-1] + coarse[1:]) / 2
         fine[1::2] = (coarse[:-2] + 6 * coarse[1:-1] + coarse[2:]) / 8
-        lattice = xp.moveaxis(fine, 0, axis)
-    return xp.ascontiguousarray(lattice)
+        lattice = np.moveaxis(fine, 0, axis)
+    return np.ascontiguousarray(lattice)

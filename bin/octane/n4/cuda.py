@@ -165,7 +165,7 @@ class CudaSteps:
     def iterate(self, lattice: np.ndarray) -> tuple[np.ndarray, Moments] | None:
         """Do one iteration, as :meth:`Steps.iterate`; the lattice is changed in place."""
         if self.fresh:
-            self.lattice[...] = lattice
+            self.lattice = lattice
             self._expand()
             self.fresh = False
             if not self.begun:
@@ -211,12 +211,13 @@ class CudaSteps:
 
     def _places(self) -> tuple[np.ndarray, np.ndarray | int]:
         """First compact voxel of each row, and each voxel's position along x (0 without a mask)."""
-        xp, nx = self.xp, self.grid.box_shape[2]
-        where = self.grid.slabs[0].where
+        begins, where = self.grid.begins, self.grid.where
+        starts = self.xp.asarray(begins)
         if where is None:
-            return xp.arange(self.n_rows + 1, dtype=xp.int64) * nx, 0
-        starts = xp.searchsorted(where, xp.arange(self.n_rows + 1, dtype=where.dtype) * nx)
-        return starts.astype(xp.int64), (where % nx).astype(xp.uint16)
+            return starts, 0
+        rows = np.arange(self.n_rows, dtype=where.dtype) * self.grid.box_shape[2]
+        columns = where - np.repeat(rows, np.diff(begins))
+        return starts, self.xp.asarray(columns.astype(np.uint16))
 
     def _taps(self, n: int, c: int, part: slice, dtype: str) -> _Taps:
         axis = bspline.axis_weights(n, c, part.start, part.stop)

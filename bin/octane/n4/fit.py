@@ -176,19 +176,12 @@ number_of_histogram_bins, on_iteration
     own = namespace(image)
     where = xp if own is np else own
 
-    def shrunk(array: np.ndarray) -> np.ndarray:
-        # NumPy does not accept CuPy's arrays, and CUDA only supports the machine's byte order.
-        part = to_host(array[keep]) if where is np else array[keep]
-        return where.asarray(part, array.dtype.newbyteorder("="), order="C")
-
     # CUDA's current device is set per thread, whatever device the array is on.
     with nullcontext() if own is np else own.cuda.Device(image.device):
-        values, inside = shrunk(image), None if mask is None else shrunk(mask)
-        require_varied("The volume", values if inside is None else values[inside == 1])
         fit = fit_bias_field(
-            values,
-            inside,
-            weights=None if weights is None else shrunk(weights),
+            image[keep],
+            None if mask is None else mask[keep],
+            weights=None if weights is None else weights[keep],
             iterations=iterations,
             convergence_threshold=convergence_threshold,
             bias_field_fwhm=bias_field_fwhm,
@@ -197,7 +190,11 @@ number_of_histogram_bins, on_iteration
             control_points=points,
             on_iteration=on_iteration,
             workers=workers,
+            xp=xp,
         )
+        if not any(level.iterations for level in fit.levels):
+            inside = slice(None) if mask is None else to_host(mask[keep]) == 1
+            require_varied("The volume", to_host(image[keep])[inside])
         return _corrected(image, fit, strength, workers, where), fit
 
 
@@ -242,13 +239,15 @@ def fit_bias_field(
     fitting_levels: Sequence[int] | None = None,
     on_iteration: Callable[[int, int, float], None] | None = None,
     workers: int = 1,
+    xp: ModuleType = np,
 ) -> BiasFit:
     """Fit the bias field of an (already shrunk) image.
 
     Parameters
     ----------
     image : array, (z, y, x)
-        Intensities, converted to float32. Values <= 0 are used without logarithm, as in ITK.
+        Intensities, NumPy or CuPy, converted to float32. Values <= 0 are used without logarithm, as
+        in ITK. A CuPy image is fitted on its device, which must be current.
     mask : array, (z, y, x), optional
         Bool, or 0 and 1: the voxels to fit. By default all, zeros too.
     weights : array, (z, y, x), optional
@@ -274,6 +273,8 @@ def fit_bias_field(
         Called after each iteration with the level, the iteration (both from 0) and the measure.
     workers : int
         Threads, on a CPU. The result does not depend on their number.
+    xp : module
+        Where a NumPy image is fitted: on the host, or with ``cupy`` on the current GPU.
 
     Returns
     -------
@@ -300,16 +301,18 @@ def fit_bias_field(
         )
     per_axis = [len(iterations)] * 3 if fitting_levels is None else fitting_levels
     reports = []
-    kind = steps_for(namespace(image), image.shape, number_of_histogram_bins)
-    with FitVoxels(image, mask, weights, workers, kind.SLAB) as grid:
+    own = namespace(image)
+    kind = steps_for(xp if own is np else own, image.shape, number_of_histogram_bins)
+    with FitVoxels(image, mask, weights, workers, kind.SLAB, xp) as grid:
         single = [axis for axis, n in enumerate(grid.shape) if n == 1]
         sharpening = Sharpening(number_of_histogram_bins, bias_field_fwhm, wiener_filter_noise)
         steps = kind(grid, sharpening)
-        lattice = grid.xp.zeros(tuple(control_points), grid.xp.float32)
+        lattice = np.zeros(tuple(control_points), np.float32)
         for level, most in enumerate(iterations):
             if level:
                 finer = [axis for axis in range(3) if level < per_axis[axis]]
-                lattice = bspline.refine(lattice, finer)
+                lattice = bspline.refine(to_host(lattice), finer)
+            lattice = grid.xp.asarray(lattice)
             with span(f"begin level {level + 1}", counted=False):
                 steps.begin_level(lattice.shape)
             history: list[float] = []
@@ -372,4 +375,4 @@ def log_field(
     xp : module
         The namespace of the result, ``numpy`` or ``cupy``.
     """
-    return bspline.evaluate_region(xp.asarray(fit.lattice), shape, region)
+    return bspline.evaluate_region(fit.lattice, shape, region, xp)

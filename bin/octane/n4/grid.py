@@ -2,17 +2,25 @@
 
 Included voxels are compacted in raster order, in float32. They are processed in slabs of grid rows
 (:class:`VoxelSlab`), small enough for the cache on a CPU; on a GPU there is a single slab.
+
+Everything about the mask is computed on the host, from one byte per voxel: on a GPU it would take
+a dozen small kernels, each to be compiled at its first use.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from types import ModuleType
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from octane.core.arrays import namespace, to_host
 from octane.core.errors import InputError
@@ -36,7 +44,18 @@ class VoxelSlab:
 class FitVoxels:
     """The included voxels: their bounding box, their values and slabs of rows.
 
-    A context manager; leaving it ends its threads.
+    The values are on the device of `image`, or that of `xp` for a NumPy image; the mask and the
+    weights may be on either. A context manager; leaving it ends its threads.
+
+    Attributes
+    ----------
+    values, weights : float32, (size,)
+        Compact voxels; `weights` is None without a weight image.
+    begins : ndarray, int64, (rows + 1,)
+        The first compact voxel of every row of the box, and the end.
+    where : ndarray or None
+        Position of each compact voxel in its slab, on the host; None if all voxels of the box are
+        included.
     """
 
     def __init__(
@@ -46,37 +65,32 @@ class FitVoxels:
         weights: np.ndarray | None,
         workers: int,
         slab_size: int,
+        xp: ModuleType = np,
     ) -> None:
-        xp = self.xp = namespace(image)
+        own = namespace(image)
+        xp = self.xp = xp if own is np else own
         check_arrays(image, mask, weights)
         self.shape = tuple(image.shape)
-        image = image.astype(xp.float32)
-        inside = xp.ones(self.shape, bool) if mask is None else _as_bool(xp.asarray(mask))
-        if weights is not None:
-            weights = xp.asarray(weights).astype(xp.float32)
-            inside &= weights > 0
-        self.size = int(inside.sum())
-        if self.size == 0:
+        # Copies, because the loops of a CPU overwrite the values.
+        image = image.astype(np.float32, order="C")
+        weights = None if weights is None else weights.astype(np.float32, order="C")
+        inside = _included(mask, weights)
+        if not (image.size if inside is None else inside.any()):
             raise InputError("The N4 mask is empty: give a mask with voxels of 1, or omit it.")
-        bad = inside & ~xp.isfinite(image)
-        count = int(bad.sum())
-        if count:
-            index = tuple(int(i) for i in np.argwhere(to_host(bad))[0])
-            raise InputError(
-                f"{count} voxels to be fitted by N4 are NaN or infinite, the first at (z, y, x) = "
-                f"{index}: exclude them from the mask (nonfinite = mask) or repair the volume."
-            )
         # Voxels outside the mask's bounding box do not take part in the fit.
-        self.box = []
-        for axis in range(3):
-            others = tuple(a for a in range(3) if a != axis)
-            hit = np.flatnonzero(to_host(inside.any(axis=others)))
-            self.box.append(slice(int(hit[0]), int(hit[-1]) + 1))
-        inside = inside[tuple(self.box)]
-        self.box_shape = tuple(inside.shape)
-        self.values = image[tuple(self.box)][inside]
-        self.weights = None if weights is None else weights[tuple(self.box)][inside]
-        self.slabs = self._cut(inside, slab_size)
+        self.box = [slice(0, n) for n in self.shape] if inside is None else _bounding_box(inside)
+        self.box_shape = tuple(part.stop - part.start for part in self.box)
+        chosen = None if inside is None else _positions(inside[tuple(self.box)])
+        values = self._compact(image, chosen)
+        with np.errstate(invalid="ignore"):
+            # Finite values cannot overflow it.
+            total = float(values.sum(dtype=np.float64))
+        if not math.isfinite(total):
+            raise _not_finite(to_host(image), inside)
+        self.values = _moved(values, xp)
+        self.weights = None if weights is None else _moved(self._compact(weights, chosen), xp)
+        self.size = self.values.size
+        self._cut(chosen, slab_size)
         self.workers = workers if xp is np else 1
         self.closing = ExitStack()
         self.pool = self.closing.enter_context(ThreadPoolExecutor(self.workers))
@@ -87,26 +101,35 @@ class FitVoxels:
     def __exit__(self, *_: object) -> None:
         self.closing.close()
 
-    def _cut(self, inside: np.ndarray, size: int) -> list[VoxelSlab]:
-        xp = self.xp
+    def _compact(self, array: np.ndarray, chosen: np.ndarray | None) -> np.ndarray:
+        """Return the included voxels of an array, on its own device."""
+        voxels = array[tuple(self.box)].reshape(-1)
+        return voxels if chosen is None else voxels.take(namespace(array).asarray(chosen))
+
+    def _cut(self, chosen: np.ndarray | None, size: int) -> None:
         nz, ny, nx = self.box_shape
-        n_rows = nz * ny
-        step = max(1, size // nx) if xp is np else n_rows
-        inside = inside.reshape(n_rows, nx)
-        per_row = to_host(inside.sum(axis=1))
-        # The first compact voxel of every row, and the end.
-        self.begins = np.concatenate([[0], np.cumsum(per_row)]).astype(np.int64)
-        positions = np.int32 if step * nx < 2**31 else np.int64
-        self.where = None if self.size == inside.size else xp.empty(self.size, positions)
+        self._step = max(1, size // nx) if self.xp is np else nz * ny
+        self.begins, self.where = np.arange(nz * ny + 1, dtype=np.int64) * nx, None
+        if chosen is None:
+            return
+        self.begins = np.searchsorted(chosen, self.begins)
+        self.where = np.empty(self.size, np.int32 if self._step * nx < 2**31 else np.int64)
+        for rows, voxels in self._parts():
+            self.where[voxels] = chosen[voxels] - rows.start * nx
+
+    def _parts(self) -> list[tuple[slice, slice]]:
+        """Rows and compact voxels of each slab."""
+        last = len(self.begins) - 1
+        rows = [slice(a, b) for a, b in pairwise([*range(0, last, self._step), last])]
+        return [(own, slice(*self.begins[[own.start, own.stop]].tolist())) for own in rows]
+
+    @cached_property
+    def slabs(self) -> list[VoxelSlab]:
+        """The slabs, with positions on the device; CUDA kernels use others."""
         slabs = []
-        for number, row0 in enumerate(range(0, n_rows, step)):
-            row1 = min(row0 + step, n_rows)
-            voxels = slice(int(self.begins[row0]), int(self.begins[row1]))
-            where = None
-            if self.where is not None:
-                where = self.where[voxels]
-                where[:] = xp.flatnonzero(inside[row0:row1])
-            slabs.append(VoxelSlab(number, slice(row0, row1), voxels, where))
+        for number, (rows, voxels) in enumerate(self._parts()):
+            where = None if self.where is None else self.xp.asarray(self.where[voxels])
+            slabs.append(VoxelSlab(number, rows, voxels, where))
         return slabs
 
     def each(self, work: Callable[[VoxelSlab], T]) -> list[T]:
@@ -147,10 +170,47 @@ def require_varied(name: str, values: np.ndarray) -> None:
         )
 
 
-def _as_bool(mask: np.ndarray) -> np.ndarray:
+def _included(mask: np.ndarray | None, weights: np.ndarray | None) -> npt.NDArray[np.bool_] | None:
+    """Return the voxels to fit, on the host; None if all are."""
+    inside = None if mask is None else _as_bool(to_host(mask))
+    if weights is not None:
+        weighted = to_host(weights > 0)
+        inside = weighted if inside is None else inside & weighted
+    return None if inside is None or inside.all() else inside
+
+
+def _bounding_box(inside: npt.NDArray[np.bool_]) -> list[slice]:
+    box = []
+    for axis in range(3):
+        hit = np.flatnonzero(inside.any(axis=tuple(a for a in range(3) if a != axis)))
+        box.append(slice(int(hit[0]), int(hit[-1]) + 1))
+    return box
+
+
+def _positions(inside: npt.NDArray[np.bool_]) -> np.ndarray | None:
+    """Return the flat positions of included voxels; None if all are."""
+    return None if inside.all() else np.flatnonzero(np.ascontiguousarray(inside))
+
+
+def _moved(array: np.ndarray, xp: ModuleType) -> np.ndarray:
+    return to_host(array) if xp is np else xp.asarray(array)
+
+
+def _not_finite(image: np.ndarray, inside: npt.NDArray[np.bool_] | None) -> InputError:
+    bad = ~np.isfinite(image)
+    if inside is not None:
+        bad &= inside
+    first = tuple(int(i) for i in np.argwhere(bad)[0])
+    return InputError(
+        f"{np.count_nonzero(bad)} voxels to be fitted by N4 are NaN or infinite, the first at "
+        f"(z, y, x) = {first}: exclude them from the mask (nonfinite = mask) or repair the volume."
+    )
+
+
+def _as_bool(mask: np.ndarray) -> npt.NDArray[np.bool_]:
     """Return a 0/1 mask as bool; raise for other values, which ITK ignores silently."""
     if mask.dtype == bool:
-        return mask.copy()
+        return mask
     inside = mask == 1
     if bool((inside | (mask == 0)).all()):
         return inside

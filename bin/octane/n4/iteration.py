@@ -246,7 +246,8 @@ def itk_variation(moments: Moments, n: int, change: Callable[[int], np.ndarray])
 def log_image(grid: FitVoxels) -> np.ndarray:
     """Return the logarithm of the included voxels; values <= 0, which lack one, stay the same."""
     xp, values = grid.xp, grid.values
-    return xp.where(values > 0, xp.log(xp.where(values > 0, values, 1)), values)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return xp.where(values > 0, xp.log(values), values)
 
 
 def itk_minimum(u: np.ndarray, rest: np.float32) -> np.float32:

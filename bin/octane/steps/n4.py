@@ -242,9 +242,9 @@ def _fit(
     ) -> BiasFit:
         with share.active():
             done = fit_bias_field(
-                xp.asarray(values),
-                xp.asarray(inside),
-                weights=None if weight is None else xp.asarray(weight),
+                values,
+                inside,
+                weights=weight,
                 iterations=part.mesh.iterations,
                 convergence_threshold=p.convergence_threshold,
                 bias_field_fwhm=p.bias_field_fwhm,
@@ -259,6 +259,7 @@ def _fit(
                     measure,
                 ),
                 workers=threads,
+                xp=xp,
             )
         logger.info(
             "N4: %s fitted in %s iterations, convergence %s",
