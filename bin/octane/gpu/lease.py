@@ -97,7 +97,7 @@ class Lease:
 
     ``gpu`` is the state of the GPU when it was granted, or None for the CPU; then ``reason`` says
     why, and ``fallback`` is True if a usable GPU exists. ``waited`` is in seconds; ``slot`` is the
-    lock that holds the lease.
+    lock that holds the lease, taken by ``taker``.
     """
 
     gpu: Gpu | None
@@ -105,6 +105,12 @@ class Lease:
     reason: str = ""
     fallback: bool = False
     slot: Locked | None = None
+    taker: Taker | None = None
+
+    def reserve(self, memory: int) -> None:
+        """Reserve so many bytes instead of those requested, even if they are not free."""
+        if self.taker is not None:
+            self.taker.reserve(memory)
 
     def environment(self) -> dict[str, str]:
         """Environment variables that restrict a program to this GPU, or to the CPU."""
@@ -188,6 +194,7 @@ class Taker:
     avoid: Collection[str]
     place: Locked | None = None
     slot: Locked | None = None
+    granted: LeaseRecord | None = None
 
     def wait(self, limit: float | None, *, insist: bool) -> Lease:
         """Look until a GPU is granted, cannot be granted, or time is up: see :func:`lease`.
@@ -245,13 +252,19 @@ class Taker:
             decision = decide([load_of(folder, gpu) for gpu in gpus], request, earlier)
             if decision.gpu is not None:
                 # Kept at once, so that an interrupt does not lose it.
-                granted = self.request.model_copy(update={"since": now})
-                self.slot = folder.take(slot_kind(decision.gpu.uuid), granted)
+                self.granted = self.request.model_copy(update={"since": now})
+                self.slot = folder.take(slot_kind(decision.gpu.uuid), self.granted)
             elif self.place is not None:
                 self.place.write(request)
             elif decision.possible:
                 self.place = folder.take(QUEUE, request)
         return decision
+
+    def reserve(self, memory: int) -> None:
+        """Change the bytes of the lease that was granted; without one, do nothing."""
+        if self.slot is not None and self.granted is not None:
+            with LeaseFolder(self.path):
+                self.slot.write(self.granted.model_copy(update={"required": memory}))
 
     def hidden(self) -> str:
         """Reason why the request may not use any GPU."""
@@ -264,4 +277,4 @@ class Taker:
 
     def _lease(self, gpu: Gpu | None, reason: str = "", *, fallback: bool = False) -> Lease:
         waited = time.monotonic() - self.request.since
-        return Lease(gpu, waited, reason, fallback, self.slot)
+        return Lease(gpu, waited, reason, fallback, self.slot, self)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import random
 import time
 from collections.abc import Callable
@@ -40,7 +41,8 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 CONTEXT_BYTES = 500_000_000
-"""GPU memory of a process for its context and kernels, before any data."""
+"""GPU memory assumed for a process's context and kernels, before any data; not measured yet. If
+NVML shows that a context takes more, the lease reserves that much more."""
 
 MOMENTS = 3
 """How often the smallest batch may run out of memory before a GPU is given up for good."""
@@ -135,6 +137,7 @@ def on_device(
         "batch": last.batch,
         "slot_wait_seconds": sum(attempt.waited for attempt in run.attempts),
         "fell_back": fell_back,
+        "context_bytes": run.context,
         "attempts": [asdict(attempt) for attempt in run.attempts],
     }
     if fell_back:
@@ -143,7 +146,7 @@ def on_device(
 
 
 class _Run(Generic[Result]):
-    """Work, its tries so far, and the GPUs that it gave up."""
+    """Work, its tries so far, the GPUs that it gave up, and the largest context if measured."""
 
     def __init__(self, work: Callable[[Share], Result], required: int, batch: int) -> None:
         self.work = work
@@ -151,6 +154,7 @@ class _Run(Generic[Result]):
         self.batch = batch
         self.attempts: list[Attempt] = []
         self.left: set[str] = set()
+        self.context: int | None = None
 
     def compute(self, backend: Backend, sharing: LeaseParameters, subject: str) -> Result:
         """Try under one lease after another, and at last on the CPU."""
@@ -220,6 +224,7 @@ class _Run(Generic[Result]):
         """Try under one lease with ever smaller batches; an empty list if none fits."""
         assert held.gpu is not None
         uuid, waited, batch = held.gpu.uuid, held.waited, self.batch
+        before = _own_bytes(uuid)
         try:
             device = CupyDevice(uuid)
             device.open()
@@ -231,6 +236,7 @@ class _Run(Generic[Result]):
         except DeviceTakenError as error:
             self.attempts.append(Attempt(uuid, batch, waited, "taken by another", str(error)))
             return []
+        self._account(_own_bytes(uuid) - before, held)
         while True:
             results, failure = self._once(device, batch)
             # The error is gone, and with it the arrays in the frames that it passed through.
@@ -244,6 +250,16 @@ class _Run(Generic[Result]):
             if batch == 1:
                 return []
             waited, batch = 0.0, batch // 2
+
+    def _account(self, context: int, held: Lease) -> None:
+        """Note a context's bytes, 0 or less if unknown, and reserve what was not assumed."""
+        if context <= 0:
+            return
+        self.context = max(context, self.context or 0)
+        if context > CONTEXT_BYTES:
+            more = context - CONTEXT_BYTES
+            log.info("the context takes %.0f MB more than assumed; reserved as well", more / 1e6)
+            held.reserve(self.required + more)
 
     def _once(self, device: CupyDevice, batch: int) -> tuple[list[Result], str]:
         """Try once: a list with the result, or empty if memory ran out, and that error's text."""
@@ -259,6 +275,18 @@ class _Run(Generic[Result]):
                     f"The GPU {device.uuid} failed ({error}); run again, or with --backend cpu."
                 ) from error
             raise
+
+
+def _own_bytes(uuid: str) -> int:
+    """GPU memory of this process; 0 where NVML does not show it, as in some containers.
+
+    There the number of this process may be that of another, so only a difference is of use.
+    """
+    try:
+        shown = [gpu.processes or () for gpu in read_gpus() if gpu.uuid == uuid]
+    except GpusUnavailableError:
+        return 0
+    return sum(p.used or 0 for processes in shown for p in processes if p.pid == os.getpid())
 
 
 def _others(uuid: str, left: set[str]) -> bool:

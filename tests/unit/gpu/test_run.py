@@ -3,6 +3,7 @@
 import gc
 import importlib.util
 import logging
+import os
 import sys
 import weakref
 from contextlib import nullcontext
@@ -16,7 +17,13 @@ from octane.core.errors import GpuLostError, NoGpuError
 from octane.core.metrics import Metrics
 from octane.gpu import lease, run
 from octane.gpu.device import CupyDevice, DeviceMissingError, DeviceTakenError
-from octane.gpu.inventory import VARIABLE, simulated_uuid
+from octane.gpu.inventory import (
+    VARIABLE,
+    Gpu,
+    GpuProcess,
+    GpusUnavailableError,
+    simulated_uuid,
+)
 from octane.gpu.lease_folder import LeaseFolder
 
 FIRST, SECOND = simulated_uuid(0), simulated_uuid(1)
@@ -112,6 +119,42 @@ def test_work_runs_on_the_gpu_with_a_lease_and_the_pool_is_freed(on_gpu, tmp_pat
     assert done.log == [("open", FIRST), ("empty", FIRST)]
     figures = done.figures
     assert (figures["backend"], figures["gpu"], figures["fell_back"]) == ("gpu", FIRST, False)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "measured"),
+    [
+        # Another process has this one's number in NVML, as may happen in a container.
+        ({1: GB}, {1: GB}, None),
+        ({}, {}, None),
+        ({}, {1: None}, None),
+        ({}, {1: 400_000_000}, 400_000_000),
+        ({}, {1: 700_000_000, 2: GB}, 700_000_000),
+        ({1: GB}, {1: GB + 700_000_000}, 700_000_000),
+        (None, None, None),
+    ],
+)
+def test_the_context_is_measured_where_nvml_shows_it_and_the_lease_covers_it(
+    on_gpu, quick, tmp_path, before, after, measured
+):
+    """Process 1 is this one."""
+    devices = FakeDevices()
+
+    def read_gpus():
+        shown = after if devices.log else before
+        if shown is None:
+            raise GpusUnavailableError("NVML fails")
+        used = tuple(GpuProcess(os.getpid() + n - 1, memory) for n, memory in shown.items())
+        return Gpu(0, FIRST, "fake", 40 * GB, 40 * GB, processes=used), Gpu(1, SECOND, "", 1, 1)
+
+    def required(share):
+        with LeaseFolder(tmp_path / "leases") as folder:
+            return [held.record.required for held in folder.held(FIRST)]
+
+    quick.setattr(run, "read_gpus", read_gpus)
+    done = on_gpu(required, devices=devices)
+    assert done.figures["context_bytes"] == measured
+    assert done.result == [GB + max(run.CONTEXT_BYTES, measured or 0)]
 
 
 def test_arrays_of_a_failed_try_are_dropped_before_the_pool_is_freed(on_gpu):
