@@ -105,3 +105,38 @@ def test_auto_takes_the_faster_device_and_the_log_says_why(
     (line,) = [text for text in caplog.messages if text.startswith("backend auto")]
     reason = "GPU, because it takes no time" if faster == "gpu" else "CPU, because N4 would take"
     assert reason in line
+
+
+@pytest.mark.parametrize("shrink", [1, 3])
+def test_the_step_never_holds_more_than_the_fit_or_the_blocks(
+    cupy, correct, tmp_path, monkeypatch, shrink
+):
+    """With a mask and weights; shrunk, the blocks need more than the fit."""
+    pool, held, promised = cupy.get_default_memory_pool(), {}, []
+    fit, apply = step_n4._fit, step_n4._apply
+
+    def fitted(run, *given):
+        promised.append(run.plan.device_bytes(run.plan.workers))
+        model = fit(run, *given)
+        held["fit"] = pool.total_bytes()
+        return model
+
+    def applied(*given):
+        held["between"] = pool.total_bytes()
+        apply(*given)
+        held["blocks"] = pool.total_bytes()
+
+    monkeypatch.setattr(step_n4, "_fit", fitted)
+    monkeypatch.setattr(step_n4, "_apply", applied)
+    voxels = biased_ball((48, 80, 96))
+    weights = np.random.default_rng(0).uniform(0, 1, voxels.shape).astype(np.float32)
+    source = nifti(tmp_path / "v.nii", voxels)
+    companions = {
+        "mask": nifti(tmp_path / "mask.nii", (voxels > 20).astype(np.uint8)),
+        "weights": nifti(tmp_path / "weights.nii", weights),
+    }
+    pool.free_all_blocks()
+    correct(source, "gpu", shrink_factor=shrink, **{n: str(p) for n, p in companions.items()})
+    assert held["between"] == 0
+    assert 0 < held["fit"] <= promised[0]
+    assert 0 < held["blocks"] <= promised[0]

@@ -81,6 +81,11 @@ class Share:
         """Make the device current in the calling thread, as it is in the work's own thread."""
         return nullcontext() if self.device is None else self.device.active()
 
+    def empty(self) -> None:
+        """Free the device's memory that arrays no longer use."""
+        if self.device is not None:
+            self.device.empty()
+
 
 def on_device(
     work: Callable[[Share], Result],

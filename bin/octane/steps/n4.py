@@ -101,6 +101,8 @@ def correct_bias(run: Run, sharing: LeaseParameters) -> Metrics:
         model = _fit(shared, mapped, mask, weights, share)
         _record(shared, model, own.gain, before, mapped, mask)
         del before, mapped
+        # Lanes allocate for streams of their own, and cannot reuse the memory of the fit.
+        share.empty()
         _apply(shared, model, maps, share)
 
     on_device(
