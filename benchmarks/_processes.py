@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from _common import PROJECT
+from python_path import python_path
 
 POLL_S = 0.01
 
@@ -128,7 +129,7 @@ def run_script(
     path = PROJECT / "benchmarks" / script
     found = run(
         [python or sys.executable, path, json.dumps(request)],
-        environment={"PYTHONPATH": str(checkout / "bin")} if python is None else None,
+        environment=python_path(checkout / "bin") if python is None else None,
         cores=cores,
     )
     return json.loads(found.output.strip().splitlines()[-1]), found

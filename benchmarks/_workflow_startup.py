@@ -16,6 +16,7 @@ from pathlib import Path
 
 from _common import PROJECT, scratch_folder
 from _processes import run
+from python_path import python_path
 
 COMMANDS = ("n4", "resample", "stitch", "stack", "pyramid", "preflight", "report", "gpu_slot")
 PHANTOM = ("--sections", "1", "--tiles", "2", "2", "--tile_shape", "32", "64", "64")
@@ -62,7 +63,7 @@ def measure(script: str, cache: Path) -> dict[str, float]:
     environment = {
         **os.environ,
         "NUMBA_CACHE_DIR": str(cache),
-        "PYTHONPATH": str(PROJECT / "bin"),
+        **python_path(PROJECT / "bin"),
     }
     found = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True

@@ -1,7 +1,6 @@
 """N4 on an NVIDIA GPU: the kernels against the CPU and against arrays on the same GPU."""
 
 import functools
-import os
 import re
 import textwrap
 from collections import Counter
@@ -12,6 +11,7 @@ from gpu_process import PROJECT, printed
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from n4_volumes import biased_ball
+from python_path import python_path
 
 from octane.core.arrays import to_host
 from octane.core.errors import OctaneError
@@ -397,10 +397,9 @@ CODE = """
 
 def in_process(folder, code, *arguments, **options):
     """Run code after `CODE`; return its output."""
-    # Before the emulation's own path, which its `run` adds.
-    path = [str(PROJECT / "bin"), str(PROJECT / "tests" / "support"), os.environ["PYTHONPATH"]]
+    path = python_path(PROJECT / "bin", PROJECT / "tests" / "support")
     both = textwrap.dedent(CODE) + textwrap.dedent(code)
-    return printed(folder, both, *arguments, PYTHONPATH=os.pathsep.join(path), **options)
+    return printed(folder, both, *arguments, **path, **options)
 
 
 @pytest.mark.emulated

@@ -6,6 +6,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+from python_path import python_path
+
 PROJECT = Path(__file__).resolve().parents[2]
 
 PRELUDE = """
@@ -36,7 +38,7 @@ def run_process(
     folder: Path, code: str, *arguments: str, **variables: str | None
 ) -> subprocess.CompletedProcess[str]:
     """Run code after the prelude; the folder is its first argument. None unsets a variable."""
-    changed = {**os.environ, "PYTHONPATH": str(PROJECT / "bin"), **variables}
+    changed = {**os.environ, **python_path(PROJECT / "bin"), **variables}
     return subprocess.run(
         [sys.executable, "-c", PRELUDE + textwrap.dedent(code), folder, *arguments],
         env={name: value for name, value in changed.items() if value is not None},

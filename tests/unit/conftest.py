@@ -15,6 +15,7 @@ import SimpleITK as sitk
 from foreign_images import foreign_image
 from hypothesis import settings
 from made_faults import spoil
+from python_path import python_path
 
 from octane.config.params import ExecutionParameters, InputParameters, PhantomParameters
 from octane.core.geometry import Grid, vector
@@ -208,7 +209,7 @@ def run_python():
         return subprocess.run(
             [sys.executable, "-c", program, *map(str, arguments)],
             cwd=cwd,
-            env={**os.environ, "PYTHONPATH": str(PROJECT / "bin"), **variables},
+            env={**os.environ, **python_path(PROJECT / "bin"), **variables},
             stdout=subprocess.PIPE,
             text=True,
             check=check,

@@ -170,7 +170,7 @@ class CudaResampler:
         """
         xp, sizes = self._lane.xp, Sizes.of(operators, plane_shape, dtype, out_dtype)
         self._sizes, self._given, self._pushed = sizes, np.dtype(dtype), 0
-        self._kernels = kernels(xp, dtype, out_dtype)
+        self.kernels = kernels(xp, dtype, out_dtype)
         work = working_type(sizes.dtype)
         # Free the last volume's memory before allocating this one's.
         self._axes, self._arrays = [], []
@@ -230,7 +230,7 @@ class CudaResampler:
         start, weight = self._axes[axis]
         (taps, outputs), stretch = weight.shape, 1 if axis == 2 else STRETCH
         threads = outer * math.ceil(outputs / stretch) * steps[2]
-        self._kernels[axis](
+        self.kernels[axis](
             (math.ceil(threads / THREADS),),
             (THREADS,),
             (values, outer, *steps, start, weight, taps, outputs, stretch, made),

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from python_path import python_path
 
 from octane.config import cli
 from octane.core.errors import NoSpaceError, OctaneError
@@ -84,7 +85,7 @@ def test_a_process_whose_gpu_is_lost_ends_without_freeing_anything():
     path = Path(cli.__file__).parents[2]
     done = subprocess.run(
         [sys.executable, "-c", LOST],
-        env={**os.environ, "PYTHONPATH": str(path)},
+        env={**os.environ, **python_path(path)},
         capture_output=True,
         text=True,
         timeout=120,

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from python_path import python_path
 
 from octane.core.compiled import compiled
 
@@ -62,7 +63,7 @@ def start(code, tmp_path):
             [*bound, sys.executable, "-c", script],
             env={
                 **plain,
-                "PYTHONPATH": str(code.parent),
+                **python_path(code.parent),
                 "PYTHONDONTWRITEBYTECODE": "1",
                 "HOME": str(tmp_path / "home"),
                 **more,

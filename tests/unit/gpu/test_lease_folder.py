@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from python_path import python_path
 
 from octane.core.errors import OctaneError
 from octane.gpu import lease_folder
@@ -98,7 +99,7 @@ print("holds", flush=True)
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                env={**os.environ, "PYTHONPATH": str(PROJECT / "bin")},
+                env={**os.environ, **python_path(PROJECT / "bin")},
             )
             stack.enter_context(process)
             stack.callback(process.kill)
