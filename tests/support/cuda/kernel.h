@@ -169,6 +169,14 @@ template <class T>
 static inline T to_integral_rzi(T x) {
   return (T)std::trunc(x);
 }
+template <class T>
+static inline T to_integral_rmi(T x) {
+  return (T)std::floor(x);
+}
+template <class T>
+static inline T to_integral_rpi(T x) {
+  return (T)std::ceil(x);
+}
 // From an integral value: clamped to the integer's range, 0 for NaN.
 template <class To, class From>
 static inline To float_to_int(From from) {

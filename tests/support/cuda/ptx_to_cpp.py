@@ -485,7 +485,7 @@ class Kernel:
         to, source = i.modifiers[-2], i.modifiers[-1]
         rounding = i.one_of("rn", "rz", "rm", "rp", "rni", "rzi", "rmi", "rpi") or "rn"
         value = self.read_float(i, i.operands[1], source)
-        if rounding not in ("rn", "rni", "rzi") or ("sat" in i.modifiers and to[0] != "f"):
+        if rounding in ("rz", "rm", "rp") or ("sat" in i.modifiers and to[0] != "f"):
             self.refuse(i)
         if to[0] == "f":
             if source[0] == "f" and rounding.endswith("i"):
