@@ -486,6 +486,9 @@ GPU_N4 = {
     "volume": lambda c: _size(c["shape"]),
     "fit: GPU, s": lambda c: f"{c['fit']['gpu']['median']:.3f}",
     "fit: CPU, s": lambda c: f"{c['fit']['cpu']['median']:.3f}",
+    "in memory: GPU, s": lambda c: f"{c['in_memory']['gpu']['median']:.3f}",
+    "page-locked: GPU, s": lambda c: f"{c['in_memory']['gpu_page_locked']['median']:.3f}",
+    "in memory: CPU, s": lambda c: f"{c['in_memory']['cpu']['median']:.3f}",
     "command: GPU, s": lambda c: f"{c['command']['gpu']['command_seconds']:.1f}",
     "command: CPU, s": lambda c: f"{c['command']['cpu']['command_seconds']:.1f}",
 }

@@ -16,7 +16,7 @@ except pynvml.NVMLError:
 }
 
 if has_gpu && ! python -c 'import cupy'; then
-    echo "test-gpu: CuPy cannot be loaded, so CUDA is emulated; to test on the GPU: .venv/bin/pip install 'cupy-cuda12x[ctk]' (or cupy-cuda13x[ctk])"
+    echo "test-gpu: CuPy cannot be loaded, so CUDA is emulated; to test on the GPU: .venv/bin/pip install 'cupy-cuda12x[ctk]' (or cupy-cuda13x[ctk], but not for Volta)"
 elif has_gpu; then
     # One process: tests that fill the GPU's memory would disturb the others.
     exec python -m pytest tests/gpu "$@"

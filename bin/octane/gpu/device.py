@@ -25,7 +25,10 @@ OUT_OF_MEMORY = (
 TAKEN = "cudaErrorDevicesUnavailable"
 """Name of the error if another process uses the GPU exclusively."""
 
-INSTALL = "install CuPy 13 or newer for this driver, cupy-cuda12x[ctk] or cupy-cuda13x[ctk]"
+INSTALL = (
+    "install CuPy 13 or newer for this driver, cupy-cuda12x[ctk] (for Volta too) or "
+    "cupy-cuda13x[ctk]"
+)
 """Remedy if CuPy is missing or cannot compute."""
 
 KEEP = "set CUPY_CACHE_DIR to a writable folder"

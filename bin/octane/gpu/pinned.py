@@ -1,8 +1,8 @@
 """Host memory for copies to and from a GPU, page-locked if the host allows it.
 
 A copy from ordinary (pageable) memory is slower, as it passes through a buffer of the driver, and
-blocks its thread; one from page-locked memory runs in the background. Locking takes about as long
-as filling the memory, so memory is kept and reused.
+blocks its thread; one from page-locked memory runs in the background. Locking takes time, so memory
+is kept and reused.
 
 Memory is first mapped and then locked in place (cudaHostRegister), not allocated by CUDA: it uses
 entire pages and no more (CuPy's pool rounds up to powers of two), and stays the same if the host
@@ -50,8 +50,8 @@ class HostMemory(AbstractContextManager):
     def take(self, size: int) -> npt.NDArray[np.uint8]:
         """Map ``size`` bytes (at least one) of memory that begins at a page."""
         mapped = mmap.mmap(-1, whole_pages(size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        # As NumPy does: first touch and locking take a third of the time. Only Linux has it, and
-        # kernels without huge pages (real-time ones) refuse it.
+        # As NumPy does, for a faster first touch. Only Linux has it, and kernels without huge pages
+        # (real-time ones) refuse it.
         with suppress(AttributeError, OSError):
             mapped.madvise(mmap.MADV_HUGEPAGE)
         memory = np.frombuffer(mapped, np.uint8, max(1, size))

@@ -14,8 +14,8 @@ struct Half {
 };
 
 // Concurrent threads per multiprocessor. For this many, the compiler uses 40 registers instead of
-// 58, without spilling. With four loads each, they hide the latency of memory, which on an H100
-// takes 15 KB in flight per multiprocessor. Turing's multiprocessors hold at most 1024.
+// 58, without spilling, so that more loads are in flight while others wait for memory. Turing's
+// multiprocessors hold at most 1024.
 #if __CUDA_ARCH__ == 750
 constexpr int AT_ONCE = 1024;
 #else

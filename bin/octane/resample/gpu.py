@@ -5,8 +5,8 @@ along y right after its copy, which leaves about a third of it on the device; z 
 all planes have arrived. The order y, z, x and the order of taps are fixed, so that a voxel has the
 same value in any block.
 
-While a lane waits for a copy, others decode and compute. The kernels are limited by the device's
-memory bandwidth, the entire run by the copies to the device.
+While a lane waits for a copy, others decode and compute. Counted in bytes, the copies to the device
+limit the run, and memory bandwidth the kernels; neither has been measured.
 """
 
 from __future__ import annotations
