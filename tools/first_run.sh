@@ -121,6 +121,8 @@ use_packages() {
 # run NAME SECONDS COMMAND...: a part with a limit and a log; without a GPU or a package, nothing else is tried.
 run() {
     local name=$1 limit=$2 log=$OUT/$1.log start=$SECONDS code=0
+    # An emulated GPU is slow, above all where its kernels have not been compiled yet.
+    [[ -z $quick ]] || limit=$((10 * limit))
     timeout --kill-after=10 "$limit" "${@:3}" >"$log" 2>&1 || code=$?
     if ((code == NOT_HERE)); then
         stop "$(tail -n 1 "$log")"
