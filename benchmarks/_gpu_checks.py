@@ -88,15 +88,31 @@ def left_out(tool: str) -> dict[str, object]:
 
 
 def tests(quick: bool) -> dict[str, object]:
-    """Run tests/gpu, but what needs Nextflow, and this project's own benchmarks."""
-    others = ("test_workflow_gpu.py", "test_benchmarks.py", "test_first_run.py")
-    chosen = (
-        [TESTS / "test_pinned.py"]
-        if quick
-        else [TESTS, "--durations=8", *(f"--ignore={TESTS / name}" for name in others)]
-    )
-    done = limited(320, sys.executable, *PYTEST, "-o", "timeout=120", *chosen)
-    return {"passed": done.exit_code == 0, **done.record()}
+    """Run tests/gpu, but what needs Nextflow, and this project's own benchmarks.
+
+    Meanwhile test_compile.py, which uses no GPU, compiles the kernels for all generations.
+    """
+    others = ("workflow_gpu", "benchmarks", "first_run", "compile")
+    left = [f"--ignore={TESTS / f'test_{name}.py'}" for name in others]
+    suites = {
+        "gpu": ["-o", "timeout=120", "--durations=8", *left, TESTS],
+        "compile": [TESTS / "test_compile.py"],
+    }
+    if quick:
+        suites = {"gpu": [TESTS / "test_pinned.py"]}
+    with ThreadPoolExecutor() as pool:
+        done = pool.map(
+            lambda chosen: limited(320, sys.executable, *PYTEST, *chosen), suites.values()
+        )
+        return summary(dict(zip(suites, done, strict=True)))
+
+
+def summary(done: dict[str, Done]) -> dict[str, object]:
+    """Return whether all programs have passed, and their records."""
+    return {
+        "passed": all(one.exit_code == 0 for one in done.values()),
+        "runs": {name: one.record() for name, one in done.items()},
+    }
 
 
 def sanitizer(quick: bool) -> dict[str, object]:
@@ -119,11 +135,7 @@ def sanitizer(quick: bool) -> dict[str, object]:
         )
 
     with ThreadPoolExecutor(len(SANITIZER)) as pool:
-        done = dict(zip(SANITIZER, pool.map(checked, SANITIZER), strict=True))
-    return {
-        "passed": all(one.exit_code == 0 for one in done.values()),
-        "tools": {name: one.record() for name, one in done.items()},
-    }
+        return summary(dict(zip(SANITIZER, pool.map(checked, SANITIZER), strict=True)))
 
 
 def leases(xp: ModuleType, quick: bool) -> dict[str, object]:

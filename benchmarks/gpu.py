@@ -45,9 +45,8 @@ def main() -> None:
     missing = [package for module, package in PACKAGES.items() if find_spec(module) is None]
     if missing:
         sys.stderr.write(
-            f"gpu was not measured: {', '.join(missing)} cannot be imported; install CuPy as in "
-            "docs/gpu.md and the others from requirements/first-run.txt, or name their folder in "
-            "PYTHONPATH\n"
+            f"gpu was not measured: {', '.join(missing)} cannot be imported; install them (CuPy as "
+            "in docs/gpu.md), or name their folder in PYTHONPATH\n"
         )
         sys.exit(NOT_HERE)
     # Not before: all of them import these packages.
