@@ -19,6 +19,7 @@ def main(
     metrics: Path | None = None,
     preview: Path | None = None,
     displacements: Path | None = None,
+    save_displacements: Path | None = None,
 ) -> None:
     """Stack the sections of a subject into one volume.
 
@@ -33,11 +34,15 @@ def main(
     preview
         Where to write central slices for the report, as NPZ.
     displacements
+        CSV of section displacements (section, y, x in micrometres, rotation in degrees) to undo
+        instead of measured ones.
+    save_displacements
         Where to write the displacement of each section, as CSV.
     """
     from octane.steps.stack import stack_sections
 
-    done = stack_sections(sources, destination, parameters, reading, execution, displacements)
+    given = (sources, destination, parameters, reading, execution)
+    done = stack_sections(*given, displacements, save_displacements)
     done.save(metrics, preview)
 
 

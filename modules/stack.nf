@@ -3,7 +3,7 @@ process STACK {
     label 'process_medium'
 
     input:
-    tuple val(meta), path(sections, stageAs: 'input/*'), val(flags)
+    tuple val(meta), path(sections, stageAs: 'input/*'), val(flags), path(displacements, stageAs: 'given/*')
     val code
 
     output:
@@ -12,10 +12,11 @@ process STACK {
     tuple(val(meta), path('stack_{metrics.json,preview.npz}'), emit: record)
 
     script:
+    def table = displacements ? "--displacements ${displacements}" : ''
     """
-    stack.py '${meta.id}_stack.ome.zarr' input/* ${flags} --overwrite \\
+    stack.py '${meta.id}_stack.ome.zarr' input/* ${flags} --overwrite ${table} \\
         --metrics stack_metrics.json --preview stack_preview.npz \\
-        --displacements '${meta.id}_displacements.csv' --workers ${task.cpus} --memory '${task.memory}'
+        --save_displacements '${meta.id}_displacements.csv' --workers ${task.cpus} --memory '${task.memory}'
     """
 
     stub:

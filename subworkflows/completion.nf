@@ -102,9 +102,10 @@ def escapeMarkup() {
 // For incomplete results: move those of an earlier run aside. Delete what this run made of two states of the input, and
 // its tasks' folders, or -resume would reuse them as results of the first state.
 def setAside(id, made, outcome) {
-    def ends = ['.ome.zarr', '_report.html', '_report.json', '_displacements.csv', '_trace.json.gz', '_metrics.json']
+    def ends = ['.ome.zarr', '_report.html', '_report.json', '_trace.json.gz', '_metrics.json', '_flat_field.tif']
+    def tables = ['_positions.csv', '_displacements.csv']
     def names = ['previews', 'ro-crate-metadata.json']
-    def isOurs = { path -> path.name in names || (ends + '_flat_field.tif').any { end -> path.name.endsWith(end) } }
+    def isOurs = { path -> path.name in names || (ends + tables).any { end -> path.name.endsWith(end) } }
     def found = placesOf(id)
         .findAll { place -> place.isDirectory() }
         .collectMany { place -> place.listFiles().toList() }

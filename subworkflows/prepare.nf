@@ -162,6 +162,7 @@ def subjectOf(meta, input, truth) {
     def named = [
         input: input,
         positions: fileOf(meta, 'positions'),
+        displacements: fileOf(meta, 'displacements'),
         n4_mask: switched('skip_n4') ? null : fileOf(meta, 'n4_mask'),
         truth: truth,
         stitch_flat_field: switched('skip_stitch') ? null : fileOf(meta, 'stitch_flat_field'),
@@ -243,11 +244,17 @@ def claimFolder(subject, plan) {
     def places = isOther ? subject.states.keySet() + [workflow.workDir] : [input]
     def around = partsOf(input).find { part -> isWithin.call(folder, part) }
     def lost = places.find { path -> isWithin.call(path, folder) } ?: around
+    // Such a table is a link to an earlier task's result, which must not be edited there, and is replaced at the end.
+    def table = subject.files.subMap('positions', 'displacements').values().find { path ->
+        path.name ==~ /.*_(positions|displacements)[.]csv/ && path.parent.toRealPath() == folder.toRealPath()
+    }
     def closed = [folder, record, folder.resolve('metrics')].find { path ->
         path.exists() && !java.nio.file.Files.isWritable(path)
     }
     def problem = closed
         ? "${closed} cannot be written; ask its owner for permission, or give another --outdir or --subject."
+        : table
+        ? "${table} is a result, which this run replaces; copy it to another folder, and give the copy."
         : lost
         ? "Results would replace data in ${folder}, but the run reads ${lost}, which is inside or around that " +
             'folder; give another --outdir or --subject.'
@@ -305,7 +312,7 @@ def stepsOf(subject, plan) {
     return [
         resample: [[:], flags.resample],
         stitch: [[:], flags.stitch, tables, files.stitch_flat_field ?: []],
-        stack: [[:], flags.stack],
+        stack: [[:], flags.stack, files.displacements ?: []],
         n4: [[beside: seen], flags.n4, mask, files.truth ?: []],
         pyramid: [[:], flags.pyramid],
         report: [[input: files.input.toString()], flags.report],

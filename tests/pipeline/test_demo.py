@@ -65,6 +65,7 @@ def test_the_results_are_these_and_no_others(demo, results):
         "phantom.ome.zarr",
         "phantom_bias.ome.zarr",
         "phantom_displacements.csv",
+        "phantom_positions.csv",
         "phantom_report.html",
         "phantom_report.json",
         "phantom_trace.json.gz",

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from octane.config.validation import read_scratch
+from octane.config.validation import read_scratch, section_ranges
 from octane.core.units import bytes_of
 
 Unit = Literal["nanometer", "micrometer", "millimeter", "centimeter", "meter"]
@@ -181,7 +181,15 @@ def _switched(value: object) -> object:
     return text == "true"
 
 
+def _ranged(text: str) -> str:
+    section_ranges(text)
+    return text
+
+
 Size = Annotated[str, BeforeValidator(_sized)]
+SectionNumbers = Annotated[
+    Annotated[Text, AfterValidator(_ranged)] | None, BeforeValidator(_or_none)
+]
 Switch = Annotated[bool, BeforeValidator(_switched)]
 
 
@@ -465,11 +473,24 @@ class StackParameters(StepParameters):
         workflow="allow_missing_sections",
         ge=0,
     )
+    excluded_sections: SectionNumbers = parameter(
+        None,
+        "Numbers of sections that the user left out, such as '7 12-14'. Those between others "
+        "become blank slabs without --allow_missing_sections. The workflow derives them from "
+        "--exclude_sections and --only_sections.",
+        workflow=False,
+    )
     codec: Codec = parameter(
         "zstd",
         "Compression of the volume. The workflow uses blosc-lz4 if only N4 reads the volume.",
         workflow=False,
     )
+
+    @property
+    def excluded(self) -> list[int]:
+        """Numbers of the sections that the user left out, in order."""
+        ranges = section_ranges(self.excluded_sections) if self.excluded_sections else []
+        return sorted({number for numbers in ranges for number in numbers})
 
 
 class N4Parameters(StepParameters):
@@ -711,6 +732,25 @@ class WorkflowParameters(StepParameters):
         None,
         "CSV of tile positions: columns section, row, column, y, x (of the tile's first edge, in "
         "micrometres). Replaces the overlap.",
+        per_subject=True,
+    )
+    displacements: Path | None = parameter(
+        None,
+        "CSV of section displacements that STACK undoes instead of measured ones: columns section, "
+        "y, x (micrometres) and rotation (degrees), such as SUBJECT_displacements.csv of an "
+        "earlier run. Sections that are not in it, or whose cells are empty, are measured.",
+        per_subject=True,
+    )
+    exclude_sections: SectionNumbers = parameter(
+        None,
+        "Numbers of sections to leave out, such as '7 12-14'. Those between others become blank "
+        "slabs; --allow_missing_sections need not count them.",
+        per_subject=True,
+    )
+    only_sections: SectionNumbers = parameter(
+        None,
+        "Numbers of the sections to use, such as '3-5', to try parameters on a few; all others are "
+        "left out.",
         per_subject=True,
     )
     truth: Path | None = parameter(

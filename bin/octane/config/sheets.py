@@ -19,6 +19,10 @@ Spreadsheets write semicolons if the comma is the decimal sign. ``rowsOf`` in
 subworkflows/prepare.nf does the same.
 """
 
+POSITION_COLUMNS = ("section", "row", "column", "y", "x")
+"""Columns of tile positions: section number, row and column from 0, and the tile's first edge in
+micrometres."""
+
 
 @dataclass
 class Sheet:

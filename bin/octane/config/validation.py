@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import unicodedata
+from collections.abc import Iterable
 from pathlib import Path
 
 from octane.core.errors import InputError
@@ -15,6 +16,9 @@ ON = ("true", "yes", "on", "1")
 """Values for the node's TMPDIR."""
 NEXTFLOW = ("params-file", "preview", "profile", "resume", "stub", "stub-run", "work-dir")
 """Nextflow options, which start with a single dash."""
+
+MOST_SECTIONS = 10_000
+"""Largest range of section numbers: in a wider one, a number is probably a date."""
 
 VARIABLE = re.compile(r"\$(?:\{\w+\}|\w+)")
 SHELL_SPECIAL = re.compile(r"[^\w/.,:+@%=-]")
@@ -42,6 +46,29 @@ def unfit_name(name: str) -> str | None:
         f"'{name}' is not a subject name; use letters, digits, blanks and ._()-, and do not start "
         "with . or -."
     )
+
+
+def section_ranges(text: str) -> list[range]:
+    """Parse section numbers such as ``7 12-14``; a ValueError says how to write them."""
+    found: list[range] = []
+    for word in re.split(r"[\s,]+", text.strip(" ,")):
+        parts = re.fullmatch(r"(\d+)(?:-(\d+))?", word)
+        first, last = (int(part) for part in (parts[1], parts[2] or parts[1])) if parts else (1, 0)
+        if not first <= last <= first + MOST_SECTIONS:
+            raise ValueError("give section numbers and ascending ranges, such as '7 12-14'")
+        found.append(range(first, last + 1))
+    return found
+
+
+def as_ranges(numbers: Iterable[int]) -> str:
+    """Write section numbers as :func:`section_ranges` reads them, in order: ``7 12-14``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return " ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
 
 
 def unlinkable(path: Path) -> str | None:

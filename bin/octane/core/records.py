@@ -229,8 +229,9 @@ class SectionFigures(Figures):
     ``thickness`` is in micrometres, and ``thickness_from`` describes its source. ``brightness`` is
     the ratio of its tissue's brightness to its neighbours', ``step`` that to the previous section;
     ``flipped`` names the axes along which it must be mirrored to fit them. ``shift`` (y, x) in
-    micrometres and ``rotation`` in degrees about the volume's centre are its displacement;
-    ``moved`` tells whether STACK undid it. Values that could not be measured are None.
+    micrometres and ``rotation`` in degrees about the volume's centre are its displacement, measured
+    or ``given`` by the user; ``moved`` tells whether STACK undid it. Values that could not be
+    measured are None.
     """
 
     number: int
@@ -245,18 +246,21 @@ class SectionFigures(Figures):
     shift: tuple[float, float] | None = None
     rotation: float | None = None
     moved: bool = False
+    given: bool = False
 
 
 class StackFigures(Figures):
     """A stack.
 
     ``boundaries`` maps a section's number to the factor by which brightness jumps at its start;
-    ``unlike`` lists neighbours, by number, without common structure.
+    ``unlike`` lists neighbours, by number, without common structure. ``excluded_sections`` are
+    those that the user left out; the others without an image are ``missing_sections``.
     """
 
     sections: list[SectionFigures]
     boundaries: dict[int, float] = {}
     missing_sections: list[int] = []
+    excluded_sections: list[int] = []
     unlike: list[tuple[int, int]] = []
     planes_not_imaged: int = 0
     align: str | None = None

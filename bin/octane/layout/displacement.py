@@ -4,12 +4,21 @@ A displacement moves a position ``q`` to ``middle + shift + R (q - middle)``; a 
 turns x towards y.
 """
 
+import math
+from collections.abc import Collection
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from octane.config.sheets import read_table
+from octane.core.errors import InputError
+from octane.core.geometry import Grid
 from octane.layout.mosaic import Position
+
+COLUMNS = ("section", "y", "x", "rotation")
+"""Section number, then its displacement in micrometres and degrees."""
 
 
 class Displacement(NamedTuple):
@@ -49,3 +58,57 @@ class Displacement(NamedTuple):
 
 
 IN_PLACE = Displacement()
+
+
+def read_displacements(path: Path, known: Collection[int], grid: Grid) -> dict[int, Displacement]:
+    """Displacements in a CSV table, by section number; rows with empty cells give none.
+
+    ``known`` are the numbers of the sections, and ``grid`` is the volume's before they are moved.
+    Raises an InputError that names the line: of another section, a second row for one, or a
+    displacement farther than the volume is wide.
+    """
+    table = read_table(path)
+    if not table.rows or set(COLUMNS) - set(table.columns):
+        raise InputError(f"{path} must have the columns {', '.join(COLUMNS)}; correct its header.")
+    if not np.isclose(*grid.spacing[1:], rtol=1e-6):
+        raise InputError(
+            f"{path} displaces sections, which needs voxels as high as wide, but they have "
+            f"{grid.spacing[1]:g} x {grid.spacing[2]:g} micrometre (y x); resample to one "
+            "--resolution, or omit --displacements."
+        )
+    found: dict[int, Displacement | None] = {}
+    for line, row in table.rows:
+        try:
+            number = float(row["section"])
+            own = _displacement(row)
+        except (KeyError, ValueError) as error:
+            raise InputError(
+                f"{path}, line {line}: invalid row; give a section number, and y, x and rotation "
+                "as numbers with decimal points, or leave all three empty."
+            ) from error
+        if number not in known:
+            raise InputError(
+                f"{path}, line {line}: the input has no section {number:g}; remove the row, or "
+                "correct it."
+            )
+        if number in found:
+            raise InputError(
+                f"{path}, line {line}: a second row for section {number:g}; remove one."
+            )
+        width = max(grid.extent[1:])
+        # Also false for NaN.
+        if own is not None and not (math.hypot(own.y, own.x) <= width and abs(own.rotation) <= 180):
+            raise InputError(
+                f"{path}, line {line}: section {number:g} is displaced by more than the volume's "
+                f"width, {width:g} micrometre, or 180 degrees; give micrometres and degrees."
+            )
+        found[int(number)] = own
+    return {number: own for number, own in found.items() if own is not None}
+
+
+def _displacement(row: dict[str, str]) -> Displacement | None:
+    """Displacement in the cells of a row; None if all are empty."""
+    values = [float(row[name]) for name in COLUMNS[1:] if name in row]
+    if len(values) not in (0, 3):
+        raise ValueError("a displacement has three values")
+    return Displacement(*values) if values else None

@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from octane.config.params import WorkflowParameters
+from octane.config.validation import as_ranges, section_ranges
 from octane.core.errors import InputError
 from octane.core.units import format_lengths
+from octane.layout.sections import listed, section_number
 from octane.store.chunks import is_store
 from octane.store.image import Image
 from octane.store.itk_files import MILLIMETER, READ, FileVolume
@@ -34,6 +37,58 @@ def find_inputs(source: Path) -> list[Path]:
             f"a volume in one file ({', '.join(READ)})."
         )
     return found
+
+
+def choose_sections(
+    source: Path, paths: list[Path], parameters: WorkflowParameters
+) -> tuple[list[Path], list[int]]:
+    """Choose inputs in a folder by --only_sections and --exclude_sections.
+
+    Returns the paths of the sections to use, and the numbers of the others. Sections are chosen by
+    their names, so that one that is left out need not be readable. Raises an InputError if numbers
+    are unknown, in both parameters, or leave no section.
+    """
+    texts = {
+        name: text
+        for name in ("only_sections", "exclude_sections")
+        if (text := getattr(parameters, name)) is not None
+    }
+    if not texts:
+        return paths, []
+    (name, text), *_ = texts.items()
+    if paths == [source]:
+        raise InputError(
+            f"--{name} {text} chooses among the sections of a folder, and the input is one image; "
+            "omit it."
+        )
+    numbers = {path: section_number(path.name) for path in paths}
+    if unnamed := [path.name for path, number in numbers.items() if number is None]:
+        raise InputError(
+            f"--{name} {text} chooses sections by the numbers in their names, which {unnamed[0]} "
+            "lacks; name sections like section_01.ome.zarr."
+        )
+    known = {number for number in numbers.values() if number is not None}
+    chosen: dict[str, set[int]] = {}
+    for name, text in texts.items():
+        ranges = section_ranges(text)
+        # A range may span a gap, of which --allow_missing_sections decides.
+        ends = {end for own in ranges for end in (own[0], own[-1])}
+        if lost := sorted(ends - known):
+            raise InputError(
+                f"--{name} {text} names section {listed(lost)}, which the input lacks: it has "
+                f"{as_ranges(known)}; correct the numbers."
+            )
+        chosen[name] = {number for number in known for own in ranges if number in own}
+    only, excluded = chosen.get("only_sections", known), chosen.get("exclude_sections", set())
+    if "only_sections" in chosen and (both := sorted(only & excluded)):
+        raise InputError(
+            f"--only_sections and --exclude_sections both name section {listed(both)}; remove it "
+            "from one of them."
+        )
+    used = only - excluded
+    if not used:
+        raise InputError(f"--exclude_sections {text} leaves no section; keep at least one.")
+    return [path for path in paths if numbers[path] in used], sorted(known - used)
 
 
 def as_given(source: Path, path: Path) -> Path:

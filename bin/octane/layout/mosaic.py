@@ -6,7 +6,8 @@ their physical extents and pitch are kept in the store's metadata.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import cast
 import numpy as np
 
 from octane.config.params import StitchParameters
-from octane.config.sheets import read_table
+from octane.config.sheets import POSITION_COLUMNS, read_table
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, Region, Vector, block_at, samples, shape_of, spelled, vector
 from octane.layout.sections import number_of
@@ -34,8 +35,6 @@ SPREAD = 20
 """Limit of the tiles' spread, in lengths of the mosaic: beyond it, a unit is wrong."""
 USUAL = 0.75
 """Fraction of mosaics that must be alike before one that differs is reported."""
-COLUMNS = ("section", "row", "column", "y", "x")
-"""Section number, row and column from 0, and the tile's first edge in micrometres."""
 
 
 @dataclass(frozen=True)
@@ -215,17 +214,31 @@ def unlike_mosaics(names: Sequence[str], mosaics: Sequence[MosaicGrid]) -> list[
 def position_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     """Line number and cells of each row of a table of tile positions; raise if it is not one."""
     table = read_table(path)
-    if not table.rows or set(COLUMNS) - set(table.columns):
-        raise InputError(f"{path} must have the columns {', '.join(COLUMNS)}; correct its header.")
+    if not table.rows or set(POSITION_COLUMNS) - set(table.columns):
+        raise InputError(
+            f"{path} must have the columns {', '.join(POSITION_COLUMNS)}; correct its header."
+        )
     return table.rows
+
+
+def require_sections(path: Path, known: Collection[int | None]) -> None:
+    """Raise if a table of tile positions has a row of a section that is not ``known``."""
+    for line, row in position_rows(path):
+        with suppress(KeyError, ValueError):
+            # Cells that are not numbers are refused when the positions are read.
+            if (number := float(row["section"])) not in known:
+                raise InputError(
+                    f"{path}, line {line}: the input has no section {number:g}; remove the row, or "
+                    "correct it."
+                )
 
 
 def split_positions(path: Path) -> dict[float, str]:
     """Split a table of tile positions into one CSV text per section number."""
-    header, tables = ",".join(COLUMNS), dict[float, list[str]]()
+    header, tables = ",".join(POSITION_COLUMNS), dict[float, list[str]]()
     for _, row in position_rows(path):
         own = tables.setdefault(float(row["section"]), [header])
-        own.append(",".join(row[column] for column in COLUMNS))
+        own.append(",".join(row[column] for column in POSITION_COLUMNS))
     return {number: "\n".join([*lines, ""]) for number, lines in tables.items()}
 
 
@@ -238,12 +251,18 @@ def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[
     for line, row in position_rows(path):
         try:
             if float(row["section"]) == section:
-                *numbers, y, x = (float(row[column]) for column in COLUMNS[1:])
+                *numbers, y, x = (float(row[column]) for column in POSITION_COLUMNS[1:])
                 if not (np.abs([*numbers, y, x]) <= FARTHEST).all():
                     raise ValueError("a position must be finite and within reach")
                 tile = (int(numbers[0]), int(numbers[1]))
                 if tile in found or tile != tuple(numbers):
                     raise ValueError("a tile has one position, and its row and column are whole")
+                if not (0 <= tile[0] < tiling.rows and 0 <= tile[1] < tiling.columns):
+                    raise InputError(
+                        f"{path}, line {line}: row {tile[0]}, column {tile[1]} is outside section "
+                        f"{section}, which has {tiling.rows} x {tiling.columns} tiles, counted "
+                        "from 0; remove the row, or correct it."
+                    )
                 found[tile] = (y, x)
         except (KeyError, ValueError) as error:
             raise InputError(

@@ -11,13 +11,11 @@ from typing import NamedTuple, TypeVar, cast
 import numpy as np
 
 from octane.config.params import N4Parameters
+from octane.config.validation import MOST_SECTIONS
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector
 from octane.store.ngff import LISTED, Attributes
 from octane.store.volumes import Volume
-
-MOST_SECTIONS = 10_000
-"""Largest range of section numbers: in a wider one, a number is probably a date."""
 
 STEADY = 0.05
 """Tolerance of distances along z, relative to their mean: stages that round to micrometres stay
@@ -167,8 +165,9 @@ def numbered(
 ) -> dict[int, V]:
     """Sections by number, in the order given; a single section needs no number.
 
-    Sections without a number, duplicate numbers, and more than ``allowed`` gaps (those in
-    ``closed`` not counted) raise an OctaneError with one line per problem.
+    Sections without a number, duplicate numbers, and more than ``allowed`` gaps raise an
+    OctaneError with one line per problem. Numbers in ``closed``, of sections that are left out or
+    cannot be opened, are not gaps.
     """
     found: dict[int, V] = {}
     problems: list[str] = []

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from octane.config.params import StackParameters
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector, vector
-from octane.layout.displacement import IN_PLACE, Displacement
+from octane.layout.displacement import IN_PLACE, Displacement, read_displacements
 from octane.layout.mosaic import Position
 from octane.layout.sections import distances, listed, numbered
 from octane.store.image import Image
@@ -115,7 +116,7 @@ def lay_out(
             f"--stack_align {parameters.align} needs voxels as high as wide, but {images[0].path} "
             f"has {spacing[1]:g} x {spacing[2]:g} micrometre (y x); resample to one --resolution."
         )
-    numbers = numbered(images, parameters.allow_missing_sections)
+    numbers = numbered(images, parameters.allow_missing_sections, parameters.excluded)
     known = {n: (image, *box) for (n, image), box in zip(numbers.items(), boxes, strict=True)}
     apart = distances({n: edge[0] for n, (_, edge, _) in known.items()})
     deep = min(_depth(image, parameters, extent) for image, _, extent in known.values())
@@ -143,6 +144,19 @@ def lay_out(
     stops = np.clip([*first, grid.shape[0]], 0, grid.shape[0]).tolist()
     planes = map(range, stops[:-1], stops[1:])
     return grid, [replace(s, planes=p) for s, p in zip(slabs, planes, strict=True)]
+
+
+def given_displacements(
+    path: Path, slabs: Sequence[SectionSlab], grid: Grid, parameters: StackParameters
+) -> dict[int, Displacement]:
+    """Displacements of the sections in a volume that a table gives, by number.
+
+    Rows of sections that the user left out are passed over. Raises an InputError that names the
+    line of a wrong row.
+    """
+    imaged = {slab.number for slab in slabs if slab.image is not None}
+    found = read_displacements(path, imaged.union(parameters.excluded), grid)
+    return {number: own for number, own in found.items() if number in imaged}
 
 
 def sections_without_overlap(slabs: Sequence[SectionSlab]) -> list[str]:

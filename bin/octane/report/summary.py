@@ -22,11 +22,11 @@ ABSENT = ("missing", "unfinished")
 class SectionQuality(BaseModel):
     """Quality of one section.
 
-    ``state`` is ``stitched``, ``imaged`` if STITCH left no record of it, ``missing``, or
-    ``unfinished`` if one of its tasks failed. Seams are the mismatch in overlaps, over its mean;
-    ``not_imaged`` counts tiles that are declared so, ``uncovered`` pixels outside all tiles;
-    ``cv_before`` and ``cv_after`` are coefficients of variation in tissue before and after N4;
-    ``flags`` names the checks that mark the section.
+    ``state`` is ``stitched``, ``imaged`` if STITCH left no record of it, ``missing``, ``excluded``
+    if the user left it out, or ``unfinished`` if one of its tasks failed. Seams are the mismatch in
+    overlaps, over its mean; ``not_imaged`` counts tiles that are declared so, ``uncovered`` pixels
+    outside all tiles; ``cv_before`` and ``cv_after`` are coefficients of variation in tissue before
+    and after N4; ``flags`` names the checks that mark the section.
     """
 
     number: int | None
@@ -45,14 +45,15 @@ class SectionQuality(BaseModel):
 class Summary(BaseModel):
     """Quality and cost of one subject.
 
-    ``missing`` counts blank and unfinished sections; ``seam_median`` is the median over all
-    sections; ``flagged`` lists the titles of marked sections. Seconds are sums over all tasks,
-    ``peak_memory_bytes`` is that of the largest task, and ``retried`` counts tasks with more than
-    one attempt.
+    ``sections`` counts all but the ``excluded`` ones, which the user left out; ``missing`` counts
+    blank and unfinished sections; ``seam_median`` is the median over all sections; ``flagged``
+    lists the titles of marked sections. Seconds are sums over all tasks, ``peak_memory_bytes`` is
+    that of the largest task, and ``retried`` counts tasks with more than one attempt.
     """
 
     sections: int = 0
     missing: int = 0
+    excluded: int = 0
     seam_median: float | None = None
     flagged: list[str] = []
     cv_before: float | None = None
@@ -108,9 +109,9 @@ def qualities(
     # For a volume that is not a stack, N4 records the entire volume as one section.
     varied = {v.number: v for v in n4.variation} if n4 and len(n4.variation) > 1 else {}
     states = dict.fromkeys(varied, "imaged")
-    states |= {
-        s.number: "missing" if s.missing else "imaged" for s in (stack.sections if stack else ())
-    }
+    for own in stack.sections if stack else ():
+        states[own.number] = "missing" if own.missing else "imaged"
+    states |= dict.fromkeys(stack.excluded_sections if stack else (), "excluded")
     # A section without a number is the only one; STACK numbers it 1.
     known = {1 if section.number is None else section.number for section in found}
     found += [
@@ -134,7 +135,8 @@ def summary_of(
     """Sum up a subject."""
     seams = [s.seam_median for s in sections if s.seam_median is not None]
     return Summary(
-        sections=len(sections),
+        sections=sum(s.state != "excluded" for s in sections),
+        excluded=sum(s.state == "excluded" for s in sections),
         missing=sum(s.state in ABSENT for s in sections),
         seam_median=float(np.median(seams)) if seams else None,
         flagged=[s.title for s in sections if s.flags],

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from octane.config.validation import as_ranges
 from octane.core.records import (
     EXPOSED,
     SHADING,
@@ -153,7 +154,10 @@ def _absent(quality: Sequence[SectionQuality], sections: Mapping[str, StitchFigu
         right = "correct image" if len(same) == 1 else "correct images"
         text = f"{pairs}; copy the {right}." + (f" {text}" if gone else "")
     odd = [*gone, *same]
-    return _judged(name, limit, f"{len(odd)} of {len(quality)}", odd, text)
+    excluded = [s.number for s in quality if s.state == "excluded" and s.number is not None]
+    value = f"{len(odd)} of {len(quality) - len(excluded)}"
+    value += f", without {as_ranges(excluded)}, excluded by the user" if excluded else ""
+    return _judged(name, limit, value, odd, text)
 
 
 def _seams(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
@@ -340,7 +344,12 @@ def _placed(stack: StackFigures) -> Check:
         return _unknown(name, limit, "A mirrored section fits its neighbours only by chance.")
     if not np.isclose(*stack.voxel_size[1:]):
         return _unknown(name, limit, "Sections are only compared if voxels are square in y and x.")
-    own = {title_of("", s.number): s for s in stack.sections if not s.missing}
+    imaged = {title_of("", s.number): s for s in stack.sections if not s.missing}
+    given = [title for title, s in imaged.items() if s.given]
+    if given and len(given) == len(imaged):
+        return _unknown(name, limit, "All displacements are those that the user gave.")
+    # Those are as the user wants them.
+    own = {title: s for title, s in imaged.items() if not s.given}
     known = {t: (np.hypot(*s.shift), abs(s.rotation or 0)) for t, s in own.items() if s.shift}
     pairs = f"Sections {_named([f'{a} and {b}' for a, b in stack.unlike])}" if stack.unlike else ""
     if not known and (stack.align in (None, "none") or len(own) < 2):
@@ -357,6 +366,7 @@ def _placed(stack: StackFigures) -> Check:
         text += f"--stack_align {way}."
         value = f"up to {shift:.1f} µm and {turn:.2f}°"
         value += f"; {pairs} not compared" if pairs else ""
+        value += f"; {_named(given)} as given" if given else ""
         return _judged(name, limit, value, odd, text)
     apart = [title_of("", number) for pair in stack.unlike for number in pair]
     lost = [title for title in own if title not in known and title not in apart]
@@ -364,6 +374,7 @@ def _placed(stack: StackFigures) -> Check:
     words += [f"{pairs}: no structure in common, not aligned"] if pairs else []
     text = f"{'; '.join(words)}; check --section_surface and the pictures."
     value = f"up to {shift:.1f} µm and {turn:.2f}°, moved back"
+    value += f"; {_named(given)} as given" if given else ""
     return _judged(name, "all match", value, [*lost, *apart], text)
 
 

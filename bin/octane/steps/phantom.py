@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import ExecutionParameters, PhantomParameters, bytes_of
+from octane.config.sheets import POSITION_COLUMNS
 from octane.core.arrays import as_dtype
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region, Vector, blocks, shape_of, vector
 from octane.core.metrics import Metrics, write_json
 from octane.core.progress import Progress
 from octane.layout.displacement import Displacement
-from octane.layout.mosaic import COLUMNS, MosaicGrid, Position, Tile
+from octane.layout.mosaic import MosaicGrid, Position, Tile
 from octane.pipeline.workers import plan_workers, run_tiles
 from octane.store.ngff import Attributes
 from octane.store.writer import Level, create_image
@@ -251,7 +252,7 @@ def make_phantom(
             rows += [(section + 1, *t, *true[t]) for t in tiling.tiles]
             store = partial / "mosaics" / f"section_{section + 1:02d}.ome.zarr"
             _write_section(store, p, tiling, section, true, execution, metrics, advance)
-        _write_table(partial / "positions.csv", [COLUMNS, *rows])
+        _write_table(partial / "positions.csv", [POSITION_COLUMNS, *rows])
         _write_truth(partial / "truth", p, subject, execution)
     return metrics
 

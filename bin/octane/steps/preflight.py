@@ -18,11 +18,18 @@ import numpy as np
 from pydantic import ValidationError
 
 from octane.config.flags import sentences
-from octane.config.params import FLAT_FIELD_WORDS, MASK_WORDS, Settings, StepParameters
+from octane.config.params import (
+    FLAT_FIELD_WORDS,
+    MASK_WORDS,
+    Settings,
+    StepParameters,
+    WorkflowParameters,
+)
 from octane.config.samplesheet import check_samplesheet
 from octane.config.schema import WorkflowModel, settings_of
 from octane.config.validation import (
     NEXTFLOW,
+    as_ranges,
     further_words,
     require_scratch,
     unfit_name,
@@ -33,10 +40,11 @@ from octane.core.errors import InputError, OctaneError, collecting
 from octane.core.geometry import samples, vector
 from octane.core.metrics import write_json
 from octane.core.progress import Progress
-from octane.layout.inputs import as_given, find_inputs, kind_of
+from octane.layout.inputs import as_given, choose_sections, find_inputs, kind_of
 from octane.layout.levels import steps_of, target_of
-from octane.layout.mosaic import MosaicGrid, split_positions
+from octane.layout.mosaic import MosaicGrid, require_sections, split_positions
 from octane.layout.sections import number_of, numbered, require_alike, section_number, sections_of
+from octane.layout.stack import given_displacements
 from octane.layout.subject import SubjectLayout, is_resampled, lay_out_mosaic, lay_out_subject
 from octane.pipeline.workers import run_tiles
 from octane.steps.space import check_space
@@ -274,15 +282,17 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
     """
     settings = settings_of(_validated(given))
     workflow = settings.workflow
+    beside = {name: as_given(path, path) for name, path in beside.items()}
     problems: list[str] = []
     with collecting(problems):
         require_scratch(workflow.scratch_dir)
     volumes: list[Volume] = []
     files: list[Path] = []
     paths: list[Path] = []
+    left_out: list[int] = []
     kind = "volume"
     with collecting(problems):
-        files = find_inputs(source)
+        files, left_out = choose_sections(source, find_inputs(source), workflow)
         paths = [as_given(source, path) for path in files]
         volumes = _side_by_side(
             "opening",
@@ -299,9 +309,11 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
             if workflow.skip_resample:
                 resampled["resolution"] = None
             own = settings.resample.model_copy(update=resampled)
-            settings = settings.model_copy(update={"resample": own})
+            excluded = {"excluded_sections": as_ranges(left_out) or None}
+            stack = settings.stack.model_copy(update=excluded)
+            settings = settings.model_copy(update={"resample": own, "stack": stack})
             closed = {section_number(path.name) for path in {*paths} - {v.path for v in volumes}}
-            _check_volumes(volumes, kind, settings, beside, closed, problems)
+            _check_volumes(volumes, kind, settings, beside, closed.union(left_out), problems)
     items = [{"id": _stem(path), "file": "" if path == source else path.name} for path in files]
     subject = str(workflow.subject)
     problems += filter(None, [unfit_name(subject)])
@@ -313,6 +325,9 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
     if problems:
         raise InputError("\n".join(problems))
     layout = lay_out_subject(volumes, kind, settings, beside.get("positions"))
+    if "displacements" in beside:
+        # STACK reads them again; here wrong rows are refused before any work.
+        given_displacements(beside["displacements"], layout.slabs, layout.volume, settings.stack)
     if not workflow.skip_n4:
         _check_companions(beside, layout)
     if kind == "mosaic" and "positions" in beside:
@@ -340,7 +355,7 @@ def _check_volumes(
 ) -> None:
     """Check everything that metadata can tell about the inputs of a subject.
 
-    ``closed`` are the numbers of those that cannot be opened.
+    ``closed`` are the numbers of those that are left out or cannot be opened.
     """
     _side_by_side(
         "checking",
@@ -349,12 +364,17 @@ def _check_volumes(
         problems,
     )
     if kind == "volume":
+        if "displacements" in beside:
+            problems.append(
+                f"--displacements moves sections, and {volumes[0].path} is one volume; omit it."
+            )
         return
     workflow = settings.workflow
     if (workflow.truth or "truth" in beside) and not workflow.skip_n4:
         moving = {
             "stack_align": settings.stack.align != "none",
             "section_surface": settings.stack.section_surface > 0,
+            "displacements": "displacements" in beside,
         }
         problems += [
             f"--truth shows the sections where they were imaged, and --{name} moves them; omit one "
@@ -364,6 +384,11 @@ def _check_volumes(
         ]
     with collecting(problems):
         numbered(volumes, settings.stack.allow_missing_sections, closed)
+    with collecting(problems):
+        _require_same_numbers(volumes, workflow)
+        if kind == "mosaic" and "positions" in beside:
+            own = {1 if number is None else number for number in map(number_of, volumes)}
+            require_sections(beside["positions"], own.union(closed))
     voxels = [(v.path, v.grid.spacing, v.dtype) for v in volumes]
     # As STACK gets them.
     if kind == "mosaic" and settings.resample.resolution is not None:
@@ -371,6 +396,19 @@ def _check_volumes(
         voxels = [(v.path, target, output_type(dtype, v.dtype)) for v in volumes]
     with collecting(problems):
         require_alike(voxels)
+
+
+def _require_same_numbers(volumes: Sequence[Volume], workflow: WorkflowParameters) -> None:
+    """Raise if sections were chosen by names whose numbers differ from those in the metadata."""
+    if workflow.only_sections is None and workflow.exclude_sections is None:
+        return
+    for volume in volumes:
+        named, noted = section_number(volume.path.name), number_of(volume)
+        if named != noted:
+            raise InputError(
+                f"{volume.path} is section {named} by its name, by which sections are chosen, but "
+                f"{noted} by its metadata; rename it."
+            )
 
 
 def _check_volume(
@@ -425,11 +463,11 @@ def _check_companions(beside: Mapping[str, Path], layout: SubjectLayout) -> None
     name = f"{volume.path} after RESAMPLE" if settings.resample.resolution is not None else None
     if kind != "volume":
         # These move tiles and sections by unknown amounts; N4 checks again.
-        if settings.stack.align != "none" or (kind == "mosaic" and settings.stitch.refine):
+        is_moved = settings.stack.align != "none" or "displacements" in beside
+        if is_moved or (kind == "mosaic" and settings.stitch.refine):
             return
         name = "the volume that STACK makes (with --skip_n4 a run ends with it)"
     if name is not None:
         voxels = np.broadcast_to(np.zeros(1, volume.dtype), layout.volume.shape)
         volume = ArrayVolume(Path(name), voxels, layout.volume, {})
-    given = {name: as_given(path, path) for name, path in beside.items()}
-    open_companions(volume, given.get("mask"), truth=given.get("truth"))
+    open_companions(volume, beside.get("mask"), truth=beside.get("truth"))

@@ -12,10 +12,11 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from octane.config.params import ESTIMATE, ExecutionParameters
+from octane.config.sheets import POSITION_COLUMNS
 from octane.core.errors import OctaneError
 from octane.core.files import read_regular, writing
 from octane.core.metrics import as_json
-from octane.core.records import Outcome, Record
+from octane.core.records import Outcome, Record, StitchFigures
 from octane.report.crate import CRATE, crate
 from octane.report.html import PREVIEWED, TaskRecord, build
 from octane.report.tables import described
@@ -78,6 +79,23 @@ def _trace(destination: Path) -> Path:
     return destination.with_name(destination.stem.removesuffix("_report") + "_trace.json.gz")
 
 
+def _positions(destination: Path) -> Path:
+    return destination.with_name(destination.stem.removesuffix("_report") + "_positions.csv")
+
+
+def _position_table(entries: Sequence[TaskRecord]) -> str:
+    """Positions of all tiles, as --positions reads them; empty if none were stitched."""
+    rows: list[tuple[float, ...]] = []
+    for record in (entry.record for entry in entries if entry.record.step == "stitch"):
+        figures = StitchFigures.model_validate(record.figures)
+        # STACK numbers a single section without a number 1.
+        number = 1 if figures.section is None else figures.section
+        for tile, position in figures.positions.items():
+            rows.append((number, *map(int, tile.split(",")), *position))
+    lines = [POSITION_COLUMNS, *sorted(rows)] if rows else []
+    return "".join(f"{','.join(map(str, line))}\n" for line in lines)
+
+
 def _files(
     destination: Path,
     subject: str,
@@ -108,6 +126,8 @@ def _files(
             found["flat_fields/"] = "the flat field of each section, TIFF"
         found["metrics/"] = "the record of every task"
         found[CRATE] = "provenance of these results, RO-Crate"
+    if any(entry.record.figures.get("positions") for entry in entries):
+        found[_positions(destination).name] = "the positions of all tiles, CSV"
     return found | {
         destination.with_suffix(".json").name: "the same records for programs",
         trace: "the activity of every thread over time, for ui.perfetto.dev",
@@ -150,9 +170,11 @@ def write_report(
         jsons[destination.with_name(CRATE)] = crate(
             subject, run, [e.record for e in entries], every
         )
+    table = _position_table(entries)
     contents = {
         destination: report.html.encode(),
         _trace(destination): trace_content(timelines),
+        **({_positions(destination): table.encode()} if table else {}),
         **{path: as_json(content).encode() for path, content in jsons.items()},
     }
     # The page is entered first, so that it gets its name last.

@@ -3,7 +3,7 @@
 import csv
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from octane.core.files import writing
 from octane.core.geometry import Grid, Region, blocks, bounds, place_in, shape_of, vector
 from octane.core.metrics import Metrics
 from octane.core.records import StackFigures
-from octane.layout.displacement import IN_PLACE, Displacement
+from octane.layout.displacement import COLUMNS, IN_PLACE, Displacement
 from octane.layout.sections import (
     imaged_plane,
     read_sections,
@@ -24,6 +24,7 @@ from octane.layout.sections import (
 )
 from octane.layout.stack import (
     SectionSlab,
+    given_displacements,
     imaged_box,
     lay_out,
     other_distance,
@@ -33,7 +34,7 @@ from octane.layout.stack import (
 from octane.pipeline.cuts import CUT, Cuts
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.stitch.faces import Faces, boundaries, brightness, ends_of, flips, steps
-from octane.stitch.facing import fit
+from octane.stitch.facing import Fit, fit
 from octane.stitch.slab import block_workers, interpolated
 from octane.store.image import open_image
 from octane.store.ngff import Attributes
@@ -87,14 +88,38 @@ def _unaligned_cut(
     return cut[:, 0]
 
 
+def _warn_of_unmatched(
+    fits: Fit, given: Collection[int], unlike: Sequence[tuple[int, int]], metrics: Metrics
+) -> None:
+    """Warn about sections that should be moved but match no neighbour."""
+    odd = [str(number) for number in fits.unmatched if number not in given]
+    if odd:
+        named = ", ".join(odd)
+        lost = f"Section {named} does" if len(odd) == 1 else f"Sections {named} do"
+        metrics.warn(f"{lost} not match any neighbour and will not be moved; look at the pictures.")
+    apart = [f"{a} and {b}" for a, b in unlike if fits.displacements.keys() >= {a, b}]
+    if apart:
+        metrics.warn_in_report(
+            f"Sections {', '.join(apart)} do not match: the stack is split there, and each part "
+            "keeps its imaged position; look at the pictures."
+        )
+
+
 def _realigned(
-    slabs: Sequence[SectionSlab], grid: Grid, found: Mapping[int, Displacement]
+    slabs: Sequence[SectionSlab],
+    grid: Grid,
+    measured: Mapping[int, Displacement],
+    given: Mapping[int, Displacement],
 ) -> tuple[Grid, list[SectionSlab]]:
-    """Assign the displacements that exceed noise, and find a grid that holds all slabs."""
+    """Assign the given displacements and, to other sections, the measured ones that exceed noise.
+
+    Returns a grid that holds all slabs, and the slabs.
+    """
     (_, top, left), (_, height, width) = grid.edge, grid.extent
     middle = (top + height / 2, left + width / 2)
     spacing, radius = grid.spacing[1], max(height, width) / 2
-    moved = {n: own for n, own in found.items() if own.reach(radius) >= NEGLIGIBLE * spacing}
+    moved = {n: own for n, own in measured.items() if own.reach(radius) >= NEGLIGIBLE * spacing}
+    moved |= given
     # Grow by whole voxels, so that unmoved sections are copied as without alignment.
     corner = math.hypot(*grid.extent[1:]) / 2
     border = math.ceil(max((own.reach(corner) for own in moved.values()), default=0) / spacing)
@@ -111,32 +136,44 @@ def stack_sections(
     parameters: StackParameters,
     reading: InputParameters,
     execution: ExecutionParameters,
-    table: Path | None = None,
+    displacements: Path | None = None,
+    save_displacements: Path | None = None,
 ) -> Metrics:
     """Stack sections into one volume.
 
     They are ordered by the number in their metadata or name. Each contributes the planes from its
     surface down to the next section's; deeper ones, which were imaged twice, are dropped. The
-    boundaries are recorded in the volume's metadata. ``table`` is a CSV file to write, with each
-    section's displacement and whether it was undone.
+    boundaries are recorded in the volume's metadata. ``displacements`` is a CSV file of
+    displacements to undo instead of measured ones; ``save_displacements`` is one to write, with
+    those that were undone and those that were measured.
 
-    Raises an OctaneError that names sections that do not fit together, gaps, or unusable output.
+    Raises an OctaneError that names sections that do not fit together, gaps, wrong rows of the
+    table, or unusable output.
     """
     require_cpu(execution.backend, "STACK")
     images = [open_image(path, reading) for path in sources]
     first = images[0]
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
     grid, slabs = lay_out(images, [*map(imaged_box, images)], parameters, first.grid.spacing)
+    given: dict[int, Displacement] = {}
+    if displacements is not None:
+        given = given_displacements(displacements, slabs, grid, parameters)
     logger.info("STACK: %s", thickness_taken(slabs))
     metrics = Metrics("stack", settings=parameters.recorded(reading))
     contradicted = [] if parameters.section_thickness is not None else other_distance(slabs)
     for note in [*overruled_units(images), *sections_without_overlap(slabs), *contradicted]:
         metrics.warn_in_report(note)
     fits = fit(slabs, grid, first.dtype, parameters, execution, metrics)
-    aligned = parameters.align != "none"
+    # Nothing connects these either, but the user has placed both.
+    unlike = [pair for pair in fits.unlike if not given.keys() >= {*pair}]
+    measured: dict[int, Displacement] = {}
+    if parameters.align != "none":
+        _warn_of_unmatched(fits, given, unlike, metrics)
+        measured = fits.displacements
+    aligned = parameters.align != "none" or any(map(any, given.values()))
     if aligned:
         cut = _unaligned_cut(slabs, grid, first.dtype, execution, metrics)
-        grid, slabs = _realigned(slabs, grid, fits.displacements)
+        grid, slabs = _realigned(slabs, grid, measured, given)
         # Pixels as large as those of the cuts through the volume.
         step = max(1, -(-max(grid.shape) // CUT))
         metrics.previews["unaligned_y"] = np.abs(cut[::step, ::step])
@@ -148,7 +185,9 @@ def stack_sections(
     ]
     undone = [{"shift": s.displaced[:2], "rotation": s.displaced.rotation} for s in slabs]
     own = [a | b for a, b in zip(sections, undone, strict=True)] if aligned else sections
-    missing = [s.number for s in slabs if s.image is None]
+    missing = [s.number for s in slabs if s.image is None and s.number not in parameters.excluded]
+    if parameters.excluded_sections:
+        logger.info("STACK: section %s left out by the user", parameters.excluded_sections)
     if missing:
         named = ", ".join(map(str, missing))
         gone = f"Section {named} is" if len(missing) == 1 else f"Sections {named} are"
@@ -174,7 +213,7 @@ def stack_sections(
             "The section thickness exceeds the imaged depth: planes below it are zero; "
             "check --section_thickness."
         )
-    found = _checked(faces, fits.displacements, slabs, metrics)
+    found = _checked(faces, fits.displacements | given, given, slabs, metrics)
     noted = StackFigures.model_validate(
         {
             "sections": [
@@ -185,21 +224,24 @@ def stack_sections(
             "boundaries": boundaries(faces),
             "align": parameters.align,
             "missing_sections": missing,
-            "unlike": fits.unlike,
+            "excluded_sections": parameters.excluded,
+            "unlike": unlike,
             "planes_not_imaged": beyond,
             "shape": grid.shape,
             "voxel_size": grid.spacing,
         }
     )
     metrics.add_figures(noted)
-    if table is not None:
-        _write_table(table, noted, overwrite=execution.overwrite)
+    if save_displacements is not None:
+        overwrite = execution.overwrite
+        _write_table(save_displacements, slabs, fits.displacements, overwrite=overwrite)
     return metrics
 
 
 def _checked(
     faces: Faces,
-    measured: Mapping[int, Displacement],
+    displaced: Mapping[int, Displacement],
+    given: Collection[int],
     slabs: Sequence[SectionSlab],
     metrics: Metrics,
 ) -> dict[object, dict[str, object]]:
@@ -212,22 +254,33 @@ def _checked(
                 faces.sums, brightness(pairs), steps(pairs), flips(pairs), strict=True
             )
         }
-    for slab in (slab for slab in slabs if slab.number in measured):
-        own, moved = measured[slab.number], any(slab.displaced)
-        found[slab.number].update(shift=own[:2], rotation=own.rotation, moved=moved)
+    for slab in (slab for slab in slabs if slab.number in displaced):
+        own, moved = displaced[slab.number], any(slab.displaced)
+        figures = found.setdefault(slab.number, {})
+        figures.update(shift=own[:2], rotation=own.rotation, moved=moved)
+        figures["given"] = slab.number in given
     return found
 
 
-def _write_table(path: Path, figures: StackFigures, *, overwrite: bool) -> None:
+def _write_table(
+    path: Path,
+    slabs: Sequence[SectionSlab],
+    measured: Mapping[int, Displacement],
+    *,
+    overwrite: bool,
+) -> None:
+    """Write the displacement of each section that was undone, and the measured one."""
+    header = (*COLUMNS, *(f"measured_{name}" for name in COLUMNS[1:]))
     rows = [
-        (s.number, *(s.shift or ("", "")), "" if s.rotation is None else s.rotation, int(s.moved))
-        for s in figures.sections
+        (slab.number, *slab.displaced, *measured.get(slab.number, ("", "", "")))
+        for slab in slabs
+        if slab.image is not None
     ]
     with (
         writing(path, overwrite=overwrite) as partial,
         partial.open("w", newline="", encoding="utf-8") as stream,
     ):
-        csv.writer(stream).writerows([("section", "y", "x", "rotation", "moved"), *rows])
+        csv.writer(stream).writerows([header, *rows])
 
 
 def _write(

@@ -61,10 +61,12 @@ class Survey:
 class Fit(NamedTuple):
     """Displacements, by number, of sections that fit a neighbour.
 
-    ``unlike`` lists the numbers of neighbours that nothing connects.
+    ``unmatched`` lists the numbers of those that fit none, ``unlike`` the numbers of neighbours
+    that nothing connects.
     """
 
     displacements: dict[int, Displacement]
+    unmatched: list[int]
     unlike: list[tuple[int, int]]
 
 
@@ -181,20 +183,17 @@ def fit(
     execution: ExecutionParameters,
     metrics: Metrics,
 ) -> Fit:
-    """Register neighbours' faces; if sections are to be moved, warn about those that fit none."""
+    """Register neighbours' faces."""
     found = survey(slabs, grid, dtype, LONGEST[parameters.align], execution, metrics)
     numbers, pixel = found.numbers, found.step * grid.spacing[1]
     if len(numbers) < 2 or not np.isclose(*grid.spacing[1:]):
-        return Fit({}, [])
+        return Fit({}, [], [])
     rotate, workers = parameters.align != "translation", execution.workers or cores()
     faces = (found.tops, found.bottoms, found.within)
     with metrics.timed("align"):
         pairs = measure(*faces, pixel, rotate=rotate, workers=workers)
         solved = solve_displacements(len(numbers), pairs, pixel, max(grid.extent[1:]) / 2)
     known = {numbers[k] for pair in pairs if pair.fits for k in (pair.first, pair.second)}
-    unlike = _unlike(numbers, pairs)
-    if parameters.align != "none":
-        _warn_of_unlike(numbers, known, unlike, metrics)
     # Faces end with their last full pixel; a volume that extends beyond has another centre.
     rest = complex(*(n % found.step * grid.spacing[1] / 2 for n in grid.shape[1:]))
     shifts = [complex(own.y, own.x) + (own.turn - 1) * rest for own in solved]
@@ -203,7 +202,8 @@ def fit(
         for number, shift, own in zip(numbers, shifts, solved, strict=True)
         if number in known
     }
-    return Fit(displacements, unlike)
+    unmatched = [number for number in numbers if number not in known]
+    return Fit(displacements, unmatched, _unlike(numbers, pairs))
 
 
 def _unlike(numbers: Sequence[int], pairs: Sequence[SectionPair]) -> list[tuple[int, int]]:
@@ -214,19 +214,3 @@ def _unlike(numbers: Sequence[int], pairs: Sequence[SectionPair]) -> list[tuple[
         for k, pair in enumerate(pairwise(numbers))
         if not any(k in bridge for bridge in bridged)
     ]
-
-
-def _warn_of_unlike(
-    numbers: Sequence[int], known: set[int], unlike: Sequence[tuple[int, int]], metrics: Metrics
-) -> None:
-    odd = [str(number) for number in numbers if number not in known]
-    if odd:
-        named = ", ".join(odd)
-        lost = f"Section {named} does" if len(odd) == 1 else f"Sections {named} do"
-        metrics.warn(f"{lost} not match any neighbour and will not be moved; look at the pictures.")
-    apart = [f"{a} and {b}" for a, b in unlike if {a, b} <= known]
-    if apart:
-        metrics.warn_in_report(
-            f"Sections {', '.join(apart)} do not match: the stack is split there, and each part "
-            "keeps its imaged position; look at the pictures."
-        )

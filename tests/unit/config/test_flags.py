@@ -35,7 +35,11 @@ CHANGED = {
         "flat_field": "a flat; $(date) 'of mine'.tif",
         "dark_offset": 100,
     },
-    StackParameters: {"section_thickness": 150.25, "allow_missing_sections": 3},
+    StackParameters: {
+        "section_thickness": 150.25,
+        "allow_missing_sections": 3,
+        "excluded_sections": "7 12-14",
+    },
     N4Parameters: {
         "mask": "none",
         "iterations": [40, 20],

@@ -4,8 +4,27 @@ import os
 
 import pytest
 
-from octane.config.validation import further_words, read_scratch, require_scratch
+from octane.config.validation import (
+    as_ranges,
+    further_words,
+    read_scratch,
+    require_scratch,
+    section_ranges,
+)
 from octane.core.errors import InputError
+
+
+@pytest.mark.parametrize("text", ["7 12-14 3", "3,7, 12-13 ,14", "12-14,13 07 3-3"])
+def test_section_numbers_are_separated_by_blanks_or_commas(text):
+    numbers = {number for own in section_ranges(text) for number in own}
+    assert numbers == {3, 7, 12, 13, 14}
+    assert as_ranges(numbers) == "3 7 12-14"
+
+
+@pytest.mark.parametrize("text", ["", "7-", "14-12", "a", "1:3", "-1", "1.5", "1-20240101"])
+def test_other_section_numbers_are_refused(text):
+    with pytest.raises(ValueError, match="such as '7 12-14'"):
+        section_ranges(text)
 
 
 def test_many_words_mean_the_work_directory_or_the_nodes_tmpdir():

@@ -8,7 +8,7 @@ import pytest
 from octane.config import sheets
 from octane.core.errors import OctaneError
 from octane.core.geometry import shape_of
-from octane.layout.mosaic import MosaicGrid, read_positions
+from octane.layout.mosaic import MosaicGrid, read_positions, require_sections
 from octane.resample.operator import resampler
 from octane.store.image import open_image
 
@@ -100,6 +100,8 @@ FIRST = (1, 0, 0, 0, 0)
         ([FIRST, (1, 0, 1, 0, "inf")], "line 3"),
         ([FIRST, (1, 0, 1, 0, "-1e300")], "line 3: .* or a second one.* up to 1e\\+09"),
         ([FIRST, (1, 0, 0, 5, 5)], "line 3"),
+        ([FIRST, (1, 0, 1, 5, 5), (1, 1, 0, 0, 0)], "line 4: row 1, column 0 is outside section 1"),
+        ([FIRST, (1, 0, -1, 5, 5)], "line 3: row 0, column -1 is outside .* 1 x 2 tiles"),
         ([FIRST], "row 0, column 1 of section 1"),
         ([(2, 0, 0, 0, 0), (2, 0, 1, 0, 9)], "row 0, column 0 of section 1"),
     ],
@@ -109,6 +111,13 @@ def test_what_a_table_lacks_is_named(row, write_table, rows, words):
     with pytest.raises(OctaneError, match=words) as caught:
         read_positions(table, 1, row)
     assert str(table) in str(caught.value)
+
+
+def test_a_row_of_a_section_that_is_not_there_is_named(write_table):
+    table = write_table([FIRST, (2.0, 0, 0, 0, 0), (3, 0, 0, 0, 0)])
+    require_sections(table, {1, 2, 3})
+    with pytest.raises(OctaneError, match="line 4: the input has no section 3; remove the row"):
+        require_sections(table, {1, 2, None})
 
 
 def test_a_table_that_is_not_there_is_named(row, tmp_path):

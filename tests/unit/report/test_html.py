@@ -434,6 +434,21 @@ def test_links_and_the_crate_name_what_is_published(whole: Path) -> None:
     assert {"metrics/n4_metrics.json", "sub-01.ome.zarr", "main.nf"} <= parts
 
 
+def test_positions_of_all_sections_are_in_one_table_in_order(subject: Subject) -> None:
+    for number in (10, 2):
+        subject.stitch(number)
+    page = subject.report()
+    table = page.with_name("report_positions.csv").read_text(encoding="utf-8")
+    assert table.splitlines() == [
+        "section,row,column,y,x",
+        "2,0,9,0.0,0.0",
+        f"2,0,10,0.1,{2 / 3}",
+        "10,0,9,0.0,0.0",
+        f"10,0,10,0.1,{10 / 3}",
+    ]
+    assert "the positions of all tiles" in page.read_text(encoding="utf-8")
+
+
 def test_the_twin_is_strict_json_and_holds_every_record(subject: Subject) -> None:
     subject.n4()
     record = json.loads(subject.records[0].read_text())
@@ -464,8 +479,8 @@ def test_the_same_records_make_the_same_page(tmp_path: Path) -> None:
     with pytest.raises(OctaneError, match="exists already"):
         subject.report(subject="other")
     assert path.read_bytes() == before
-    names = ["previews", "report.html", "report.json", "report_trace.json.gz"]
-    assert sorted(p.name for p in path.parent.iterdir()) == names
+    names = ["report.html", "report.json", "report_positions.csv", "report_trace.json.gz"]
+    assert sorted(p.name for p in path.parent.iterdir()) == ["previews", *names]
     path.parent.rename(subject.folder / "first")
     subject.records.reverse()
     assert subject.report().read_bytes() == before

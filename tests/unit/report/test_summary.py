@@ -47,6 +47,19 @@ def corrected(*after):
     )
 
 
+def test_sections_that_the_user_left_out_are_named_and_not_missing():
+    volume = stack(2, 3, count=4).model_copy(update={"excluded_sections": [3, 5, 6]})
+    found = qualities({}, volume, None)
+    states = ["imaged", "missing", "excluded", "imaged", "excluded", "excluded"]
+    assert [s.state for s in found] == states
+    (check, *_) = checks(found, {}, volume, None)
+    assert (check.value, check.sections) == (
+        *("1 of 3, without 3 5-6, excluded by the user", ("Section 2",)),
+    )
+    summary = summary_of([], found, None)
+    assert (summary.sections, summary.missing, summary.excluded) == (3, 1, 3)
+
+
 def test_every_section_has_its_figures_and_marks_in_order():
     seams = {4: 0.5, 3: 0.02, 1: 0.021}
     of = {f"s{k}": stitched(k, seam, uncovered=7 * (k == 3)) for k, seam in seams.items()}

@@ -155,6 +155,18 @@ def test_neighbours_that_cannot_be_compared_are_named(align, second, state, word
     assert re.search(words, check.sentence or check.value)
 
 
+@pytest.mark.parametrize("align", ["none", "rigid"])
+def test_displacements_that_the_user_gave_are_not_judged(align):
+    far = {"y": 80.0, "given": True, "moved": True}
+    check = alignment([slab(1), slab(2, **far)], align=align)
+    assert check.state == "good"
+    assert check.value.startswith("up to 0.0 µm")
+    assert check.value.endswith("; Section 2 as given")
+    check = alignment([slab(k, **far) for k in (1, 2)], align=align)
+    assert check.state == "not checked"
+    assert "that the user gave" in check.sentence
+
+
 def alignment(sections, voxel_size=(40.0, 10.0, 10.0), name="Section alignment", **given):
     stack = StackFigures(sections=sections, shape=(20, 50, 50), voxel_size=voxel_size, **given)
     return next(c for c in checks([], {}, stack, None) if c.name == name)

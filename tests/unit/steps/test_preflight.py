@@ -207,6 +207,55 @@ def test_positions_in_millimetres_are_doubted(plan, mosaics, tmp_path, unit, dou
     assert [note.startswith(words) for note in notes] == [True] * doubted
 
 
+def test_rows_of_sections_that_are_not_there_are_refused(plan, problems, mosaics, tmp_path):
+    table, moves = tmp_path / "positions.csv", tmp_path / "moves.csv"
+    rows = [f"{k},{r},{c},{80 * r},{80 * c}" for k in (2, 1) for r in (0, 1) for c in range(3)]
+    table.write_text("\n".join(["section,row,column,y,x", *rows]), encoding="utf-8")
+    moves.write_text("section,y,x,rotation\n1,10,0,0\n2,,,\n", encoding="utf-8")
+    beside = {"positions": table, "displacements": moves}
+    plan(mosaics, beside)
+    # Those of sections that are left out are passed over.
+    plan(mosaics, beside, only_sections=2)
+    shutil.rmtree(mosaics / "section_01.ome.zarr")
+    (line,) = problems(mosaics, beside)
+    assert line.startswith(f"{table}, line 8: the input has no section 1; remove the row")
+    (line,) = problems(mosaics, {"displacements": moves})
+    assert line.startswith(f"{moves}, line 2: the input has no section 1; remove the row")
+
+
+def test_displacements_are_of_sections(plan, problems, volume, mosaics, tmp_path):
+    table = tmp_path / "moves.csv"
+    table.write_text("section,y,x,rotation\n1,10,0,0\n", encoding="utf-8")
+    (line,) = problems(volume, {"displacements": table})
+    assert line == f"--displacements moves sections, and {volume} is one volume; omit it."
+    (line,) = problems(mosaics, {"displacements": table}, truth="truth")
+    assert "--displacements moves them; omit one" in line
+
+
+def test_only_the_sections_that_are_chosen_are_opened(plan, problems, write_sections):
+    source = write_sections("a_1", "a_2", "a_3", "a_5", "a_6")
+    (source / "a_2.ome.zarr" / "zarr.json").write_text("damaged")
+    # Section 4 is missing, but beyond the last one.
+    made = plan(source, only_sections="1 3")
+    assert [item["id"] for item in made["items"]] == ["a_1", "a_3"]
+    assert "--excluded_sections '2 5-6'" in made["flags"]["stack"]
+    assert "sections" not in made["flags"]["stitch"]
+    assert made["about"].endswith("Left out: section 2 5-6.")
+    (line,) = problems(source, exclude_sections="2")
+    assert re.search("lacks section 4 of 1 to 6; .* give --allow_missing_sections 1", line)
+    (line,) = problems(source, exclude_sections="3")
+    assert "a_2.ome.zarr" in line
+
+
+def test_a_section_is_chosen_by_the_name_that_its_metadata_repeat(problems, write_image, tmp_path):
+    noted = {"kind": "section", "section": {"number": 3}}
+    for number in (1, 2):
+        attributes = noted if number == 2 else {"kind": "section"}
+        write_image(f"sections/a_{number}.ome.zarr", ONES, attributes=attributes)
+    (line,) = problems(tmp_path / "sections", only_sections=2)
+    assert "a_2.ome.zarr is section 2 by its name, by which sections are chosen, but 3 by" in line
+
+
 def test_a_flat_field_is_estimated_from_the_overlaps_that_stitch_gets(problems, plan, write_mosaic):
     source = write_mosaic("a_1.ome.zarr", np.ones((4, 80, 80), np.float32), (4, 40, 40))
     given = {"overlap": 0.2, "stitch_flat_field": "estimate"}
