@@ -91,13 +91,13 @@ def test_tables_fed_back_give_the_same_bits(first, fed_back):
 
 def test_a_row_that_is_changed_moves_a_section_or_a_tile_alone(resumed, folder, fed_back):
     positions, displacements = (rows(folder / name) for name in (POSITIONS, DISPLACEMENTS))
-    upper, lower = sorted(
-        (tile for tile in positions if (tile["section"], tile["row"]) == ("2", "0")),
-        key=lambda tile: float(tile["y"]),
+    outer, inner = sorted(
+        (tile for tile in positions if (tile["section"], tile["column"]) == ("2", "0")),
+        key=lambda tile: float(tile["x"]),
     )
-    # Towards the other one, which remains the outermost: the volume stays where it is.
-    step = (float(upper["y"]) - float(lower["y"])) / 2
-    lower["y"] = float(lower["y"]) + step
+    # Half way to the outermost tile: the volume stays where it is.
+    step = (float(inner["x"]) - float(outer["x"])) / 2
+    inner["x"] = float(inner["x"]) - step
     displacements[2]["x"] = float(displacements[2]["x"]) + 8
     write_rows(folder / "p.csv", positions)
     write_rows(folder / "d.csv", displacements)
@@ -106,9 +106,8 @@ def test_a_row_that_is_changed_moves_a_section_or_a_tile_alone(resumed, folder, 
         *("PREFLIGHT (brain)", "REPORT (brain)", "STACK (brain)", "STITCH (brain:section_02)")
     ]
     before, after = (figures(of, "section_02_stitch")["positions"] for of in (fed_back, run))
-    tile = f"0,{lower['column']}"
-    assert after == before | {tile: [lower["y"], float(lower["x"])]}
-    assert abs(step) > 1
+    assert after == before | {f"{inner['row']},0": [float(inner["y"]), inner["x"]]}
+    assert step > 1
     before, after = (figures(of, "stack")["sections"] for of in (fed_back, run))
     moves = [np.subtract(b["shift"], a["shift"]) for a, b in zip(before, after, strict=True)]
     np.testing.assert_allclose(moves, [[0, 0], [0, 0], [0, 8], [0, 0]], atol=1e-9)
@@ -125,7 +124,7 @@ def test_sections_that_are_left_out_are_as_if_moved_away(resumed, folder, fed_ba
     run = resumed("left_out", *tables(), "--exclude_sections", "1,3")
     assert run.processes("COMPLETED") == {"PREFLIGHT", "STACK", "REPORT"}
     assert run.tasks("CACHED") == ["STITCH (brain:section_02)", "STITCH (brain:section_04)"]
-    assert "Left out: section 1 3." in run.output
+    assert "Excluded sections: 1 3." in run.output
     for number in (2, 4):
         name = f"section_{number:02d}.ome.zarr"
         shutil.copytree(folder / "mosaics" / name, folder / "moved" / name)
@@ -140,7 +139,7 @@ def test_sections_that_are_left_out_are_as_if_moved_away(resumed, folder, fed_ba
     assert (twin["summary"]["excluded"], twin["summary"]["missing"]) == (2, 0)
     (check,) = (check for check in twin["checks"] if check["name"] == "Missing sections")
     assert check["state"] == "good"
-    assert check["value"] == "0 of 2, without 1 3, excluded by the user"
+    assert check["value"] == "0 of 2; excluded by the user: 1 3"
     page = report.with_suffix(".html").read_text(encoding="utf-8")
     for title in ("Section 1", "Section 3"):
         assert f"{title}, excluded by the user" in page

@@ -188,7 +188,12 @@ CASES = [
     ("stitch", called("a", "b.zarr", "--overlap", "1.5"), "--overlap is '1.5'", ""),
     ("stack", called("out.zarr", "none_1.zarr"), "none_1.zarr does not exist", "check the path"),
     ("preflight", called("in", "out.json"), "--request", ""),
-    ("stack", called("a.zarr", "b", "--displacements", "."), ". is a folder", "give a file name."),
+    (
+        "stack",
+        called("a.zarr", "b", "--save_displacements", "."),
+        ". is a folder",
+        "give a file name.",
+    ),
     ("phantom", called("out", "--metrics", "."), ". is a folder", "give a file name."),
     ("n4", called("a", "b", "--preview", "."), ". is a folder", "give a file name."),
 ]

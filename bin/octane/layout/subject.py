@@ -125,8 +125,8 @@ class SubjectLayout:
         )
         if any(slab.thickness_from == BY_PLACE for slab in self.slabs):
             text += f" {thickness_taken(self.slabs)}"
-        if left_out := self.settings.stack.excluded_sections:
-            text += f" Left out: section {left_out}."
+        if excluded := self.settings.stack.excluded_sections:
+            text += f" Excluded sections: {excluded}."
         return text
 
     def warnings(self) -> list[str]:

@@ -156,7 +156,7 @@ def _absent(quality: Sequence[SectionQuality], sections: Mapping[str, StitchFigu
     odd = [*gone, *same]
     excluded = [s.number for s in quality if s.state == "excluded" and s.number is not None]
     value = f"{len(odd)} of {len(quality) - len(excluded)}"
-    value += f", without {as_ranges(excluded)}, excluded by the user" if excluded else ""
+    value += f"; excluded by the user: {as_ranges(excluded)}" if excluded else ""
     return _judged(name, limit, value, odd, text)
 
 

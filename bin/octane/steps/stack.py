@@ -187,7 +187,7 @@ def stack_sections(
     own = [a | b for a, b in zip(sections, undone, strict=True)] if aligned else sections
     missing = [s.number for s in slabs if s.image is None and s.number not in parameters.excluded]
     if parameters.excluded_sections:
-        logger.info("STACK: section %s left out by the user", parameters.excluded_sections)
+        logger.info("STACK: excluded sections: %s", parameters.excluded_sections)
     if missing:
         named = ", ".join(map(str, missing))
         gone = f"Section {named} is" if len(missing) == 1 else f"Sections {named} are"

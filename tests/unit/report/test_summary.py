@@ -54,7 +54,7 @@ def test_sections_that_the_user_left_out_are_named_and_not_missing():
     assert [s.state for s in found] == states
     (check, *_) = checks(found, {}, volume, None)
     assert (check.value, check.sections) == (
-        *("1 of 3, without 3 5-6, excluded by the user", ("Section 2",)),
+        *("1 of 3; excluded by the user: 3 5-6", ("Section 2",)),
     )
     summary = summary_of([], found, None)
     assert (summary.sections, summary.missing, summary.excluded) == (3, 1, 3)

@@ -240,10 +240,10 @@ def test_only_the_sections_that_are_chosen_are_opened(plan, problems, write_sect
     assert [item["id"] for item in made["items"]] == ["a_1", "a_3"]
     assert "--excluded_sections '2 5-6'" in made["flags"]["stack"]
     assert "sections" not in made["flags"]["stitch"]
-    assert made["about"].endswith("Left out: section 2 5-6.")
+    assert made["about"].endswith("Excluded sections: 2 5-6.")
     (line,) = problems(source, exclude_sections="2")
     assert re.search("lacks section 4 of 1 to 6; .* give --allow_missing_sections 1", line)
-    (line,) = problems(source, exclude_sections="3")
+    (line,) = problems(source, exclude_sections="3", allow_missing_sections=1)
     assert "a_2.ome.zarr" in line
 
 
