@@ -68,19 +68,9 @@ def choose_sections(
             "lacks; name sections like section_01.ome.zarr."
         )
     known = {number for number in numbers.values() if number is not None}
-    chosen: dict[str, set[int]] = {}
-    for name, text in texts.items():
-        ranges = section_ranges(text)
-        # A range may span a gap, of which --allow_missing_sections decides.
-        ends = {end for own in ranges for end in (own[0], own[-1])}
-        if lost := sorted(ends - known):
-            raise InputError(
-                f"--{name} {text} names section {listed(lost)}, which the input lacks: it has "
-                f"{as_ranges(known)}; correct the numbers."
-            )
-        chosen[name] = {number for number in known for own in ranges if number in own}
-    only, excluded = chosen.get("only_sections", known), chosen.get("exclude_sections", set())
-    if "only_sections" in chosen and (both := sorted(only & excluded)):
+    named = {name: _named(name, text, known) for name, text in texts.items()}
+    only, excluded = named.get("only_sections", known), named.get("exclude_sections", set())
+    if "only_sections" in named and (both := sorted(only & excluded)):
         raise InputError(
             f"--only_sections and --exclude_sections both name section {listed(both)}; remove it "
             "from one of them."
@@ -89,6 +79,19 @@ def choose_sections(
     if not used:
         raise InputError(f"--exclude_sections {text} leaves no section; keep at least one.")
     return [path for path in paths if numbers[path] in used], sorted(known - used)
+
+
+def _named(name: str, text: str, known: set[int]) -> set[int]:
+    """Known numbers that a parameter names; raise if it names others."""
+    ranges = section_ranges(text)
+    # Gaps within a range are for --allow_missing_sections to decide.
+    ends = {end for own in ranges for end in (own[0], own[-1])}
+    if lost := sorted(ends - known):
+        raise InputError(
+            f"--{name} {text} names section {listed(lost)}, which the input lacks: it has "
+            f"{as_ranges(known)}; correct the numbers."
+        )
+    return {number for number in known for own in ranges if number in own}
 
 
 def as_given(source: Path, path: Path) -> Path:
