@@ -437,6 +437,10 @@ def test_links_and_the_crate_name_what_is_published(whole: Path) -> None:
 def test_positions_of_all_sections_are_in_one_table_in_order(subject: Subject) -> None:
     for number in (10, 2):
         subject.stitch(number)
+        record = subject.records[-1]
+        figures = json.loads(record.read_text(encoding="utf-8"))["figures"]
+        positions = {"0,10": [0.1, number / 3], "0,9": [0.0, 0.0]}
+        edit(record, figures=figures | {"positions": positions})
     page = subject.report()
     table = page.with_name("report_positions.csv").read_text(encoding="utf-8")
     assert table.splitlines() == [
