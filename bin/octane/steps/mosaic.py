@@ -26,6 +26,7 @@ from octane.config.params import (
     TileParameters,
     bytes_of,
 )
+from octane.config.sheets import POSITION_COLUMNS
 from octane.core.arrays import require_cpu
 from octane.core.errors import InputError, collecting
 from octane.core.files import require_free, writing
@@ -33,7 +34,7 @@ from octane.core.geometry import Grid, spelled
 from octane.core.metrics import Metrics
 from octane.core.progress import Progress
 from octane.core.units import counted, format_bytes
-from octane.layout.mosaic import COLUMNS, Tile, position_rows, split_positions
+from octane.layout.mosaic import Tile, position_rows, split_positions
 from octane.pipeline.workers import cores, plan_workers, run_tiles
 from octane.stitch.orientation import Orientation, find_orientation
 from octane.store.ngff import Attributes
@@ -270,7 +271,7 @@ def _write_positions(path: Path, section: SectionTiles) -> None:
     kept = split_positions(path) if path.exists() else {}
     with writing(path, overwrite=True) as partial, partial.open("w", newline="") as stream:
         table = csv.writer(stream)
-        table.writerow(COLUMNS)
+        table.writerow(POSITION_COLUMNS)
         for number, text in kept.items():
             if number != section.number:
                 table.writerows(csv.reader(text.splitlines()[1:]))
