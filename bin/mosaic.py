@@ -21,6 +21,7 @@ def main(
     reading: InputParameters,
     placing: OverlapParameters,
     execution: ExecutionParameters,
+    tile_list: Path | None = None,
     metrics: Path | None = None,
     dry_run: bool = False,
 ) -> None:
@@ -32,13 +33,19 @@ def main(
         Folder of the tiles: TIFF, PNG, NIfTI, MHA, NRRD, raw voxels or OME-Zarr.
     mosaics
         Folder to write, with section_01.ome.zarr and so on; positions.csv if places are known.
+    tile_list
+        PREFLIGHT's table of the tiles' files, in place of their names, order and places.
     metrics
         Where to write the step's record, as JSON.
     dry_run
         Only print which tiles were found where, what is missing and what is doubtful.
     """
-    from octane.steps.mosaic import write_mosaics
+    from octane.steps.mosaic import write_listed, write_mosaics
 
+    if tile_list is not None:
+        made = write_listed(tiles, tile_list, mosaics, parameters, reading, execution)
+        made.save(metrics, None)
+        return
     made = write_mosaics(tiles, mosaics, parameters, reading, placing, execution, dry_run=dry_run)
     if not dry_run:
         made.save(metrics, None)

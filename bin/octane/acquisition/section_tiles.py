@@ -1,5 +1,6 @@
 """The tiles of a section as a mosaic grid: its voxels, and the files of each tile."""
 
+import csv
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +13,24 @@ import numpy.typing as npt
 
 from octane.acquisition.tile_files import TileFile
 from octane.acquisition.tile_grid import TileEntry, TileGrid
+from octane.config.params import Codec
+from octane.config.sheets import POSITION_COLUMNS
 from octane.core.errors import InputError
+from octane.core.files import writing
 from octane.core.geometry import Vector, shape_of, spelled, vector
-from octane.layout.mosaic import MosaicGrid, Position, Tile
+from octane.core.units import format_bytes
+from octane.layout.mosaic import MosaicGrid, Position, Tile, split_positions
+from octane.store.ngff import Attributes
 
 Kind = TypeVar("Kind")
+
+BLOSC_BYTES = 2**31 - 17
+"""Most bytes of a chunk that blosc compresses."""
+
+
+def section_name(number: int) -> str:
+    """Name of a section's store, without its ending."""
+    return f"section_{number:02d}"
 
 
 class ChannelFile(NamedTuple):
@@ -42,6 +56,33 @@ class SectionTiles:
     positions: Mapping[Tile, Position]
 
     @property
+    def name(self) -> str:
+        """Name of the section's store, without its ending."""
+        return section_name(self.number)
+
+    @property
+    def attributes(self) -> Attributes:
+        """Metadata of the section's store, octane's own."""
+        named = len(self.channels) == 1 and self.channels[0]
+        return {
+            "kind": "mosaic",
+            "mosaic": self.grid.attributes(),
+            "section": {"number": self.number},
+            **({"channel": self.channels[0]} if named else {}),
+        }
+
+    @property
+    def position_rows(self) -> list[tuple[float, ...]]:
+        """Rows of a table of positions: section, row, column, y and x in micrometres."""
+        places = sorted(self.positions.items())
+        return [(self.number, *tile, *place) for tile, place in places]
+
+    @property
+    def paths(self) -> set[Path]:
+        """Paths of the files, which may hold several channels each."""
+        return {part.file.path for parts in self.files.values() for part in parts}
+
+    @property
     def imaged(self) -> list[Tile]:
         """Tiles that have files, in raster order."""
         return sorted({tile for tile, _ in self.files})
@@ -50,6 +91,14 @@ class SectionTiles:
     def tile_bytes(self) -> int:
         """Bytes of a full tile of one channel."""
         return prod(self.grid.tile) * self.dtype.itemsize
+
+    def require_codec(self, codec: Codec) -> None:
+        """Raise if a codec cannot compress the tiles."""
+        if codec == "blosc-lz4" and self.tile_bytes > BLOSC_BYTES:
+            raise InputError(
+                f"Section {self.number} has tiles of {format_bytes(self.tile_bytes)}, more than "
+                "blosc-lz4 compresses; give --tile_codec zstd."
+            )
 
     def buffer(self) -> npt.NDArray:
         """Memory for a full tile."""
@@ -96,14 +145,29 @@ def lay_out(
     _require_alike(files, "voxels of", lambda file: f"{spelled(file.spacing)} micrometre")
     _require_alike(files, "channels:", lambda file: str(len(file.channels)))
     _require_alike(files, "planes:", lambda file: str(file.shape[0]))
-    full = [
-        _usual([contents[e.file].shape[axis + 1] for e in grid.entries if grid.is_full(e, axis)])
-        for axis in (0, 1)
-    ]
+    full = []
+    for axis in (0, 1):
+        entries = [e for e in grid.entries if grid.is_full(e, axis)]
+        # Without a full tile, as perhaps in a single section, the last ones are full too.
+        full.append(_usual([contents[e.file].shape[axis + 1] for e in entries or grid.entries]))
     return [
         _laid_out(number, grid, entries, files, (full[0], full[1]), overlap)
         for number, entries in grid.sections.items()
     ]
+
+
+def write_positions(path: Path, sections: Sequence[SectionTiles]) -> None:
+    """Write the table of positions; rows of other sections in an existing one are kept."""
+    own = {section.number for section in sections}
+    kept = split_positions(path) if path.exists() else {}
+    with writing(path, overwrite=True) as partial, partial.open("w", newline="") as stream:
+        table = csv.writer(stream)
+        table.writerow(POSITION_COLUMNS)
+        for number, text in kept.items():
+            if number not in own:
+                table.writerows(csv.reader(text.splitlines()[1:]))
+        for section in sections:
+            table.writerows(section.position_rows)
 
 
 def _laid_out(

@@ -12,8 +12,9 @@
 """
 
 import errno
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from pathlib import Path
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a full disk and an exceeded quota."""
@@ -80,6 +81,21 @@ def collecting(problems: list[str]) -> Generator[None]:
         yield
     except OctaneError as error:
         problems += str(error).splitlines()
+
+
+def told_once(problems: Iterable[tuple[Path, str]]) -> list[str]:
+    """Tell a problem that several inputs share once: with the first one's path, and their number.
+
+    Each problem comes with the path of its input.
+    """
+    alike: dict[str, list[tuple[Path, str]]] = {}
+    for path, problem in problems:
+        alike.setdefault(problem.replace(str(path), ""), []).append((path, problem))
+    lines = []
+    for (path, problem), *others in alike.values():
+        more = f" (and {len(others)} more)" if others else ""
+        lines.append(problem.replace(str(path), f"{path}{more}", 1))
+    return lines
 
 
 def unreadable(error: OSError) -> InputError:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from octane.core.geometry import Vector
 
 Context = dict[str, object]
-ORDER = ("resample", "stitch", "stack", "n4", "pyramid")
+ORDER = ("mosaic", "resample", "stitch", "stack", "n4", "pyramid")
 """Steps in the order of the workflow."""
 
 Shape = tuple[int, int, int]
@@ -313,6 +313,14 @@ class N4Figures(Figures):
     shape: Shape | None = None
     voxel_size: Vector | None = None
     truth: dict[str, float] | None = None
+
+
+class MosaicFigures(Figures):
+    """Tiles that were written as mosaic grids: their files, and those that were not imaged."""
+
+    files: int
+    tiles: int
+    not_imaged: int
 
 
 class ResampleFigures(Figures):

@@ -22,6 +22,7 @@ from octane.core.geometry import Vector, vector
 from octane.core.records import (
     ORDER,
     Context,
+    MosaicFigures,
     N4Figures,
     Outcome,
     PyramidFigures,
@@ -46,7 +47,7 @@ PREVIEWED = {
     "pyramid": (*(f"slice_{axis}" for axis in CUTS), "slice_spacing"),
 }
 """Arrays that the report needs, by the step that makes them."""
-JUDGED = ("stitch", "stack")
+JUDGED = ("mosaic", "stitch", "stack")
 """Steps whose warnings only repeat checks of the report, except for remarks."""
 THUMBNAIL = 320
 """Longest edge of the volume's picture on the cohort page, pixels."""
@@ -373,6 +374,7 @@ def build(
     resampled = next((figures for _, figures in _of(entries, "resample", ResampleFigures)), None)
     grids = (stack, n4, pyramid[1].levels[0] if pyramid else None, resampled)
     stitched = _of(entries, "stitch", StitchFigures)
+    mosaics = [figures for _, figures in _of(entries, "mosaic", MosaicFigures)]
     slices: list[Context] = []
     grey = thumbnail = None
     # If results are missing, the last volume is not the finished one.
@@ -409,6 +411,7 @@ def build(
         n4=_correction(*corrected, _bands(stack), gallery) if corrected else None,
         pyramid=pyramid[1] if pyramid else None,
         resampled=resampled,
+        tile_files=sum(mosaic.files for mosaic in mosaics),
         slices=slices,
         grey=grey,
         sections=_sections(stitched, stack or resampled, quality, gallery) if stitched else None,

@@ -3,22 +3,19 @@
 Every file is looked at before anything is written. The voxels stay as they are.
 """
 
-import csv
 import logging
+import os
 import sys
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from octane.acquisition.names import NamedFile, NamePattern, find_pattern
 from octane.acquisition.orders import changed_order
-from octane.acquisition.placing import find_placed
-from octane.acquisition.section_tiles import SectionTiles, lay_out
-from octane.acquisition.tile_files import FolderContents, RawFormat, TileFile, list_files, open_tile
-from octane.acquisition.tile_grid import TileGrid, arrange, fitted
+from octane.acquisition.section_tiles import SectionTiles, write_positions
+from octane.acquisition.survey import Acquisition, not_imaged, survey, survey_listed
+from octane.acquisition.tile_grid import fitted
 from octane.config.params import (
     ExecutionParameters,
     InputParameters,
@@ -26,18 +23,16 @@ from octane.config.params import (
     TileParameters,
     bytes_of,
 )
-from octane.config.sheets import POSITION_COLUMNS
 from octane.core.arrays import require_cpu
-from octane.core.errors import InputError, collecting
-from octane.core.files import require_free, writing
+from octane.core.files import require_free
 from octane.core.geometry import Grid, spelled
 from octane.core.metrics import Metrics
 from octane.core.progress import Progress
+from octane.core.records import MosaicFigures
 from octane.core.units import counted, format_bytes
-from octane.layout.mosaic import Tile, position_rows, split_positions
-from octane.pipeline.workers import cores, plan_workers, run_tiles
+from octane.layout.mosaic import Tile, position_rows
+from octane.pipeline.workers import plan_workers, run_tiles
 from octane.stitch.orientation import Orientation, find_orientation
-from octane.store.ngff import Attributes
 from octane.store.writer import Level, create_image
 
 logger = logging.getLogger(__name__)
@@ -45,31 +40,10 @@ logger = logging.getLogger(__name__)
 POSITIONS = "positions.csv"
 COPIES = 3
 """Tiles that a worker holds at most: as read, as encoded, and what a decoder needs."""
-BLOSC_BYTES = 2**31 - 17
-"""Most bytes of a chunk that blosc compresses."""
 OFF = 0.02
 """Difference of overlaps that is doubtful, fraction of a tile."""
 COMPARED_BYTES = 1e9
 """Most bytes of tiles that are read to compare neighbours."""
-PROBLEMS = 5
-"""Most files whose problems are listed."""
-
-
-@dataclass(frozen=True)
-class Acquisition:
-    """Tiles that were found in a folder, and where they are placed.
-
-    ``pattern`` is that of the names, ``source`` what states the places ('' if nothing does), and
-    ``remarks`` are sentences on what is missing.
-    """
-
-    folder: Path
-    pattern: NamePattern
-    ignored: Sequence[str]
-    grid: TileGrid
-    sections: Sequence[SectionTiles]
-    source: str
-    remarks: Sequence[str]
 
 
 def write_mosaics(
@@ -90,12 +64,9 @@ def write_mosaics(
     require_cpu(execution.backend, "MOSAIC")
     metrics = Metrics("mosaic", settings=parameters.recorded(reading, placing))
     found = survey(folder, parameters, reading, placing.overlap)
-    stores = [destination / f"{_name(section, found)}.ome.zarr" for section in found.sections]
     if dry_run:
         sys.stdout.write("\n".join(report(found, parameters, placing)) + "\n")
         return metrics
-    for store in stores:
-        require_free(store, overwrite=execution.overwrite)
     table = destination / POSITIONS
     if table.exists():
         position_rows(table)
@@ -103,105 +74,58 @@ def write_mosaics(
             metrics.warn(f"{table} exists and stays; remove it if it does not place these tiles.")
     for text in found.remarks:
         metrics.warn(text)
-    advance = Progress("MOSAIC", sum(len(s.imaged) for s in found.sections))
-    for section, store in zip(found.sections, stores, strict=True):
-        _write_section(section, store, parameters, execution, metrics, advance)
-        if found.source:
-            _write_positions(table, section)
+    places = table if found.source else None
+    _write_sections(found.sections, destination, parameters, execution, metrics, places)
     return metrics
 
 
-def survey(
-    folder: Path, p: TileParameters, reading: InputParameters, overlap: Sequence[float] | None
-) -> Acquisition:
-    """Find the tiles in a folder without reading voxels; an InputError says what is not usable."""
-    raw = _raw_format(p)
-    pattern = None if p.pattern is None else NamePattern.of(p.pattern)
-    listing = list_files(folder, raw=raw is not None)
-    listing = listing.at_depth(None if pattern is None else pattern.depth)
-    if not listing.tiles:
-        raise _nothing(folder, listing, p)
-    pattern = pattern or find_pattern(listing.tiles)
-    files = [NamedFile.read(name, pattern) for name in listing.tiles]
-    contents = _opened(folder, listing.tiles, reading, raw)
-    first = contents[files[0].name]
-    extent = (first.shape[1] * first.spacing[1], first.shape[2] * first.spacing[2])
-    placed = find_placed(folder, pattern, contents, p, reading.input_unit)
-    if "section" not in pattern.fields:
-        sections = {name: place.section for name, place in placed.places.items()}
-        files = [f._replace(section=sections.get(f.name) or f.section) for f in files]
-    grid = arrange(files, placed.places, p, folder, extent)
-    described = {folder / name: file for name, file in contents.items()}
-    sections = lay_out(grid, described, overlap)
-    remarks = [*placed.remarks, *_gaps(sections)]
-    return Acquisition(folder, pattern, listing.ignored, grid, sections, placed.source, remarks)
+def write_listed(
+    folder: Path,
+    listed: Path,
+    destination: Path,
+    parameters: TileParameters,
+    reading: InputParameters,
+    execution: ExecutionParameters,
+) -> Metrics:
+    """Write the mosaic grids of PREFLIGHT's tile list, whose files are in ``folder``.
+
+    Raises an OctaneError for a file that is not as PREFLIGHT found it.
+    """
+    require_cpu(execution.backend, "MOSAIC")
+    metrics = Metrics("mosaic", settings=parameters.recorded(reading))
+    sections = survey_listed(folder, listed, parameters, reading)
+    # The files are staged one by one; their folder is what the user gave, or a part of it.
+    parents = [path.resolve().parent for section in sections for path in section.paths]
+    metrics.inputs = {"tiles": {"path": os.path.commonpath(parents)}}
+    for text in not_imaged(sections):
+        metrics.warn(text)
+    _write_sections(sections, destination, parameters, execution, metrics)
+    return metrics
 
 
-def _raw_format(p: TileParameters) -> RawFormat | None:
-    if p.raw_shape is None and p.raw_type is None:
-        return None
-    if p.raw_shape is None or p.raw_type is None:
-        raise InputError("--tile_raw_shape and --tile_raw_type belong together; give both.")
-    try:
-        dtype = np.dtype(p.raw_type)
-    except TypeError:
-        dtype = np.dtype(object)
-    if dtype.kind not in "biufc":
-        raise InputError(
-            f"--tile_raw_type is '{p.raw_type}'; give a type such as uint16, or >u2 (big-endian)."
-        )
-    z, y, x = p.raw_shape
-    return RawFormat((z, y, x), dtype)
-
-
-def _nothing(folder: Path, listing: FolderContents, p: TileParameters) -> InputError:
-    """Error for a folder without tiles."""
-    others = counted(len(listing.ignored), "other")
-    shown = f" ({others}, such as {listing.ignored[0]})" if listing.ignored else ""
-    fit = f" that fit --tile_pattern '{p.pattern}'" if p.pattern else ""
-    return InputError(
-        f"{folder} holds no tiles{fit}{shown}; give the folder of TIFF, PNG, NIfTI, MHA, NRRD or "
-        "OME-Zarr files, or describe raw ones with --tile_raw_shape and --tile_raw_type."
+def _write_sections(
+    sections: Sequence[SectionTiles],
+    destination: Path,
+    p: TileParameters,
+    execution: ExecutionParameters,
+    metrics: Metrics,
+    places: Path | None = None,
+) -> None:
+    """Write mosaic grids, and their rows of the table ``places``."""
+    stores = [destination / f"{section.name}.ome.zarr" for section in sections]
+    for store in stores:
+        require_free(store, overwrite=execution.overwrite)
+    advance = Progress("MOSAIC", sum(len(section.imaged) for section in sections))
+    for section, store in zip(sections, stores, strict=True):
+        _write_section(section, store, p, execution, metrics, advance)
+        if places is not None:
+            write_positions(places, [section])
+    noted = MosaicFigures(
+        files=sum(len(section.paths) for section in sections),
+        tiles=sum(len(section.imaged) for section in sections),
+        not_imaged=sum(len(section.grid.not_imaged) for section in sections),
     )
-
-
-def _opened(
-    folder: Path, names: Sequence[str], reading: InputParameters, raw: RawFormat | None
-) -> dict[str, TileFile]:
-    """Describe all files; an InputError has one line for each of the first that are not usable."""
-    problems: list[str] = []
-
-    def look(name: str) -> TileFile | None:
-        with collecting(problems):
-            return open_tile(folder / name, reading, raw)
-        return None
-
-    found = run_tiles(names, look, workers=cores())
-    if problems:
-        more = len(problems) - PROBLEMS
-        listed = problems[:PROBLEMS] + [f"{more} more files are not usable."] * (more > 0)
-        raise InputError("\n".join(listed))
-    return {name: file for name, file in zip(names, found, strict=True) if file is not None}
-
-
-def _gaps(sections: Sequence[SectionTiles]) -> list[str]:
-    """Name the tiles that were not imaged, one sentence per section."""
-    lines = []
-    for section in sections:
-        missing = sorted(section.grid.not_imaged)
-        if missing:
-            row, column = missing[0]
-            more = f" and {len(missing) - 1} more" if missing[1:] else ""
-            lines.append(
-                f"Section {section.number} has no file for row {row}, column {column}{more}: "
-                "declared as not imaged."
-            )
-    return lines
-
-
-def _name(section: SectionTiles, found: Acquisition) -> str:
-    digits = max(2, *(len(str(other.number)) for other in found.sections))
-    return f"section_{section.number:0{digits}d}"
+    metrics.add_figures(noted)
 
 
 def _write_section(
@@ -213,18 +137,8 @@ def _write_section(
     advance: Progress,
 ) -> None:
     """Write the mosaic grid of a section, a tile at a time in every worker."""
-    if p.codec == "blosc-lz4" and section.tile_bytes > BLOSC_BYTES:
-        raise InputError(
-            f"{store.name} has tiles of {format_bytes(section.tile_bytes)}, more than blosc-lz4 "
-            "compresses; give --tile_codec zstd."
-        )
+    section.require_codec(p.codec)
     grid, several = section.grid, len(section.channels) > 1
-    attributes: Attributes = {
-        "kind": "mosaic",
-        "mosaic": grid.attributes(),
-        "section": {"number": section.number},
-        **({"channel": section.channels[0]} if not several and section.channels[0] else {}),
-    }
     level = Level(Grid.covering(grid.edge, grid.extent, grid.spacing), grid.tile)
     need, memory = COPIES * section.tile_bytes, bytes_of(execution.memory)
     workers = plan_workers(need, memory, execution.workers, len(section.imaged))
@@ -238,7 +152,7 @@ def _write_section(
         [level],
         section.dtype,
         codec=p.codec,
-        attributes=attributes,
+        attributes=section.attributes,
         channels=names,
         overwrite=execution.overwrite,
     ) as (writer,):
@@ -264,19 +178,6 @@ def _write_section(
             workers=workers,
             describe=lambda tile: f"row {tile[0]}, column {tile[1]} of section {section.number}",
         )
-
-
-def _write_positions(path: Path, section: SectionTiles) -> None:
-    """Write a section's rows of the table of positions; those of other sections are kept."""
-    kept = split_positions(path) if path.exists() else {}
-    with writing(path, overwrite=True) as partial, partial.open("w", newline="") as stream:
-        table = csv.writer(stream)
-        table.writerow(POSITION_COLUMNS)
-        for number, text in kept.items():
-            if number != section.number:
-                table.writerows(csv.reader(text.splitlines()[1:]))
-        for (row, column), (y, x) in sorted(section.positions.items()):
-            table.writerow((section.number, row, column, y, x))
 
 
 def report(found: Acquisition, p: TileParameters, placing: OverlapParameters) -> list[str]:

@@ -163,7 +163,9 @@ def test_voxels_without_a_header_are_read_as_they_are_said_to_be(cut, tmp_path):
     made = open_image(tmp_path / "made" / STORES[0])
     whole = made.read((slice(0, 3), slice(0, 32), slice(0, 56)))
     np.testing.assert_array_equal(whole, np.concatenate([*tiles.values()], axis=2))
-    with pytest.raises(InputError, match=r"r1_c1.raw has 5376 bytes, but 3 x 32 x 30 voxels"):
+    with pytest.raises(
+        InputError, match=r"r1_c1.raw \(and 1 more\) has 5376 bytes, but 3 x 32 x 30 voxels"
+    ):
         run(tmp_path / "tiles", tmp_path / "no", SIZE, **NAMED, **given | {"raw_shape": "3 32 30"})
     with pytest.raises(InputError, match="belong together"):
         run(tmp_path / "tiles", tmp_path / "no", SIZE, **NAMED, raw_type="uint16")
