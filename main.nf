@@ -1,5 +1,6 @@
 #!/usr/bin/env nextflow
 
+include { MOSAIC } from './modules/mosaic'
 include { RESAMPLE } from './modules/resample'
 include { STITCH } from './modules/stitch'
 include { STACK } from './modules/stack'
@@ -14,13 +15,21 @@ include { codeVersions ; switched ; withOwn } from './lib/functions'
 
 workflow OCTANE {
     take:
-    subjects // [meta, input, truth]: a folder of mosaics, one mosaic or one volume; truth may be []
+    subjects // [meta, input, truth]: a folder of mosaics or tiles, one mosaic or one volume; truth may be []
 
     main:
     code = codeVersions()
     PREPARE(subjects, code.preflight)
     plans = PREPARE.out.plans
-    images = PREPARE.out.images.branch { meta, _image ->
+    given = PREPARE.out.images.branch { meta, _image ->
+        tiles: meta.kind == 'tiles'
+        image: true
+    }
+    tiles = withOwn(given.tiles, plans, 'mosaic').map { meta, files, flags, lists ->
+        [meta + [kind: 'mosaic'], files, flags, lists[meta.section]]
+    }
+    MOSAIC(tiles, code.mosaic)
+    images = MOSAIC.out.mosaic.mix(given.image).branch { meta, _image ->
         resample: meta.resample
         ready: true
     }
@@ -45,7 +54,7 @@ workflow OCTANE {
         }
     STACK(withOwn(sections, plans, 'stack'), code.stack)
     volume = STACK.out.volume.mix(resampled.volume).map { meta, image -> [[id: meta.id, seen: meta.seen], image] }
-    records = RESAMPLE.out.record.mix(STITCH.out.record, STACK.out.record)
+    records = MOSAIC.out.record.mix(RESAMPLE.out.record, STITCH.out.record, STACK.out.record)
     results = STITCH.out.flat_field.mix(STACK.out.displacements)
     if (!switched('skip_n4')) {
         N4(withOwn(volume, plans, 'n4'), code.n4)

@@ -6,7 +6,9 @@
 def codeVersions() {
     def parts = [
         phantom: 'core config store layout pipeline steps/phantom.py',
-        preflight: 'core config store gpu layout pipeline resample stitch steps/preflight.py steps/space.py',
+        preflight: 'core config store gpu layout pipeline acquisition resample stitch steps/preflight.py ' +
+            'steps/space.py',
+        mosaic: 'core config store gpu layout pipeline acquisition resample stitch steps/mosaic.py',
         resample: 'core config store gpu layout pipeline resample steps/resample.py',
         stitch: 'core config store gpu layout pipeline resample stitch steps/stitch.py',
         stack: 'core config store gpu layout pipeline resample stitch steps/stack.py',
@@ -59,22 +61,42 @@ def voxelsOf(input) {
     return file && file.isFile() ? [file] : []
 }
 
-// The parts of an input that are read: only the stores of a folder, because results, a work directory and other files
-// in it may change during the run. Names that begin with a dot are ignored.
+// The parts of an input that are read: only a folder's stores, or else its tiles, because results, a work directory and
+// other files in it may change during the run. Names that begin with a dot are ignored.
 def partsOf(input) {
-    // Like is_store in octane/store/chunks.py.
-    def isStore = { path -> path.name.endsWith('.zarr') || metadataOf(path) }
-    return !input.isDirectory() || isStore.call(input)
-        ? [input] + voxelsOf(input)
-        : input.listFiles().findAll { path -> !path.name.startsWith('.') && isStore.call(path) }
+    if (!input.isDirectory() || isStore(input)) { return [input] + voxelsOf(input) }
+    def stores = input.listFiles().findAll { path -> !path.name.startsWith('.') && isStore(path) }
+    return stores ?: tilesIn(input, 0)
+}
+
+// Like is_one_store in octane/acquisition/tile_files.py.
+def isStore(path) {
+    return path.name.endsWith('.zarr') || metadataOf(path) != null
+}
+
+// Files and stores that may be tiles, and tables of their places, as octane/acquisition looks for them.
+def tilesIn(folder, depth) {
+    def closed = [workflow.workDir, outputFolder()]*.toAbsolutePath()
+    def ends = /(?i).+[.](tiff?|png|nii|nii[.]gz|mha|mhd|nrrd|nhdr|raw|bin|dat|data|img|txt|xml|csv|tsv)/
+    return folder.listFiles()
+        .findAll { path -> !path.name.startsWith('.') && !(path.toAbsolutePath() in closed) }
+        .collectMany { path ->
+            if (!path.isDirectory()) { return path.name ==~ ends ? [path] : [] }
+            return isStore(path) ? [path] : depth < 4 ? tilesIn(path, depth + 1) : []
+        }
 }
 
 // Hash of the names, sizes and times of an input's files: Nextflow checks only a folder's own time, which does not
 // change when a chunk deep inside is edited. Files that macOS, Windows and NFS leave there are ignored. Dangling links
 // are added to `lost`.
 def fingerprint(input, lost = []) {
+    return fingerprintOf(partsOf(input), input, lost)
+}
+
+// The same of some parts of an input.
+def fingerprintOf(parts, input, lost = []) {
     def links = java.nio.file.FileVisitOption.FOLLOW_LINKS
-    def files = partsOf(input)
+    def files = parts
         .collectMany { part -> part.isDirectory() ? java.nio.file.Files.walk(part, links).toList() : [part] }
         .findAll { path -> !path.isDirectory() && !(path.name ==~ /[.](?!z).*|Thumbs[.]db|desktop[.]ini/) }
     def (found, gone) = files.split { path -> path.exists() }

@@ -2,8 +2,8 @@
 
 include { PHANTOM } from '../modules/phantom'
 include { PREFLIGHT } from '../modules/preflight'
-include { codeVersions ; commandLine ; fingerprint ; metadataOf ; outputFolder } from '../lib/functions'
-include { partsOf ; read ; switched ; voxelsOf } from '../lib/functions'
+include { codeVersions ; commandLine ; fingerprint ; fingerprintOf ; metadataOf } from '../lib/functions'
+include { outputFolder ; partsOf ; read ; switched ; voxelsOf } from '../lib/functions'
 
 // The subjects of this run: the rows of a samplesheet, the --input, or a phantom that is made first.
 workflow SUBJECTS {
@@ -73,8 +73,8 @@ def checkLaunch() {
         [sheet && !sheet.isFile(), "--samplesheet ${sheet} is not a file; check the path."],
         [
             !sheet && !params.input && !switched('phantom'),
-            '--input is missing; give a folder of mosaics, one mosaic or one volume, or --samplesheet for a cohort, ' +
-                'or try -profile test. --help lists all parameters.',
+            '--input is missing; give a folder of tiles or mosaics, one mosaic or one volume, or --samplesheet for a ' +
+                'cohort, or try -profile test. --help lists all parameters.',
         ],
     ]
     def problem = checks.find { isWrong, _sentence -> isWrong }?.last()
@@ -162,6 +162,7 @@ def subjectOf(meta, input, truth) {
     def named = [
         input: input,
         positions: fileOf(meta, 'positions'),
+        tile_table: fileOf(meta, 'tile_table'),
         displacements: fileOf(meta, 'displacements'),
         n4_mask: switched('skip_n4') ? null : fileOf(meta, 'n4_mask'),
         truth: truth,
@@ -216,11 +217,12 @@ def marksOf(input) {
     def parts = partsOf(input)
     // PREFLIGHT takes a while then, and a running task shows no progress.
     if (parts.size() > 1000) {
-        log.info("PREFLIGHT checks ${parts.size()} stores in ${input}; its .command.log shows the progress.")
+        log.info("PREFLIGHT checks ${parts.size()} stores or tiles in ${input}; its .command.log shows the progress.")
     }
     return parts.collectEntries { part ->
         def file = metadataOf(part) ?: part
-        [part.name, file.isDirectory() ? null : [file.size(), file.lastModified().intdiv(1000)]]
+        def name = part != input && part.startsWith(input) ? input.relativize(part).toString() : part.name
+        [name, file.isDirectory() ? null : [file.size(), file.lastModified().intdiv(1000)]]
     }
 }
 
@@ -274,11 +276,12 @@ def claimFolder(subject, plan) {
     return [subject, plan]
 }
 
-// One [meta, image] for each input of a plan. `seen` is a fingerprint of the image's content, which Nextflow does not
-// check.
+// One [meta, image], or [meta, tiles], for each input of a plan. `seen` is a fingerprint of the stores' content, which
+// Nextflow does not check.
 def imagesOf(subject, plan) {
     def resample = subject.isResampled && plan.kind != 'section'
     return plan.items.collect { item ->
+        if (item.tiles) { return tilesOf(subject, item, resample) }
         def image = item.file ? subject.files.input.resolve(item.file) : subject.files.input
         def seen = item.file ? fingerprint(image) : subject.states[image]
         def meta = [id: subject.meta.id, section: item.id, kind: plan.kind, resample: resample, seen: seen]
@@ -286,9 +289,17 @@ def imagesOf(subject, plan) {
     }
 }
 
-// A file of a section's tile positions. The same content keeps its name and time, which Nextflow's cache compares.
+def tilesOf(subject, item, resample) {
+    def input = subject.files.input
+    def tiles = item.tiles.collect { name -> input.resolve(name) }
+    def seen = fingerprintOf(tiles + tiles.collectMany { tile -> voxelsOf(tile) }, input)
+    return [[id: subject.meta.id, section: item.id, kind: 'tiles', resample: resample, seen: seen], tiles]
+}
+
+// A file of a section's tile positions or list of tiles. The same content keeps its name and time, which Nextflow's
+// cache compares.
 def tableOf(text) {
-    def table = workflow.workDir.resolve("positions/${text.md5()}.csv")
+    def table = workflow.workDir.resolve("tables/${text.md5()}.csv")
     table.parent.mkdirs()
     if (!table.exists()) { table.text = text }
     return table
@@ -299,7 +310,8 @@ def tableOf(text) {
 def stepsOf(subject, plan) {
     def flags = plan.flags.withDefault { _step -> '' }
     def isMosaic = plan.kind == 'mosaic' && !switched('skip_stitch')
-    def each = [resample: subject.isResampled && plan.kind != 'section', stitch: isMosaic]
+    def tiled = plan.items.findAll { item -> item.tiles }
+    def each = [mosaic: tiled as boolean, resample: subject.isResampled && plan.kind != 'section', stitch: isMosaic]
     def once = [stack: plan.kind != 'volume', n4: !switched('skip_n4'), pyramid: !switched('skip_pyramid')]
     def used = { steps -> steps.findAll { _step, isUsed -> isUsed }.keySet() }
     def ofItems = used.call(each).collectMany { step -> plan.items.collect { item -> "${item.id}_${step}".toString() } }
@@ -309,7 +321,9 @@ def stepsOf(subject, plan) {
     }
     def mask = files.n4_mask ? [files.n4_mask] + voxelsOf(files.n4_mask) : []
     def seen = [files.n4_mask, files.truth].collect { file -> subject.states[file] }
+    def lists = tiled.collectEntries { item -> [item.id, tableOf(item.tile_list)] }
     return [
+        mosaic: [[:], flags.mosaic, lists],
         resample: [[:], flags.resample],
         stitch: [[:], flags.stitch, tables, files.stitch_flat_field ?: []],
         stack: [[:], flags.stack, files.displacements ?: []],

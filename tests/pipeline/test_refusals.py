@@ -11,7 +11,7 @@ import SimpleITK as sitk
 from runs import last_words
 
 LAUNCH = {
-    "no-input": ([], "--input is missing; give a folder of mosaics"),
+    "no-input": ([], "--input is missing; give a folder of tiles"),
     # As a pattern, study[1] would match study1 and use its data.
     "pattern": (
         ["--input", "{studies}/study1/vol.nii", "--n4_mask", "{studies}/study[1]/vol.nii"],

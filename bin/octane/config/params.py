@@ -838,6 +838,7 @@ class Settings(BaseModel):
     input: InputParameters
     execution: ExecutionParameters
     lease: LeaseParameters
+    mosaic: TileParameters
     resample: ResampleParameters
     stitch: StitchParameters
     stack: StackParameters

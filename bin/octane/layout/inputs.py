@@ -33,8 +33,8 @@ def find_inputs(source: Path) -> list[Path]:
     )
     if not found:
         raise InputError(
-            f"{source.resolve()} holds no OME-Zarr store; give a folder of mosaics, one store, or "
-            f"a volume in one file ({', '.join(READ)})."
+            f"{source.resolve()} holds no OME-Zarr store and no tiles; give a folder of either, "
+            f"one store, or a volume in one file ({', '.join(READ)})."
         )
     return found
 

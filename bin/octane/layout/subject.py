@@ -60,6 +60,8 @@ class SubjectLayout:
         Grid that N4 gets.
     levels
         Grids that PYRAMID writes; empty without it.
+    from_tiles
+        MOSAIC writes the inputs, which are mosaics, from tiles in files.
     """
 
     inputs: Sequence[Volume]
@@ -70,12 +72,16 @@ class SubjectLayout:
     slabs: Sequence[SectionSlab]
     volume: Grid
     levels: Sequence[Grid]
+    from_tiles: bool = False
 
     def bytes(self) -> list[StepBytes]:
         """Bytes that each step of the run writes, in order."""
         workflow, n4 = self.settings.workflow, self.settings.n4
         dtype, codec = self.inputs[0].dtype, None
         steps: list[StepBytes] = []
+        if self.from_tiles:
+            written = [MosaicGrid.of(i).voxels for i in self.inputs if isinstance(i, Image)]
+            steps.append(StepBytes("MOSAIC", sum(written) * dtype.itemsize))
         if is_resampled(self.kind, self.settings):
             dtype = output_type(self.settings.resample.dtype, dtype)
             tiled = sum(mosaic.voxels for mosaic in self.mosaics) * dtype.itemsize
@@ -192,9 +198,16 @@ def lay_out_mosaic(
 
 
 def lay_out_subject(
-    volumes: Sequence[Volume], kind: str, settings: Settings, positions: Path | None = None
+    volumes: Sequence[Volume],
+    kind: str,
+    settings: Settings,
+    positions: Path | None = None,
+    *,
+    from_tiles: bool = False,
 ) -> SubjectLayout:
     """Lay out inputs of one kind; ``positions`` is the table of their tiles.
+
+    With ``from_tiles`` the inputs are mosaics that MOSAIC writes first.
 
     Raises the OctaneError that a step would raise for data that do not fit the parameters.
     """
@@ -226,7 +239,9 @@ def lay_out_subject(
         grid, slabs = lay_out(images, boxes, settings.stack, grids[0].spacing)
     workflow, pyramid = settings.workflow, settings.pyramid
     levels = [] if workflow.skip_pyramid else level_grids(grid, pyramid.resolutions)
-    return SubjectLayout(volumes, kind, settings, mosaics, placements, slabs, grid, levels)
+    return SubjectLayout(
+        volumes, kind, settings, mosaics, placements, slabs, grid, levels, from_tiles
+    )
 
 
 def _bytes(grids: Iterable[Grid], dtype: np.dtype) -> int:

@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from platform import node
+from tempfile import TemporaryDirectory
 from typing import TypeVar, cast
 
 import numpy as np
 from pydantic import ValidationError
 
+from octane.acquisition.planned import Task, holds_tiles, planned_mosaic, task_of
+from octane.acquisition.section_tiles import section_name, write_positions
+from octane.acquisition.survey import Acquisition, survey
 from octane.config.flags import sentences
 from octane.config.params import (
     FLAT_FIELD_WORDS,
@@ -36,7 +40,7 @@ from octane.config.validation import (
     unlinkable,
 )
 from octane.core.arrays import output_type
-from octane.core.errors import InputError, OctaneError, collecting
+from octane.core.errors import InputError, OctaneError, collecting, told_once
 from octane.core.geometry import samples, vector
 from octane.core.metrics import write_json
 from octane.core.progress import Progress
@@ -56,10 +60,11 @@ from octane.store.itk_files import READ
 from octane.store.volumes import ArrayVolume, Volume, open_volume
 
 MODELS = {
-    step: ("input", "execution", step) for step in ("resample", "stitch", "stack", "n4", "pyramid")
+    step: ("input", "execution", step)
+    for step in ("mosaic", "resample", "stitch", "stack", "n4", "pyramid")
 } | {"report": ("execution",)}
 """Models whose fields are flags of each step's command in the workflow."""
-FIELDS = {"n4_mask": "mask", "stitch_flat_field": "flat_field"}
+FIELDS = {"n4_mask": "mask", "stitch_flat_field": "flat_field", "tile_table": "table"}
 """Fields of steps that name files, by workflow parameter."""
 READERS = 8
 """Inputs checked at once: network file systems answer slowly."""
@@ -75,19 +80,23 @@ class SubjectPlan:
     """The workflow's work on a subject.
 
     Each item is a mosaic, a section or one volume: its ``id``, its ``file`` in the staged input,
-    and its rows of the ``positions`` table.
+    or its ``tiles`` and their ``tile_list``, and its rows of the ``positions`` table. ``found``
+    says how tiles were found, and ``remarks`` are warnings about them.
     """
 
     subject: str
-    items: list[dict[str, str]]
+    items: list[Task]
     layout: SubjectLayout
+    found: str = ""
+    remarks: Sequence[str] = ()
 
     def as_json(self) -> dict[str, object]:
         """The plan as the workflow reads it; ``flags`` are words of each step's command."""
         # Only the first step reads the input; its output has one channel and one time point.
         settings = self.layout.settings
         first = [step.name.lower() for step in self.layout.bytes()[:1]]
-        flags = {step: _flags(step, settings, step in first) for step in MODELS}
+        used = [step for step in MODELS if step != "mosaic" or self.layout.from_tiles]
+        flags = {step: _flags(step, settings, step in first) for step in used}
         if settings.workflow.save_bias_field:
             flags["n4"] += ["--save_bias_field", f"{self.subject}_bias.ome.zarr"]
         flags = {step: shlex.join(words) for step, words in flags.items()}
@@ -101,6 +110,9 @@ def _flags(step: str, settings: Settings, first: bool) -> list[str]:
     # Only these two have the label gpu_slot, which a task needs to get a GPU.
     if step not in ("resample", "n4"):
         changes["execution"] = {"backend": "cpu"}
+    # The tile list says which file is which tile.
+    searching = {"pattern": None, "order": None, "table": None, "table_columns": (), "flip": ""}
+    changes["mosaic"] = {**searching, "transpose": False}
     # The workflow stages files, and adds their flags.
     if str(settings.n4.mask).lower() not in MASK_WORDS:
         changes["n4"] = {"mask": None}
@@ -188,12 +200,14 @@ def make_plans(
         ]
         raise InputError("\n".join(_shortened(lines)))
     warned = [
-        f"Warning: {plan.subject}: {text}" for plan in plans for text in plan.layout.warnings()
+        f"Warning: {plan.subject}: {text}"
+        for plan in plans
+        for text in [*plan.remarks, *plan.layout.warnings()]
     ]
     name = plans[0].subject if len(plans) == 1 else f"{len(plans)} subjects"
     steps = [step for plan in plans for step in plan.layout.bytes()]
     work, workflow = output.parent.resolve(), plans[0].layout.settings.workflow
-    about = [f"{plan.subject}: {plan.layout.about()}" for plan in plans]
+    about = [f"{plan.subject}: {plan.layout.about()}{plan.found}" for plan in plans]
     notes = [*about, *check_space(steps, name, work, workflow), *warned]
     write_json(output, {"plans": [plan.as_json() for plan in plans], "notes": notes})
 
@@ -265,13 +279,8 @@ def _side_by_side(
         advance(0)
         return [(path, problem) for problem in own]
 
-    alike: dict[str, list[tuple[Path, str]]] = {}
-    for found in run_tiles([*items], look, workers=READERS, describe=str):
-        for path, problem in found:
-            alike.setdefault(problem.replace(str(path), ""), []).append((path, problem))
-    for (path, problem), *others in alike.values():
-        more = f" (and {len(others)} more)" if others else ""
-        problems.append(problem.replace(str(path), f"{path}{more}", 1))
+    found = run_tiles([*items], look, workers=READERS, describe=str)
+    problems += told_once(problem for own in found for problem in own)
     return [results[path] for path in items if path in results]
 
 
@@ -280,6 +289,14 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
 
     Raises an OctaneError with a line for each problem, which names the real files behind links.
     """
+    with TemporaryDirectory() as scratch:
+        return _plan(given, source, beside, Path(scratch) / "positions.csv")
+
+
+def _plan(
+    given: Mapping[str, object], source: Path, beside: Mapping[str, Path], stated: Path
+) -> SubjectPlan:
+    """Plan one subject; ``stated`` is where to write places that the files of tiles state."""
     settings = settings_of(_validated(given))
     workflow = settings.workflow
     beside = {name: as_given(path, path) for name, path in beside.items()}
@@ -290,41 +307,51 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
     files: list[Path] = []
     paths: list[Path] = []
     left_out: list[int] = []
+    tiles: Acquisition | None = None
     kind = "volume"
     with collecting(problems):
-        files, left_out = choose_sections(source, find_inputs(source), workflow)
-        paths = [as_given(source, path) for path in files]
-        volumes = _side_by_side(
-            "opening",
-            {path: path for path in paths},
-            lambda path: open_volume(path, settings.input),
-            problems,
-        )
+        if workflow.input_kind in ("auto", "mosaic") and holds_tiles(source, settings.mosaic):
+            tiles, left_out = _survey(as_given(source, source), settings, beside.get("table"))
+            volumes = [planned_mosaic(s, tiles.folder, settings.input) for s in tiles.sections]
+            if tiles.source and "positions" not in beside:
+                write_positions(stated, tiles.sections)
+                beside["positions"] = stated
+        else:
+            files, left_out = choose_sections(source, find_inputs(source), workflow)
+            paths = [as_given(source, path) for path in files]
+            volumes = _side_by_side(
+                "opening",
+                {path: path for path in paths},
+                lambda path: open_volume(path, settings.input),
+                problems,
+            )
         if volumes:
             kind = kind_of(volumes, workflow.input_kind)
             placed = "positions" in beside or settings.stitch.overlap is not None
             if kind == "volume" and placed and workflow.input_kind == "auto":
                 _require_no_mosaic(volumes[0])
-            resampled = {"layout": "volume" if kind == "volume" else "mosaic"}
-            if workflow.skip_resample:
-                resampled["resolution"] = None
-            own = settings.resample.model_copy(update=resampled)
-            excluded = {"excluded_sections": as_ranges(left_out) or None}
-            stack = settings.stack.model_copy(update=excluded)
-            settings = settings.model_copy(update={"resample": own, "stack": stack})
+            settings = _derived(settings, kind, left_out, tiles)
             closed = {section_number(path.name) for path in {*paths} - {v.path for v in volumes}}
             _check_volumes(volumes, kind, settings, beside, closed.union(left_out), problems)
-    items = [{"id": _stem(path), "file": "" if path == source else path.name} for path in files]
     subject = str(workflow.subject)
     problems += filter(None, [unfit_name(subject)])
-    for path in files:
-        problems += filter(None, [unlinkable(path)])
-        # The name appears in task scripts in single quotes, and in Nextflow's pages unescaped.
-        if signs := [sign for sign in "'\"\\<>&" if sign in path.name]:
-            problems.append(f"'{path.name}' has a {signs[0]} in its name; rename it.")
+    if tiles is None:
+        items: list[Task] = [
+            {"id": _stem(path), "file": "" if path == source else path.name} for path in files
+        ]
+        problems += _unfit_files(files)
+    else:
+        items = []
+        with collecting(problems):
+            items = [task_of(section, tiles) for section in tiles.sections]
+        # One is enough: all names come from the same program.
+        problems += [*filter(None, (unlinkable(entry.file) for entry in tiles.grid.entries))][:1]
+        problems = [line.replace(str(stated), tiles.source) for line in problems]
     if problems:
         raise InputError("\n".join(problems))
-    layout = lay_out_subject(volumes, kind, settings, beside.get("positions"))
+    layout = lay_out_subject(
+        volumes, kind, settings, beside.get("positions"), from_tiles=tiles is not None
+    )
     if "displacements" in beside:
         # STACK reads them again; here wrong rows are refused before any work.
         given_displacements(beside["displacements"], layout.slabs, layout.volume, settings.stack)
@@ -336,7 +363,55 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
         for item, volume in zip(items, volumes, strict=True):
             number = number_of(volume)
             item["positions"] = tables[1 if number is None else number]
-    return SubjectPlan(subject, items, layout)
+    if tiles is None:
+        return SubjectPlan(subject, items, layout)
+    return SubjectPlan(subject, items, layout, f" {tiles.about()}", tiles.remarks)
+
+
+def _survey(folder: Path, settings: Settings, table: Path | None) -> tuple[Acquisition, list[int]]:
+    """Survey a folder of tiles; return also the numbers of the sections that are left out."""
+    left_out: list[int] = []
+
+    def choose(numbers: set[int]) -> set[int | None]:
+        paths = [folder / section_name(number) for number in sorted(numbers)]
+        chosen, others = choose_sections(folder, paths, settings.workflow)
+        left_out.extend(others)
+        return {section_number(path.name) for path in chosen}
+
+    mosaic = settings.mosaic.model_copy(update={"table": table})
+    found = survey(folder, mosaic, settings.input, settings.stitch.overlap, choose)
+    for section in found.sections:
+        section.require_codec(mosaic.codec)
+    return found, left_out
+
+
+def _derived(
+    settings: Settings, kind: str, left_out: Sequence[int], tiles: Acquisition | None
+) -> Settings:
+    """Settings with what follows from the inputs."""
+    resampled = {"layout": "volume" if kind == "volume" else "mosaic"}
+    if settings.workflow.skip_resample:
+        resampled["resolution"] = None
+    grid = {} if tiles is None else {"rows": tiles.grid.rows, "columns": tiles.grid.columns}
+    changes = {
+        "mosaic": settings.mosaic.model_copy(update=grid),
+        "resample": settings.resample.model_copy(update=resampled),
+        "stack": settings.stack.model_copy(
+            update={"excluded_sections": as_ranges(left_out) or None}
+        ),
+    }
+    return settings.model_copy(update=changes)
+
+
+def _unfit_files(files: Sequence[Path]) -> list[str]:
+    """Error messages for names that Nextflow cannot hand to tasks."""
+    problems: list[str] = []
+    for path in files:
+        problems += filter(None, [unlinkable(path)])
+        # The name appears in task scripts in single quotes, and in Nextflow's pages unescaped.
+        if signs := [sign for sign in "'\"\\<>&" if sign in path.name]:
+            problems.append(f"'{path.name}' has a {signs[0]} in its name; rename it.")
+    return problems
 
 
 def _stem(path: Path) -> str:

@@ -84,6 +84,14 @@ def create_array(
     return open_array(folder, path, 3)
 
 
+def planned_array(
+    folder: Path, shape: tuple[int, int, int], dtype: np.dtype, chunks: tuple[int, int, int]
+) -> Array:
+    """Describe an array with axes z, y, x that is to be written later."""
+    made = zarr.create_array({}, name="0", shape=shape, dtype=dtype, chunks=chunks)
+    return _described(folder, made)
+
+
 def _described(folder: Path, opened: zarr.Array) -> Array:
     sizes = (opened.shape, opened.dtype, opened.chunks, opened.shards)
     layout = None

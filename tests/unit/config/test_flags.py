@@ -20,6 +20,7 @@ from octane.config.params import (
     StackParameters,
     StepParameters,
     StitchParameters,
+    TileParameters,
 )
 from octane.config.schema import WorkflowModel
 from octane.core.errors import InputError
@@ -48,6 +49,16 @@ CHANGED = {
         "strength": 0.1,
         "control_points": [4, 5, 6],
         "z_profile_gain": True,
+    },
+    TileParameters: {
+        "pattern": "{section}/x{column} y{row}*.tif",
+        "rows": 3,
+        "order": "rows-snake-top-left",
+        "table_columns": ["x=Stage X", "y=stage_y"],
+        "flip": "yx",
+        "transpose": True,
+        "raw_shape": [64, 128, 96],
+        "raw_type": ">u2",
     },
     PyramidParameters: {"resolutions": [10, 25, 50]},
     PhantomParameters: {"tiles": [2, 3], "dtype": "uint16", "seed": 7},

@@ -1,0 +1,79 @@
+"""Plan of MOSAIC: which inputs are tiles, the mosaics that they become, and each section's task."""
+
+from pathlib import Path
+
+from octane.acquisition.section_tiles import SectionTiles
+from octane.acquisition.survey import Acquisition
+from octane.acquisition.tile_files import is_one_store, list_files
+from octane.acquisition.tile_list import tile_list
+from octane.config.params import InputParameters, TileParameters
+from octane.core.errors import InputError
+from octane.core.geometry import Grid, shape_of
+from octane.store.array import planned_array
+from octane.store.image import Image
+from octane.store.itk_files import TIFF
+from octane.store.ngff import CHANNEL, place_of
+
+Task = dict[str, str | list[str]]
+"""What the workflow needs to know of a mosaic or section."""
+
+
+def holds_tiles(source: Path, p: TileParameters) -> bool:
+    """Tell whether an input is a folder of tiles; an InputError says that it may be both.
+
+    Stores are taken as mosaics or sections unless --tile_pattern says that they are tiles.
+    """
+    if p.pattern is not None or p.raw_shape is not None:
+        return True
+    if not source.is_dir() or is_one_store(source):
+        return False
+    visible = [path for path in source.iterdir() if not path.name.startswith(".")]
+    stores = sorted(path.name for path in visible if path.is_dir() and is_one_store(path))
+    images = sorted(path.name for path in visible if path.name.lower().endswith(TIFF))
+    if stores and images:
+        raise InputError(
+            f"{source.resolve()} mixes stores, such as {stores[0]}, and files, such as "
+            f"{images[0]}; separate them, or name the tiles with --tile_pattern."
+        )
+    if stores:
+        return False
+    # Results of an earlier run may be in deeper folders.
+    tiles = list_files(source, raw=False).at_depth(None).tiles
+    return bool(tiles) and not any(is_one_store(source / name) for name in tiles)
+
+
+def planned_mosaic(section: SectionTiles, folder: Path, reading: InputParameters) -> Image:
+    """Image of the mosaic that MOSAIC will write, without voxels.
+
+    Raises an InputError if the tiles have several channels and none is chosen.
+    """
+    place_of(folder, [CHANNEL], [len(section.channels)], section.channels, _unchosen(reading))
+    grid, path = section.grid, folder / section.name
+    array = planned_array(path, grid.shape, section.dtype, grid.tile)
+    voxels = Grid.covering(grid.edge, grid.extent, grid.spacing)
+    return Image(path, array, voxels, "fill", section.attributes)
+
+
+def _unchosen(reading: InputParameters) -> InputParameters:
+    """Parameters without the channel, which the survey of tiles has applied."""
+    return reading.model_copy(update={"channel": None, "timepoint": None})
+
+
+def task_of(section: SectionTiles, found: Acquisition) -> Task:
+    """Files of a section's task, relative to the folder, and its tile list.
+
+    The workflow stages each file under its own name in a folder of its number, from 1. Raises an
+    InputError if the task could not tell the size of a full tile.
+    """
+    entries = found.grid.sections[section.number]
+    cut = [shape_of(section.grid.region(e.tile)) for e in entries]
+    for axis, name in ((1, "row"), (2, "column")):
+        if all(shape[axis] < section.grid.tile[axis] for shape in cut):
+            raise InputError(
+                f"Section {section.number} of {found.folder} has only tiles of the last {name}, "
+                "which are smaller than the others; leave it out with --exclude_sections."
+            )
+    names = [entry.file.relative_to(found.folder).as_posix() for entry in entries]
+    staged = (f"{number}/{Path(name).name}" for number, name in enumerate(names, start=1))
+    listed = tile_list(zip(staged, entries, strict=True))
+    return {"id": section.name, "file": "", "tiles": names, "tile_list": listed}

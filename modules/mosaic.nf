@@ -1,0 +1,25 @@
+process MOSAIC {
+    tag "${meta.id}:${meta.section}"
+    label 'process_low'
+
+    input:
+    // The list names the files as they are staged.
+    tuple(val(meta), path(tiles, stageAs: 'tiles/?/*'), val(flags), path(list, stageAs: 'list/*'))
+    val code
+
+    output:
+    tuple(val(meta), path("${meta.section}.ome.zarr"), emit: mosaic)
+    tuple(val(meta), path('*_metrics.json'), emit: record)
+
+    script:
+    """
+    mosaic.py tiles . --tile_list ${list} ${flags} --overwrite \\
+        --metrics '${meta.section}_mosaic_metrics.json' --workers ${task.cpus} --memory '${task.memory}'
+    """
+
+    stub:
+    """
+    mkdir '${meta.section}.ome.zarr'
+    touch '${meta.section}_mosaic_metrics.json'
+    """
+}

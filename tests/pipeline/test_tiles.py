@@ -1,0 +1,112 @@
+"""Tiles in files run like the mosaics that they are cut from, a section at a time."""
+
+import os
+import shutil
+
+import pytest
+from runs import changed, checksums, last_words
+from tile_writers import tiles_of, write_ome_tiff
+from tiles_left_out import leave_out
+
+from octane.layout.mosaic import MosaicGrid, read_positions
+from octane.store.image import open_image
+
+LOST = (1, 0)
+"""Tile of the second section that was not imaged."""
+PATTERN = "s{section}/r{row}_c{column}.ome.tif"
+
+
+@pytest.fixture(scope="module")
+def data(phantom, tmp_path_factory):
+    """A subject's mosaics and positions, a folder of its first section's tiles, and ``later``."""
+    folder = tmp_path_factory.mktemp("tiles")
+    shutil.copytree(phantom / "mosaics", folder / "mosaics")
+    table = shutil.copy(phantom / "positions.csv", folder)
+    for number, parent in ((1, folder / "tiles"), (2, folder / "later")):
+        image = open_image(folder / "mosaics" / f"section_{number:02d}.ome.zarr")
+        places = read_positions(table, number, MosaicGrid.of(image))
+        section = parent / f"s{number}"
+        section.mkdir(parents=True)
+        for (row, column), voxels in tiles_of(image).items():
+            if (number, row, column) != (2, *LOST):
+                name, spacing = section / f"r{row}_c{column}", image.grid.spacing
+                write_ome_tiff(name, voxels, spacing, places[row, column])
+    leave_out(folder / "mosaics" / "section_02.ome.zarr", [LOST])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def given(quick):
+    """Arguments of all runs."""
+    return (*quick, "--skip_report", "--skip_pyramid", "--section_thickness", "70")
+
+
+@pytest.fixture(scope="module")
+def first(succeeding, data, given):
+    """A run on the tiles of one section; what the files state replaces an overlap."""
+    words = ("--input", "tiles", "--tile_pattern", PATTERN, "--overlap", "0.5")
+    return succeeding(data, *given, *words)
+
+
+@pytest.fixture(scope="module")
+def cohort(succeeding, data, given, first):
+    """The same with the second section, next to the mosaics."""
+    (data / "later" / "s2").rename(data / "tiles" / "s2")
+    rows = ["subject,input,tile_pattern,overlap,positions", f"tiles,tiles,{PATTERN},0.5,"]
+    rows.append("mosaics,mosaics,,,positions.csv")
+    (data / "cohort.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return succeeding(data, *given, "--samplesheet", "cohort.csv", "-resume")
+
+
+def test_a_section_runs_through_mosaic(first):
+    assert first.processes("COMPLETED") == {
+        "PREFLIGHT",
+        "MOSAIC",
+        "RESAMPLE",
+        "STITCH",
+        "STACK",
+        "N4",
+    }
+    assert "places from OME-XML" in first.output
+    record = first.outdir / "tiles" / "metrics" / "section_01_mosaic_metrics.json"
+    assert '"files": 4' in record.read_text(encoding="utf-8")
+
+
+def test_a_section_that_was_added_runs_alone(cohort):
+    own = [task for task in cohort.tasks("COMPLETED") if "(tiles" in task]
+    steps = ("MOSAIC", "RESAMPLE", "STITCH")
+    assert own == sorted(
+        [*(f"{s} (tiles:section_02)" for s in steps), "N4 (tiles)", "STACK (tiles)"]
+    )
+    assert "MOSAIC (mosaics:section_01)" not in cohort.tasks()
+
+
+def test_the_volume_is_that_of_the_mosaics(cohort):
+    one, other = (
+        {name.replace(subject, ""): value for name, value in sums.items()}
+        for subject in ("tiles", "mosaics")
+        if (sums := checksums(cohort.outdir, subject))
+    )
+    assert one == other
+    words = "Section 2 has no file for row 1, column 0: declared as not imaged."
+    assert words in cohort.output
+
+
+def test_an_edited_tile_runs_its_section_again(succeeding, data, given, cohort):
+    tile = data / "tiles" / "s1" / "r0_c1.ome.tif"
+    words = ("--samplesheet", "cohort.csv", "-resume", "--skip_n4")
+    with changed(tile, tile.read_bytes()):
+        os.utime(tile)
+        run = succeeding(data, *given, *words)
+    ran = [task for task in run.tasks("COMPLETED") if "section" in task]
+    assert ran == [f"{step} (tiles:section_01)" for step in ("MOSAIC", "RESAMPLE", "STITCH")]
+
+
+def test_a_truncated_file_is_refused_before_any_task(nextflow, data, given, cohort):
+    tile = data / "tiles" / "s1" / "r1_c1.ome.tif"
+    with changed(tile, tile.read_bytes()[:-1000]):
+        run = nextflow(data, *given, "--samplesheet", "cohort.csv", "-resume")
+    assert run.code == 1
+    assert run.processes() == {"PREFLIGHT"}
+    (line,) = last_words(run.output).splitlines()
+    assert line.startswith(f"tiles ({data / 'cohort.csv'}, line 2): {tile} cannot be read as an")

@@ -1,0 +1,259 @@
+"""Folders of tiles as PREFLIGHT plans them, and the tasks that write their mosaics."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from place_tables import write_csv
+from runs import contents
+from tile_writers import write_ome_tiff, write_planes, write_store
+
+from octane.acquisition.planned import holds_tiles
+from octane.config.params import (
+    ExecutionParameters,
+    InputParameters,
+    OverlapParameters,
+    TileParameters,
+)
+from octane.core.errors import OctaneError
+from octane.layout.mosaic import split_positions
+from octane.steps.mosaic import write_listed, write_mosaics
+from octane.steps.preflight import plan_of
+from octane.store.image import open_image
+
+SPACING = (5.0, 4.0, 4.0)
+SECTIONS, ROWS, COLUMNS = (2, 7), 2, 3
+VOXELS = np.random.default_rng(1).integers(1, 999, (8, ROWS, COLUMNS, 3, 20, 30), np.uint16)
+"""Tiles by section, row and column."""
+PATTERN = "section_{section}_r{row}_c{column}*"
+
+
+@pytest.fixture
+def write_tiles(tmp_path):
+    """Write the tiles of both sections with a writer, but for those in ``lost``."""
+
+    def run(write, lost=(), *, placed=False):
+        folder = tmp_path / "tiles"
+        folder.mkdir()
+        for section in SECTIONS:
+            for row, column in np.ndindex(ROWS, COLUMNS):
+                if (section, row, column) not in lost:
+                    name = folder / f"section_{section}_r{row}_c{column}"
+                    place = [(70.0 * row + column, 100.0 * column)] if placed else []
+                    write(name, VOXELS[section, row, column], SPACING, *place)
+        return folder
+
+    return run
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """Plan a run on a folder."""
+
+    def run(source, beside=None, **given):
+        own = {"outdir": str(tmp_path / "results"), "subject": "brain", "resolution": "10"}
+        return plan_of(own | given, source, beside or {})
+
+    return run
+
+
+def flagged(text, model):
+    """Parameters of a model in the flags of a task, which have no blanks."""
+    words = iter(text.split())
+    names = {f"--{model.prefix}{field}": field for field in model.model_fields}
+    return model.model_validate({names[w]: next(words) for w in words if w in names})
+
+
+def run_task(item, flags, source, folder):
+    """Run a task of a plan on files that are staged as Nextflow does it."""
+    for number, name in enumerate(item["tiles"], start=1):
+        staged = folder / "tiles" / str(number) / Path(name).name
+        staged.parent.mkdir(parents=True)
+        staged.symlink_to(source / name)
+    listed = folder / "list.csv"
+    listed.write_text(item["tile_list"], encoding="utf-8")
+    reading = InputParameters(voxel_size=SPACING)
+    own = flagged(flags, TileParameters)
+    return write_listed(folder / "tiles", listed, folder, own, reading, ExecutionParameters())
+
+
+@pytest.mark.parametrize(
+    ("write", "given"),
+    [
+        (write_ome_tiff, {"tile_flip": "x"}),
+        (write_planes, {"tile_pattern": "section_{section}_r{row}_c{column}_z{plane}.tif"}),
+        (write_store, {"tile_pattern": f"{PATTERN}.ome.zarr"}),
+    ],
+    ids=["files", "planes", "stores"],
+)
+def test_the_tasks_write_what_the_command_writes(write_tiles, plan, tmp_path, write, given):
+    source = write_tiles(write, lost=[(7, 1, 1)])
+    made = plan(source, overlap="0.1", voxel_size="5 4 4", section_thickness=10, **given,
+                allow_missing_sections=4)  # fmt: skip
+    own = TileParameters.model_validate({k.removeprefix("tile_"): v for k, v in given.items()})
+    reading, overlap = InputParameters(voxel_size=SPACING), OverlapParameters(overlap=(0.1, 0.1))
+    whole = tmp_path / "whole"
+    write_mosaics(source, whole, own, reading, overlap, ExecutionParameters())
+    flags = made.as_json()["flags"]["mosaic"]
+    noted = []
+    for item in made.items:
+        folder = tmp_path / item["id"]
+        noted.append(run_task(item, flags, source, folder))
+        one, other = (contents(p / f"{item['id']}.ome.zarr") for p in (folder, whole))
+        # STITCH gets the overlap from its own flags, and the pitch in the metadata follows it.
+        assert one.pop("zarr.json") != other.pop("zarr.json")
+        assert one == other
+    files = 6 * (3 if write is write_planes else 1)
+    assert [metrics.figures["files"] for metrics in noted] == [files, files * 5 // 6]
+    assert [metrics.inputs for metrics in noted] == [{"tiles": {"path": str(source)}}] * 2
+    assert [metrics.figures["not_imaged"] for metrics in noted] == [0, 1]
+    (line,) = noted[1].warnings
+    assert line == "Section 7 has no file for row 1, column 1: declared as not imaged."
+    assert line in made.remarks
+    first, second = made.layout.bytes()[:2]
+    assert (first.name, second.name) == ("MOSAIC", "RESAMPLE")
+    assert first.voxels == 11 * 3 * 20 * 30 * 2
+
+
+def test_places_that_files_state_become_positions(write_tiles, plan, tmp_path):
+    source = write_tiles(write_ome_tiff, placed=True)
+    given = {"section_thickness": 10, "allow_missing_sections": 4}
+    made = plan(source, **given, overlap="0.5")
+    assert "with rows and columns from the names and places from OME-XML." in made.found
+    first = made.items[0]["positions"].splitlines()
+    assert first[:2] == ["section,row,column,y,x", "2,0,0,0.0,0.0"]
+    assert first[-1] == "2,1,2,72.0,200.0"
+    assert "--voxel_size" not in made.as_json()["flags"]["resample"]
+    # What the user gives counts.
+    rows = [f"{s},{r},{c},{r * 60},{c * 80}" for s in SECTIONS for r, c in np.ndindex(2, 3)]
+    table = tmp_path / "positions.csv"
+    table.write_text("\n".join(["section,row,column,y,x", *rows]), encoding="utf-8")
+    moved = plan(source, {"positions": table}, **given)
+    assert moved.items[0]["positions"] == split_positions(table)[2]
+    # Neither changes a task of MOSAIC.
+    assert [i["tile_list"] for i in moved.items] == [i["tile_list"] for i in made.items]
+    assert moved.as_json()["flags"]["mosaic"] == made.as_json()["flags"]["mosaic"]
+
+
+def test_a_table_of_places_is_an_input_of_the_run(write_tiles, plan, tmp_path):
+    source = write_tiles(write_ome_tiff, placed=True)
+    rows = [{"r": r, "c": c, "y": 60 * r, "x": 80 * c} for r, c in np.ndindex(2, 3)]
+    table = write_csv(tmp_path / "stage.csv", rows)
+    columns = "row=r column=c"
+    made = plan(source, {"table": table}, section_thickness=10, allow_missing_sections=4,
+                tile_table=str(table), tile_table_columns=columns)  # fmt: skip
+    assert f"places from {table}." in made.found
+    assert made.items[1]["positions"].splitlines()[-1] == "7,1,2,60.0,160.0"
+    assert "table" not in made.as_json()["flags"]["mosaic"]
+
+
+def test_one_channel_is_chosen_by_its_name(write_tiles, plan, tmp_path):
+    source = write_tiles(write_ome_tiff)
+    for file in [*source.iterdir()]:
+        shutil.copy(file, file.with_name(file.name.replace(".ome", "_GFP.ome")))
+        file.rename(file.with_name(file.name.replace(".ome", "_DAPI.ome")))
+    pattern = "section_{section}_r{row}_c{column}_{channel}.ome.tif"
+    given = {"overlap": "0.1", "section_thickness": 10, "allow_missing_sections": 4,
+             "tile_pattern": pattern}  # fmt: skip
+    with pytest.raises(OctaneError, match="has 2 channels: 0 'DAPI', 1 'GFP'; give one with --ch"):
+        plan(source, **given)
+    made = plan(source, **given, channel="GFP")
+    assert all("_GFP" in name for item in made.items for name in item["tiles"])
+    flags = made.as_json()["flags"]
+    assert "--channel GFP" in flags["mosaic"]
+    assert "--channel" not in flags["resample"]
+    run_task(made.items[0], flags["mosaic"], source, tmp_path / "task")
+
+
+def test_files_of_sections_that_are_left_out_are_not_opened(write_tiles, plan):
+    source = write_tiles(write_ome_tiff)
+    (source / "section_7_r0_c0.ome.tif").write_bytes(b"damaged")
+    given = {"overlap": "0.1", "section_thickness": 10}
+    with pytest.raises(OctaneError, match=r"section_7_r0_c0\.ome\.tif cannot be read"):
+        plan(source, **given)
+    made = plan(source, **given, only_sections="2")
+    assert [item["id"] for item in made.items] == ["section_02"]
+    with pytest.raises(OctaneError, match="names section 3, which the input lacks: it has 2 7"):
+        plan(source, **given, only_sections="3")
+
+
+def test_a_section_without_a_full_tile_is_refused_or_left_out(write_tiles, plan, tmp_path):
+    def write(path, voxels, spacing):
+        last = path.name.endswith("c2")
+        write_ome_tiff(path, voxels[..., :11] if last else voxels, spacing)
+
+    lost = [(7, row, column) for row in (0, 1) for column in (0, 1)]
+    source = write_tiles(write, lost)
+    given = {"overlap": "0.1", "section_thickness": 10, "allow_missing_sections": 4}
+    with pytest.raises(OctaneError, match=r"Section 7 of .* has only tiles of the last column, wh"):
+        plan(source, **given)
+    made = plan(source, **given, exclude_sections="7")
+    flags = made.as_json()["flags"]["mosaic"]
+    run_task(made.items[0], flags, source, tmp_path / "task")
+    image = open_image(tmp_path / "task" / "section_02.ome.zarr")
+    assert image.grid.shape == (3, 40, 71)
+
+
+def test_tiles_too_large_for_the_codec_are_refused_before_any_task(write_tiles, plan, monkeypatch):
+    source = write_tiles(write_ome_tiff)
+    monkeypatch.setattr("octane.acquisition.section_tiles.BLOSC_BYTES", 3 * 20 * 30 * 2 - 1)
+    given = {"overlap": "0.1", "section_thickness": 10, "allow_missing_sections": 4}
+    with pytest.raises(OctaneError, match=r"3\.6 kB, more than blosc-lz4 .* --tile_codec zstd"):
+        plan(source, **given)
+    plan(source, **given, tile_codec="zstd")
+
+
+def test_a_problem_of_all_files_is_told_once(write_tiles, plan):
+    source = write_tiles(write_planes)
+    with pytest.raises(OctaneError) as caught:
+        plan(source, overlap="0.1")
+    (line,) = str(caught.value).splitlines()
+    assert f"{source}/section_2_r0_c0_z001.tif (and 35 more) is a TIFF that does not sta" in line
+
+
+def test_a_name_that_nextflow_cannot_link_is_refused(write_tiles, plan):
+    source = write_tiles(write_ome_tiff)
+    for file in [*source.iterdir()]:
+        file.rename(file.with_name(f"[a]{file.name}"))
+    with pytest.raises(OctaneError, match=r"c0\.ome\.tif has a \[ in its path"):
+        plan(source, overlap="0.1", section_thickness=10, allow_missing_sections=4)
+
+
+def test_places_out_of_reach_name_their_source(write_tiles, plan):
+    def write(path, voxels, spacing, place):
+        write_ome_tiff(path, voxels, spacing, (1e3 * place[0], 1e3 * place[1]))
+
+    source = write_tiles(write, placed=True)
+    with pytest.raises(OctaneError, match="OME-XML spreads the tiles of "):
+        plan(source, section_thickness=10, allow_missing_sections=4, tile_pattern=f"{PATTERN}.tif")
+
+
+@pytest.mark.parametrize(
+    ("names", "pattern", "expected"),
+    [
+        (["a_1.tif", "notes.txt"], None, True),
+        (["section_1/a_1.tif"], None, True),
+        (["section_1/a_1.tif", "out/brain/brain.ome.zarr/"], None, True),
+        (["a_1.ome.zarr/", "notes.txt", "overview.png"], None, False),
+        (["sub/a_1.ome.zarr/"], None, False),
+        (["a_1.ome.zarr/"], "a_{tile}.ome.zarr", True),
+        (["notes.txt"], None, False),
+        ([], None, False),
+    ],
+)
+def test_a_folder_of_files_holds_tiles(tmp_path, names, pattern, expected):
+    for name in names:
+        path = tmp_path / name
+        (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+        if not name.endswith("/"):
+            path.touch()
+    assert holds_tiles(tmp_path, TileParameters(pattern=pattern)) == expected
+
+
+def test_files_next_to_stores_are_not_dropped(tmp_path):
+    (tmp_path / "a_1.ome.zarr").mkdir()
+    (tmp_path / "b_1.tif").touch()
+    with pytest.raises(OctaneError, match=r"mixes stores, such as a_1\.ome\.zarr, and files, such"):
+        holds_tiles(tmp_path, TileParameters())
+    assert holds_tiles(tmp_path, TileParameters(pattern="*_{tile}.*"))
