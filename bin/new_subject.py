@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from octane.config.cli import run
-from octane.config.params import SubjectOverrides
+from octane.config.params import SubjectOverrides, TileParameters
 
 
 def main(
@@ -14,6 +14,7 @@ def main(
     *,
     name: str | None = None,
     overrides: SubjectOverrides,
+    tiles: TileParameters,
     config: Path | None = None,
     preview: Path | None = None,
     overwrite: bool = False,
@@ -23,7 +24,8 @@ def main(
     Parameters
     ----------
     data
-        A folder of mosaic grids or sections (OME-Zarr), a single one, or a volume.
+        A folder of mosaic grids or sections (OME-Zarr) or of tiles in files, a single mosaic grid
+        or section, or a volume.
     name
         Name of the subject; unset: the name of the data.
     config
@@ -36,7 +38,7 @@ def main(
     from octane.steps.new_subject import write_subject
 
     written, call = write_subject(
-        data, name, overrides, config=config, preview=preview, overwrite=overwrite
+        data, name, overrides, tiles, config=config, preview=preview, overwrite=overwrite
     )
     sys.stdout.write(f"Wrote {written}. Check it, then run:\n    {call}\n")
 

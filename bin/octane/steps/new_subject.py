@@ -8,7 +8,7 @@ preview, those of one mosaic.
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from shlex import join
@@ -17,7 +17,15 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import ESTIMATE, StitchParameters, SubjectOverrides
+from octane.acquisition.planned import holds_tiles, planned_mosaic
+from octane.acquisition.survey import Acquisition
+from octane.acquisition.survey import survey as survey_tiles
+from octane.config.params import (
+    ESTIMATE,
+    StitchParameters,
+    SubjectOverrides,
+    TileParameters,
+)
 from octane.config.subject import Setting, config_text
 from octane.config.validation import unfit_name, unlinkable
 from octane.core.errors import InputError, OctaneError, collecting
@@ -50,6 +58,7 @@ def write_subject(
     data: Path,
     name: str | None = None,
     overrides: SubjectOverrides | None = None,
+    tiles: TileParameters | None = None,
     *,
     config: Path | None = None,
     preview: Path | None = None,
@@ -70,14 +79,23 @@ def write_subject(
     if problem := unfit_name(name) or unlinkable(source):
         raise InputError(problem)
     require_free(written, overwrite=overwrite)
-    kind, volumes = survey(source, overrides)
-    settings = subject_settings(name, source, kind, volumes, overrides)
+    tiles = tiles or TileParameters()
+    found: Acquisition | None = None
+    if overrides.input_kind in ("auto", "mosaic") and holds_tiles(source, tiles):
+        found = survey_tiles(source, tiles, overrides, overrides.overlap)
+        kind, volumes = "mosaic", [planned_mosaic(s, source, overrides) for s in found.sections]
+    else:
+        kind, volumes = survey(source, overrides)
+    settings = subject_settings(name, source, kind, volumes, overrides, found)
     about = _about(kind, volumes)
+    if found is not None:
+        settings |= _names(found, tiles)
+        about += [found.about(), *found.remarks]
     call = join(["nextflow", "run", str(project / "main.nf"), "-c", str(written.absolute())])
     remedy = "give --config FILE to write the config elsewhere"
     with ExitStack() as outputs:
         if preview is not None:
-            drawn = _map(preview, kind, volumes, source, overrides)
+            drawn = _map(preview, kind, volumes, source, overrides, found)
             outputs.enter_context(writing(preview, overwrite=overwrite)).write_text(drawn, "utf-8")
         partial = outputs.enter_context(writing(written, overwrite=overwrite, remedy=remedy))
         head = [f"Subject {name}. Run with: {call}", *about, CLOSING]
@@ -118,9 +136,17 @@ def results_folder(data: Path, given: Path | None = None) -> Path:
 
 
 def subject_settings(
-    name: str, source: Path, kind: str, volumes: list[Volume], overrides: SubjectOverrides
+    name: str,
+    source: Path,
+    kind: str,
+    volumes: Sequence[Volume],
+    overrides: SubjectOverrides,
+    found: Acquisition | None = None,
 ) -> dict[str, Setting]:
-    """Settings that the data and the user's overrides determine, by parameter."""
+    """Settings that the data and the user's overrides determine, by parameter.
+
+    With tiles that were ``found``, the volumes are their mosaics, which are not written yet.
+    """
     outdir = results_folder(source, overrides.outdir)
     settings = {
         "subject": Setting(name),
@@ -128,7 +154,12 @@ def subject_settings(
         "outdir": Setting(str(outdir), [f"The results are in {outdir / name}."]),
         "resolution": _resolution(kind, volumes),
     }
-    if kind == "mosaic":
+    if found is not None:
+        settings |= _tiles(volumes, None)
+        if found.source:
+            sentence = f"Not needed: {found.source} states the places of the tiles."
+            settings["overlap"] = Setting(None, [sentence], False)
+    elif kind == "mosaic":
         # A table of positions would override an overlap.
         table = _table(source) if overrides.overlap is None else None
         settings |= _tiles(volumes, table) | _light(volumes, table, overrides)
@@ -140,7 +171,12 @@ def subject_settings(
 
 
 def _map(
-    preview: Path, kind: str, volumes: list[Volume], source: Path, overrides: SubjectOverrides
+    preview: Path,
+    kind: str,
+    volumes: Sequence[Volume],
+    source: Path,
+    overrides: SubjectOverrides,
+    found: Acquisition | None,
 ) -> str:
     """Draw the tiles of the middle mosaic as placed; raise if that is not known."""
     if preview.suffix.lower() != ".svg":
@@ -152,8 +188,12 @@ def _map(
     image = cast("Image", volumes[len(volumes) // 2])
     tiling = MosaicGrid.of(image)
     given = StitchParameters(overlap=overrides.overlap)
-    table = _table(source) if overrides.overlap is None else None
-    places = nominal_positions(image, tiling, given, table)
+    section = None if found is None else found.sections[len(volumes) // 2]
+    if section is not None and section.positions:
+        places = {**section.positions}
+    else:
+        table = _table(source) if found is None and overrides.overlap is None else None
+        places = nominal_positions(image, tiling, given, table)
     sizes = (tiling.tile_extent[1:], tiling.extent[1:])
     tiles = placed_tiles(places, *sizes, not_imaged=tiling.not_imaged)
     if tiling.voxels * image.dtype.itemsize > PREVIEWED_BYTES:
@@ -162,9 +202,24 @@ def _map(
     middle = tiling.shape[0] // 2
 
     def plane(tile: Tile) -> npt.NDArray:
+        if section is not None:
+            return section.read(tile, 0)[middle]
         return image.read((slice(middle, middle + 1), *tiling.region(tile)[1:]))[0]
 
     return tile_map(tiles, assembled(tiles, plane))
+
+
+def _names(found: Acquisition, given: TileParameters) -> dict[str, Setting]:
+    """Settings of tiles in files: as given, and the pattern of their names."""
+    stated = {**given.model_dump(exclude_defaults=True), "pattern": found.pattern.text}
+    if given.table is not None:
+        # A config may be used in any folder.
+        stated["table"] = os.path.abspath(given.table)  # noqa: PTH100
+    settings = {given.prefix + field: Setting(value) for field, value in stated.items()}
+    if given.pattern is None:
+        pattern = Setting(found.pattern.text, ["Found in the names of the files."])
+        settings["tile_pattern"] = pattern
+    return settings
 
 
 def _table(source: Path) -> Path | None:
@@ -176,7 +231,7 @@ def _table(source: Path) -> Path | None:
     return None
 
 
-def _about(kind: str, volumes: list[Volume]) -> list[str]:
+def _about(kind: str, volumes: Sequence[Volume]) -> list[str]:
     """Describe the data, one sentence per line."""
     numbers = _numbers(volumes)
     what = {"mosaic": "mosaic grid(s)", "section": "whole section(s)", "volume": "volume"}
@@ -209,7 +264,7 @@ def _spread(values: Iterable[str]) -> str:
     return kinds[0] if len(kinds) == 1 else f"{' or '.join(kinds[:3])} (they differ)"
 
 
-def _resolution(kind: str, volumes: list[Volume]) -> Setting:
+def _resolution(kind: str, volumes: Sequence[Volume]) -> Setting:
     sizes = [volume.grid.spacing for volume in volumes]
     have = f"The voxels are {_spread(f'{spelled(size)} micrometre' for size in sizes)}."
     suggested = next((level for level in LEVELS if level >= max(map(max, sizes))), None)
@@ -219,7 +274,7 @@ def _resolution(kind: str, volumes: list[Volume]) -> Setting:
     return Setting(suggested, [f"{have} Suggested: {suggested}, {reason}."])
 
 
-def _tiles(volumes: list[Volume], table: Path | None) -> dict[str, Setting]:
+def _tiles(volumes: Sequence[Volume], table: Path | None) -> dict[str, Setting]:
     """Overlap of tiles, which is never guessed, or the table of their positions."""
     if table is not None:
         sentence = "Not needed: the table of positions determines it."
@@ -248,7 +303,7 @@ def _tiles(volumes: list[Volume], table: Path | None) -> dict[str, Setting]:
 
 
 def _light(
-    volumes: list[Volume], table: Path | None, overrides: SubjectOverrides
+    volumes: Sequence[Volume], table: Path | None, overrides: SubjectOverrides
 ) -> dict[str, Setting]:
     """Flat field, if the tiles in the middle of the data are shaded."""
     image = cast("Image", volumes[len(volumes) // 2])
@@ -275,7 +330,7 @@ def _light(
     return {"stitch_flat_field": Setting(ESTIMATE, [sentence], False)}
 
 
-def _thickness(volumes: list[Volume]) -> Setting:
+def _thickness(volumes: Sequence[Volume]) -> Setting:
     noted = [cast("Mapping", v.attributes.get("section") or {}) for v in volumes]
     stated = {section["thickness"] for section in noted if "thickness" in section}
     if all("thickness" in section for section in noted):
@@ -304,7 +359,7 @@ def _thickness(volumes: list[Volume]) -> Setting:
     return Setting(round(max(depths), 6), [sentence], False)
 
 
-def _missing(volumes: list[Volume]) -> Setting:
+def _missing(volumes: Sequence[Volume]) -> Setting:
     missing = gaps(_numbers(volumes))
     if not missing:
         return Setting(0, ["The numbering is complete."], False)

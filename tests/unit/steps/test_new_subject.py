@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tile_writers import write_ome_tiff
 from tiles_left_out import leave_out
 
+from octane.config.params import TileParameters
 from octane.core.errors import OctaneError
 from octane.steps import new_subject
 from octane.steps.new_subject import (
@@ -294,3 +296,24 @@ def test_a_preview_that_cannot_be_drawn_leaves_nothing(
     with pytest.raises(OctaneError, match=sentence):
         write_subject(given, "sub", config=tmp_path / "a.config", preview=tmp_path / preview)
     assert {*tmp_path.iterdir()} == before
+
+
+def test_tiles_in_files_are_described_without_mosaics(tmp_path, made):
+    voxels = np.arange(2 * 3 * 4 * 20 * 30, dtype=np.uint16).reshape(2, 3, 4, 20, 30)
+    (tmp_path / "tiles").mkdir()
+    for row, column in np.ndindex(2, 3):
+        name = tmp_path / "tiles" / f"slice_4_row_{row}_col_{column}"
+        place = (20.0 * row, 55.0 * column)
+        write_ome_tiff(name, voxels[row, column], (4.0, 2.0, 2.0), place)
+    picture = tmp_path / "preview.svg"
+    path, _ = write_subject(tmp_path / "tiles", project=made, preview=picture)
+    config = path.read_text(encoding="utf-8")
+    assert "tile_pattern = 'slice_{section}_row_{row}_col_{column}.ome.tif'" in config
+    assert "// Not needed: OME-XML states the places of the tiles." in config
+    assert "// Found: 1 mosaic grid(s); 28.8 kB decoded." in config
+    assert picture.read_text(encoding="utf-8").startswith("<svg")
+    given = TileParameters(pattern="slice_{section}_row_{row}_col_{column}*", flip="y")
+    write_subject(tmp_path / "tiles", tiles=given, project=made, overwrite=True)
+    config = path.read_text(encoding="utf-8")
+    assert "tile_pattern = 'slice_{section}_row_{row}_col_{column}*'" in config
+    assert "tile_flip = 'y'" in config
