@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Data of docs/tutorial.md: a brain cut into sections of overlapping tiles, and the comparison.
 
-tools/tutorial.py cut FOLDER                        makes FOLDER/mosaics and FOLDER/original.nii.gz
+tools/tutorial.py cut FOLDER                        makes FOLDER/tiles and FOLDER/original.nii.gz
 tools/tutorial.py compare FOLDER VOLUME PICTURE     draws both and prints how well they agree
 
 The brain is the MNI152 T1 template in the package nilearn. Its voxels are multiplied by a smooth
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import SimpleITK as sitk
-import zarr
+import tifffile
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "bin"))
 
@@ -61,37 +61,29 @@ def field(shape: tuple[int, ...]) -> np.ndarray:
     return np.exp(0.3 * np.sin(1.5 * x + 0.4) + 0.25 * np.cos(2 * y - 0.6) - 0.2 * z * x)
 
 
-def mosaic(section: np.ndarray) -> np.ndarray:
-    """Tiles of a section (z, y, x) side by side; voxels that two tiles share appear twice."""
-    for axis, size in zip((1, 2), TILE, strict=True):
+def tiles(section: np.ndarray) -> list[list[np.ndarray]]:
+    """Overlapping tiles of a section (z, y, x), by row and column; the last ones are smaller."""
+    cuts = []
+    for size, voxels in zip(TILE, section.shape[1:], strict=True):
         pitch = round(size * (1 - OVERLAP))
-        starts = range(0, section.shape[axis] - (size - pitch), pitch)
-        tiles = [np.arange(s, min(s + size, section.shape[axis])) for s in starts]
-        section = section.take(np.concatenate(tiles), axis)
-    return section
-
-
-def write(store: Path, voxels: np.ndarray) -> None:
-    """Write a mosaic grid as OME-Zarr 0.5, one chunk over the full Z per tile."""
-    axes = [{"name": name, "type": "space", "unit": "micrometer"} for name in "zyx"]
-    scale = {"type": "scale", "scale": [VOXEL_UM] * 3}
-    # Puts the edge of the first voxel at 0.
-    first = {"type": "translation", "translation": [VOXEL_UM / 2] * 3}
-    level = {"path": "0", "coordinateTransformations": [scale, first]}
-    ome = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": [level]}]}
-    group = zarr.create_group(store, attributes={"ome": ome}, overwrite=True)
-    group.create_array(
-        "0", data=voxels, chunks=(len(voxels), *TILE), dimension_names=["z", "y", "x"]
-    )
+        starts = range(0, voxels - (size - pitch), pitch)
+        cuts.append([slice(start, min(start + size, voxels)) for start in starts])
+    return [[section[:, rows, columns] for columns in cuts[1]] for rows in cuts[0]]
 
 
 def cut(folder: Path) -> None:
-    """Write the mosaic grids of all sections, and the original brain."""
+    """Write the tiles of all sections as OME-TIFF, and the original brain."""
     brain = template()
     imaged = np.rint(brain * field(brain.shape)).astype(np.uint16)
+    (folder / "tiles").mkdir(parents=True, exist_ok=True)
+    sizes = {f"PhysicalSize{axis}": VOXEL_UM for axis in "ZYX"}
     for number in range(SECTIONS):
         planes = slice(number * THICKNESS, number * THICKNESS + DEPTH)
-        write(folder / "mosaics" / f"section_{number + 1:02d}.ome.zarr", mosaic(imaged[planes]))
+        for row, tiled in enumerate(tiles(imaged[planes])):
+            for column, voxels in enumerate(tiled):
+                name = f"section_{number + 1:02d}_row_{row}_column_{column}.ome.tif"
+                metadata = {"axes": "ZYX", **sizes}
+                tifffile.imwrite(folder / "tiles" / name, voxels, ome=True, metadata=metadata)
     sitk.WriteImage(sitk.GetImageFromArray(brain), str(folder / "original.nii.gz"))
 
 
@@ -121,8 +113,8 @@ def compare(folder: Path, volume: Path, picture: Path) -> None:
         print(f"{name + ':':10} correlation {correlation:.3f}, rms difference {100 * rms:.1f} %")
     plane = len(truth) // 2
     section, depth = divmod(round(first[0] - 0.5 + scale[0] * plane), THICKNESS)
-    section_image = open_image(folder / "mosaics" / f"section_{section + 1:02d}.ome.zarr")
-    mosaic = section_image.array.opened[depth]
+    imaged = np.rint(original * field(original.shape))[section * THICKNESS + depth]
+    mosaic = np.block(tiles(imaged[None]))[0]
     step = int(scale[1])
     planes = [("mosaic grid", mosaic[::step, ::step])]
     planes += [(name, values[plane]) for name, values in (shown | {"original": truth}).items()]
