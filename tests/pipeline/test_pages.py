@@ -147,7 +147,7 @@ def check_run(words, place):
     assert {*given.pop("-profile", "standard").split(",")} <= {*profiles}
     for name in {"-c", "--input", "--samplesheet"} & given.keys():
         assert (place / given[name]).exists()
-    known = given.keys() - {"-c", "-work-dir"}
+    known = given.keys() - {"-c", "-resume", "-work-dir"}
     WorkflowModel.model_validate({name.removeprefix("--"): given[name] for name in known})
 
 
