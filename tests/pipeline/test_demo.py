@@ -102,7 +102,8 @@ def test_the_report_holds_the_metrics_of_every_step(results):
     assert {"phantom.ome.zarr/", "flat_fields/"} <= links
     fields = [f"section_0{number}_flat_field.tif" for number in range(1, 5)]
     assert sorted(path.name for path in (results / "flat_fields").iterdir()) == fields
-    assert [link for link in links if not (results / link).exists()] == []
+    files = [link for link in links if not link.startswith("data:")]
+    assert [link for link in files if not (results / link).exists()] == []
     twin = content(results / "phantom_report.json")
     records, run = twin["records"], twin["run"]
     assert run["command"].split()[:2] == ["nextflow", "run"]

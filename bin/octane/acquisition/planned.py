@@ -11,7 +11,6 @@ from octane.core.errors import InputError
 from octane.core.geometry import Grid, shape_of
 from octane.store.array import planned_array
 from octane.store.image import Image
-from octane.store.itk_files import TIFF
 from octane.store.ngff import CHANNEL, place_of
 
 Task = dict[str, str | list[str]]
@@ -19,23 +18,17 @@ Task = dict[str, str | list[str]]
 
 
 def holds_tiles(source: Path, p: TileParameters) -> bool:
-    """Tell whether an input is a folder of tiles; an InputError says that it may be both.
+    """Tell whether an input is a folder of tiles.
 
-    Stores are taken as mosaics or sections unless --tile_pattern says that they are tiles.
+    Stores are mosaics or sections, whatever files lie next to them, unless --tile_pattern says that
+    they are tiles.
     """
     if p.pattern is not None or p.raw_shape is not None:
         return True
     if not source.is_dir() or is_one_store(source):
         return False
     visible = [path for path in source.iterdir() if not path.name.startswith(".")]
-    stores = sorted(path.name for path in visible if path.is_dir() and is_one_store(path))
-    images = sorted(path.name for path in visible if path.name.lower().endswith(TIFF))
-    if stores and images:
-        raise InputError(
-            f"{source.resolve()} mixes stores, such as {stores[0]}, and files, such as "
-            f"{images[0]}; separate them, or name the tiles with --tile_pattern."
-        )
-    if stores:
+    if any(path.is_dir() and is_one_store(path) for path in visible):
         return False
     # Results of an earlier run may be in deeper folders.
     tiles = list_files(source, raw=False).at_depth(None).tiles

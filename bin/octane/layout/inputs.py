@@ -45,8 +45,9 @@ def choose_sections(
     """Choose inputs in a folder by --only_sections and --exclude_sections.
 
     Returns the paths of the sections to use, and the numbers of the others. Sections are chosen by
-    their names, so that one that is left out need not be readable. Raises an InputError if numbers
-    are unknown, in both parameters, or leave no section.
+    their names, so that one that is left out need not be readable. Excluded sections are left out
+    even if --only_sections names them. Raises an InputError if numbers are unknown, or leave no
+    section.
     """
     texts = {
         name: text
@@ -70,14 +71,11 @@ def choose_sections(
     known = {number for number in numbers.values() if number is not None}
     named = {name: _named(name, text, known) for name, text in texts.items()}
     only, excluded = named.get("only_sections", known), named.get("exclude_sections", set())
-    if "only_sections" in named and (both := sorted(only & excluded)):
-        raise InputError(
-            f"--only_sections and --exclude_sections both name section {listed(both)}; remove it "
-            "from one of them."
-        )
     used = only - excluded
     if not used:
-        raise InputError(f"--exclude_sections {text} leaves no section; keep at least one.")
+        raise InputError(
+            f"--exclude_sections {texts['exclude_sections']} leaves no section; keep at least one."
+        )
     return [path for path in paths if numbers[path] in used], sorted(known - used)
 
 

@@ -235,7 +235,7 @@ def test_places_out_of_reach_name_their_source(write_tiles, plan):
         (["a_1.tif", "notes.txt"], None, True),
         (["section_1/a_1.tif"], None, True),
         (["section_1/a_1.tif", "out/brain/brain.ome.zarr/"], None, True),
-        (["a_1.ome.zarr/", "notes.txt", "overview.png"], None, False),
+        (["a_1.ome.zarr/", "notes.txt", "overview.tif"], None, False),
         (["sub/a_1.ome.zarr/"], None, False),
         (["a_1.ome.zarr/"], "a_{tile}.ome.zarr", True),
         (["notes.txt"], None, False),
@@ -249,11 +249,3 @@ def test_a_folder_of_files_holds_tiles(tmp_path, names, pattern, expected):
         if not name.endswith("/"):
             path.touch()
     assert holds_tiles(tmp_path, TileParameters(pattern=pattern)) == expected
-
-
-def test_files_next_to_stores_are_not_dropped(tmp_path):
-    (tmp_path / "a_1.ome.zarr").mkdir()
-    (tmp_path / "b_1.tif").touch()
-    with pytest.raises(OctaneError, match=r"mixes stores, such as a_1\.ome\.zarr, and files, such"):
-        holds_tiles(tmp_path, TileParameters())
-    assert holds_tiles(tmp_path, TileParameters(pattern="*_{tile}.*"))
