@@ -194,6 +194,8 @@ CASES = [
         ". is a folder",
         "give a file name.",
     ),
+    # A table that is read may exist.
+    ("stack", called("a.zarr", "b", "--displacements", __file__), "b does not exist", "check"),
     ("phantom", called("out", "--metrics", "."), ". is a folder", "give a file name."),
     ("n4", called("a", "b", "--preview", "."), ". is a folder", "give a file name."),
 ]

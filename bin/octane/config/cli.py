@@ -22,11 +22,18 @@ from octane.config.flags import Parser
 from octane.core.errors import NO_SPACE, GpuLostError, InputError, NoSpaceError, OctaneError
 from octane.core.files import require_free
 
-RESULTS = ("destination", "save_bias_field", "save_flat_field", "displacements")
+RESULTS = ("destination", "save_bias_field", "save_flat_field", "save_displacements")
 """Parameters of commands that name results; these replace existing ones only when told to."""
 RECORDS = ("metrics", "preview")
 """Parameters of commands that name records; these always replace existing ones."""
-FILES = (*RECORDS, "save_flat_field", "displacements", "config", "samplesheet")
+FILES = (
+    *RECORDS,
+    "save_flat_field",
+    "displacements",
+    "save_displacements",
+    "config",
+    "samplesheet",
+)
 """Parameters of commands that name a file, not a folder."""
 
 REFUSED = ("can't start new thread", "failed to map segment", "Cannot allocate memory")
