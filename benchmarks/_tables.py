@@ -423,11 +423,11 @@ def _percent(part: float) -> str:
 
 
 RATE_UNITS = {
-    "fit": ("fit, one core, ns a voxel and iteration", 1e9),
-    "division": ("division, one core, ns a voxel", 1e9),
-    "gpu_start": ("start of a GPU, s more than the CPU's", 1),
-    "gpu_iteration": ("launches, µs an iteration", 1e6),
-    "gpu_fit": ("fit, GPU, ps a voxel and iteration", 1e12),
+    "fit": ("fit, one core, ns per voxel and iteration", 1e9),
+    "division": ("division, one core, ns per voxel", 1e9),
+    "gpu_start": ("start, GPU, s more than on the CPU", 1),
+    "gpu_iteration": ("launches, µs per iteration", 1e6),
+    "gpu_fit": ("fit, GPU, ps per voxel and iteration", 1e12),
     "link": ("copies, GB/s", 1e-9),
 }
 

@@ -47,7 +47,7 @@ WHY_NOT = {
     (
         "gpu.md",
         "tools/first_run.sh pack first_run_pack            "
-        "# under 60 MiB; --python 3.12 --platform x86_64, or aarch64",
+        "# at most 60 MiB; default: --python 3.12 --platform x86_64",
     ): "needs a GPU: tests/gpu/test_first_run.py",
     ("hpc.md", "cd /shared/octane          # a clone of the project"): "needs a shared file system",
     ("hpc.md", "#!/bin/bash"): "needs Slurm: tests/slurm",
