@@ -15,7 +15,7 @@ from _common import PROJECT, RESULTS, scratch_folder
 
 TESTS = PROJECT / "tests" / "gpu"
 PYTEST = ("-m", "pytest", "-p", "pytest_timeout", "-p", "no:cacheprovider", "-q")
-# CuPy's memory pool would hide what is out of bounds.
+# CuPy's memory pool would hide accesses out of bounds.
 UNPOOLED = """
 import sys, cupy, pytest
 cupy.cuda.set_allocator(None)
@@ -33,7 +33,7 @@ SANITIZER = {
     "synccheck_n4": ("synccheck", "test_n4_gpu.py", "bins or sharpening or running_mean or shape0"),
     "initcheck_n4": ("initcheck", "test_n4_gpu.py", "shape0 or shape1 or running_mean"),
 }
-"""Tool, file and selection of tests. RESAMPLE's kernel shares no memory that could race."""
+"""Tool, file and selection of tests. RESAMPLE's kernel uses no shared memory that could race."""
 
 COUNTED = "regex:count_bins|sharpen|contract|expand|update|finish|apply|band"
 
@@ -47,27 +47,27 @@ time.sleep(float(sys.argv[2]))
 gpu = os.environ["CUDA_VISIBLE_DEVICES"]
 print(json.dumps({"gpu": gpu, "free": free, "from": start, "to": time.time()}))
 """
-"""Holds as many bytes of a GPU as its first argument says, for the seconds of its second."""
+"""Program that holds bytes of a GPU (first argument) for seconds (second argument)."""
 
 
 class Done(NamedTuple):
-    """A program that has ended, or was ended (exit code 124)."""
+    """A program that has ended, or was stopped at its time limit (exit code 124)."""
 
     exit_code: int
     seconds: float
     output: str
 
     def record(self) -> dict[str, object]:
-        """Return its figures, with the last line of its output; print all of it."""
+        """Return its figures with the last line of its output; print the whole output."""
         sys.stdout.write(self.output)
         last = self.output.strip().rpartition("\n")[2]
         return {"exit_code": self.exit_code, "seconds": self.seconds, "last_line": last}
 
 
 def limited(seconds: int, *command: str | Path) -> Done:
-    """Run a program, and end it with all that it started after some seconds.
+    """Run a program, and stop it and its children after some seconds.
 
-    Its pytest loads only the plugins that it names: a machine may have others, of other versions.
+    pytest loads only the plugins that are named: a machine may have others, of other versions.
     """
     start = time.perf_counter()
     done = subprocess.run(
@@ -88,7 +88,7 @@ def left_out(tool: str) -> dict[str, object]:
 
 
 def tests(quick: bool) -> dict[str, object]:
-    """Run tests/gpu, but what needs Nextflow, and this project's own benchmarks.
+    """Run tests/gpu, except the tests of Nextflow, the benchmarks and tools/first_run.sh.
 
     Meanwhile test_compile.py, which uses no GPU, compiles the kernels for all generations.
     """
@@ -139,7 +139,7 @@ def sanitizer(quick: bool) -> dict[str, object]:
 
 
 def leases(xp: ModuleType, quick: bool) -> dict[str, object]:
-    """Let three processes share two slots of a GPU, for which only two of them have memory.
+    """Let three processes share a GPU that has slots and memory for two of them.
 
     The third must wait until one of the others has ended.
     """

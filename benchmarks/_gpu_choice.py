@@ -1,4 +1,4 @@
-"""The rates by which N4 chooses its device, measured: those of the CPU, and those of a GPU."""
+"""Measured rates of the CPU and of a GPU, by which N4 chooses its device."""
 
 import math
 import statistics
@@ -45,7 +45,7 @@ def choice(quick: bool, xp: ModuleType | None = None) -> dict[str, object]:
 
 
 def cpu_rates(sizes: Sizes) -> dict[str, float]:
-    """Measure the core seconds of all cores at work, in which other programs do not count."""
+    """Measure rates in CPU time while all cores work; other programs do not count."""
     values = tissue_volume(sizes.block)
     results = [np.empty_like(values) for _ in range(cores())]
     part = field_over(values.shape)
@@ -87,7 +87,7 @@ def gpu_rates(xp: ModuleType, sizes: Sizes) -> dict[str, float]:
 
 
 def start_seconds(runs: int) -> float:
-    """Return how much longer the command takes on a GPU with hardly any data, kernels compiled."""
+    """Return how many seconds longer the command takes on a GPU, with tiny data, kernels cached."""
     found: dict[str, list[float]] = {"gpu": [], "cpu": []}
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
         source, result = Path(folder) / "noise.ome.zarr", Path(folder) / "corrected.ome.zarr"

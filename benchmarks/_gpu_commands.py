@@ -82,7 +82,7 @@ def by_backend(name: str, source: Path, sizes: Sizes) -> dict[str, dict]:
 
 
 def cold_start(sizes: Sizes) -> dict[str, object]:
-    """Measure commands with an empty and with a full kernel cache of CuPy."""
+    """Measure commands with an empty and a filled kernel cache of CuPy."""
     found: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as name:
         folder = Path(name)
@@ -128,7 +128,7 @@ def n4_case(xp: ModuleType, shape: Shape, sizes: Sizes) -> dict[str, object]:
 
 
 def in_memory(xp: ModuleType, volume: np.ndarray) -> dict[str, dict[str, float]]:
-    """Measure the correction of a volume of the host, on the GPU and on the CPU."""
+    """Measure the correction of a volume in host memory, on the GPU and on the CPU."""
     correct = partial(
         n4.n4_bias_field_correction,
         shrink_factor=SHRINK,
@@ -156,9 +156,9 @@ def resample_part(xp: ModuleType, sizes: Sizes) -> dict[str, object]:
 
 
 def mosaics(kind: str, sizes: Sizes, pcie_floor: float) -> dict[str, object]:
-    """Measure a small and a large mosaic; their difference is the time of one more tile.
+    """Measure a small and a large mosaic; their difference gives the time per tile.
 
-    In a small mosaic, the start of the process and of CUDA dominates.
+    It excludes the start of the process and of CUDA, which both mosaics need.
     """
     small, large = (one_mosaic(kind, count, sizes) for count in sizes.counts)
     more = large["tiles"] - small["tiles"]
@@ -176,7 +176,7 @@ def mosaics(kind: str, sizes: Sizes, pcie_floor: float) -> dict[str, object]:
 
 
 def one_mosaic(kind: str, counts: tuple[int, int], sizes: Sizes) -> dict:
-    """Measure one mosaic on GPU and CPU, and only reading and decoding it."""
+    """Measure one mosaic on GPU and CPU, and reading and decoding it alone."""
     with (
         tempfile.TemporaryDirectory(dir=scratch_folder()) as name,
         mosaic(Path(name), kind, sizes.tile, counts) as source,

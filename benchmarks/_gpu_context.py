@@ -1,6 +1,6 @@
 """The CUDA context of a new process: its seconds, and its memory according to NVML.
 
-A script, because a context is created once in a process.
+A script, because a process creates its context only once.
 """
 
 import json
@@ -28,7 +28,7 @@ def main() -> None:
     cupy.zeros(1).get()
     created = time.perf_counter()
     after = gpu()
-    # A container may not show its own processes, or under other numbers.
+    # NVML in a container may hide its processes, or list them under other IDs.
     own = [process.used for process in after.processes or () if process.pid == os.getpid()]
     figures = {
         "import_seconds": imported - start,

@@ -66,7 +66,7 @@ def median_ms(xp: ModuleType, work: Callable[[], object], repeats: int) -> float
 
 
 def device_part(xp: ModuleType, quick: bool) -> dict[str, object]:
-    """Measure the context, page-locking, copies on the device, and small copies behind large."""
+    """Measure the context, page-locking, copies on the device, and small behind large copies."""
     context, _ = run_script("_gpu_context.py", {}, cores=cores())
     size = 1 << (16 if quick else 30)
     return {
@@ -99,7 +99,7 @@ def rate_on_device(xp: ModuleType, size: int) -> float:
 def small_copies(xp: ModuleType, size: int) -> dict[str, object]:
     """Measure small copies to the device, alone and behind large ones of other streams.
 
-    They tell whether the copies of a fit's tables would wait for the upload of a volume.
+    They show whether the copies of a fit's tables would wait for the upload of a volume.
     """
     memory = xp.cuda.alloc_pinned_memory(size)
     source, table = np.frombuffer(memory, np.uint8, size), np.arange(64.0)

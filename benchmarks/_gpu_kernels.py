@@ -205,7 +205,7 @@ def watched_tile(
 
 
 def zoom(xp: ModuleType, shape: Shape) -> float:
-    """Return the milliseconds of CuPy's own way to the same grid, on data on the device."""
+    """Return the milliseconds of CuPy's own functions for the same grid, on device data."""
     tile = xp.ones(shape, xp.float32)
     target = [round(n / FACTOR) / n for n in shape]
 

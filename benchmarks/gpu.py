@@ -1,14 +1,14 @@
-"""A GPU: its copies, its kernels, N4 and RESAMPLE on it; and whether they are right there.
+"""A GPU: its copies and kernels, N4 and RESAMPLE on it, and checks of their correctness.
 
 Each part is stored in benchmarks/results/gpu.json, from which `make generate` writes the tables of
 docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` uses tiny data, which only show that all
 parts run, and writes to the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead. Without a
-GPU (or, for a full run, with an emulated one), and without the packages that it imports, it says so
-in one sentence, writes nothing and exits with 3. If a check fails, it exits with 1.
+GPU or a package, or if a full run finds an emulated GPU, it says so in one sentence, writes nothing
+and exits with 3. If a check fails, it exits with 1.
 
 The lower bounds are measured in the same run: a copy from page-locked memory for the bytes that
-cross PCIe, and only reading and decoding for a store. The full run needs 10 GB of scratch space and
-as much page cache, and half an hour: tools/first_run.sh runs it in parts with a time limit each.
+cross PCIe, and reading and decoding alone for a store. The full run needs 10 GB of scratch space
+and as much page cache. tools/first_run.sh runs it in parts, each with a time limit.
 """
 
 import logging
@@ -49,7 +49,7 @@ def main() -> None:
             "in docs/gpu.md), or name their folder in PYTHONPATH\n"
         )
         sys.exit(NOT_HERE)
-    # Not before: all of them import these packages.
+    # Only now, because all of them import these packages.
     from _common import command_line, run_parts
     from _gpu_checks import counters, leases, sanitizer, tests
     from _gpu_choice import choice

@@ -90,7 +90,7 @@ def disassembled(cubin: bytes, nvdisasm: str) -> dict[str, list[str]]:
 
 
 def opcodes(lines: Sequence[str]) -> list[str]:
-    """Return the opcodes of a piece of code, without those that only fill it up."""
+    """Return the opcodes of a piece of code, without padding."""
     found = [match[1] for line in lines if (match := INSTRUCTION.search(line))]
     return [code for code in found if code != "NOP"]
 

@@ -1,4 +1,4 @@
-"""Tiles in files written as mosaic grids, against copying the files: MB/s.
+"""Speed of writing tiles in files as mosaic grids, and of copying the files.
 
 Stored in benchmarks/results/mosaic.json, from which `make generate` writes the table of
 docs/benchmarks.md. ``--quick`` takes fewer tiles and rounds, and writes to the scratch folder

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Tests and measures octane on a GPU machine, which needs neither a network nor an installation.
+# Test and measure octane on a GPU machine with CuPy, NumPy, SciPy and Numba, without a network.
 #
-#   tools/first_run.sh pack FOLDER [--python 3.12] [--platform x86_64]   what travels, under 60 MiB
-#   FOLDER/octane/tools/first_run.sh A|B|C|D|all [--quick]               there: each call under 10 minutes
+#   tools/first_run.sh pack FOLDER [--python 3.12] [--platform x86_64]   make the pack, at most 60 MiB
+#   FOLDER/octane/tools/first_run.sh A|B|C|D|all [--quick]               on the machine; under 10 minutes a call
 #
 # Results go to $OUT, by default ./first_run: gpu.json, in which each part is written as it ends, and a log
 # of each part. --quick rehearses with tiny data, also on the CUDA that tests/support/cuda emulates.
@@ -18,10 +18,10 @@ stop() {
     exit 1
 }
 
-# --- What travels ---------------------------------------------------------------------------------
+# --- The pack -------------------------------------------------------------------------------------
 
-# fetch PYTHON PLATFORM FOLDER: unpack the wheels of requirements/first-run.txt. Wheels themselves would take
-# twice the space, mostly for symbols of SimpleITK.
+# fetch PYTHON PLATFORM FOLDER: unpack the wheels of requirements/first-run.txt, so that their libraries can be
+# stripped.
 fetch() {
     local python=$1 platform=$2 folder=$3 version wheel tags=()
     # pip takes only the tags that it is given, not those of older systems.
@@ -38,7 +38,7 @@ fetch() {
     find "$folder" -type d -name tests -prune -exec rm -rf {} +
 }
 
-# strip_libraries FOLDER: remove the symbols of large libraries.
+# strip_libraries FOLDER: remove the symbols of large libraries, SimpleITK's above all.
 strip_libraries() {
     local library kept=0
     while IFS= read -r -d '' library; do
@@ -72,22 +72,22 @@ pack() {
     for tool in git xz strip python3; do
         command -v "$tool" >/dev/null || stop "$tool was not found; install it (Debian: apt-get install git xz-utils binutils python3)"
     done
-    git -C "$root" rev-parse --verify --quiet HEAD >/dev/null || stop "$root is not a git checkout, from which octane is packed"
+    git -C "$root" rev-parse --verify --quiet HEAD >/dev/null || stop "$root is not a git checkout; clone octane, and pack from the clone"
 
     mkdir -p -- "$(dirname -- "$folder")"
-    # Next to the folder, which then appears at once or not at all.
+    # Next to the folder, so that the folder appears complete or not at all.
     work=$(mktemp -d -- "$folder.XXXXXX")
     trap 'rm -rf -- "$work"' EXIT
     mkdir "$work/pack" "$work/pack/octane" "$work/packages"
     [[ -z $(git -C "$root" status --porcelain --untracked-files=no) ]] ||
-        say "changes that are not committed are left out"
+        say "uncommitted changes are left out"
     git -C "$root" rev-parse --short HEAD >"$work/pack/commit"
     git -C "$root" archive HEAD | tar -x -C "$work/pack/octane"
     fetch "$python" "$platform" "$work/packages"
     strip_libraries "$work/packages"
     tar -C "$work" -c packages | xz -T0 -6 >"$work/pack/packages-$python-$platform.tar.xz"
     size=$(du -sb -- "$work/pack" | cut -f1)
-    ((size <= MOST)) || stop "the pack would have $((size >> 20)) MiB, more than $((MOST >> 20)); nothing was kept"
+    ((size <= MOST)) || stop "the pack would take $((size >> 20)) MiB, more than $((MOST >> 20)); shorten requirements/first-run.txt"
     chmod 755 "$work/pack"
     mv -- "$work/pack" "$folder"
     say "$folder has $((size >> 20)) MiB: octane $(<"$folder/commit"), packages for Python $python on $platform"
@@ -95,7 +95,7 @@ pack() {
 
 # --- On the GPU machine -----------------------------------------------------------------------------
 
-# Put the packages of a pack, unpacked once, on the path of every process.
+# Unpack the packages of a pack once, and put them on the PYTHONPATH.
 use_packages() {
     local above=${root%/*} here archive found=()
     [[ -f $above/commit ]] || return 0 # not from a pack: the installed packages
@@ -106,7 +106,7 @@ use_packages() {
         stop "this machine's python3 needs packages-$here.tar.xz, but the pack has ${found[0]##*/}; pack with --python ${here%%-*} --platform ${here#*-}"
     fi
     if [[ ! -d $above/packages ]]; then
-        # Machines may lack xz. Under another name until it is complete.
+        # With Python, because machines may lack xz; under another name until it is complete.
         rm -rf "$above/unpacked"
         python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2], filter="data")' \
             "$archive" "$above/unpacked"
@@ -118,7 +118,7 @@ use_packages() {
     export OCTANE_COMMIT
 }
 
-# run NAME SECONDS COMMAND...: a part with a limit and a log; without a GPU or a package, nothing else is tried.
+# run NAME SECONDS COMMAND...: run a part with a time limit and a log; stop if the GPU or a package is missing.
 run() {
     local name=$1 limit=$2 log=$OUT/$1.log start=$SECONDS code=0
     # An emulated GPU is slow, above all where its kernels have not been compiled yet.
@@ -134,10 +134,10 @@ run() {
     say "$name: exit code $code after $((SECONDS - start)) s"
 }
 
-# part NAME SECONDS: a part of benchmarks/gpu.py, into gpu.json.
+# part NAME SECONDS: run a part of benchmarks/gpu.py, into gpu.json.
 part() { run "$1" "$2" python3 "$root/benchmarks/gpu.py" --only "$1" ${quick:+--quick}; }
 
-# again NAME SECONDS: the same part in another process, into again/, for the spread.
+# again NAME SECONDS: repeat a part in another process, into again/, for the spread.
 again() {
     local OUT=$OUT/again
     local -x OCTANE_BENCH_RESULTS=$OUT
@@ -146,7 +146,7 @@ again() {
     part "$@"
 }
 
-# What the GPU and its link can do, and each kernel.
+# The GPU, its link and each kernel.
 call_A() {
     part device 60
     part kernels 150
@@ -155,13 +155,13 @@ call_A() {
     part transfers 120
 }
 
-# Whether it is right: the tests, then memory and races.
+# Correctness: the tests, then memory and races.
 call_B() {
     part tests 330
     part sanitizer 240
 }
 
-# N4 and RESAMPLE whole, in the order of their worth.
+# N4 and RESAMPLE as a whole, the most useful parts first.
 call_C() {
     part n4 220
     part choice 60
