@@ -32,13 +32,13 @@ def main(
     tiles
         Folder of the tiles: TIFF, PNG, NIfTI, MHA, NRRD, raw voxels or OME-Zarr.
     mosaics
-        Folder to write, with section_01.ome.zarr and so on; positions.csv if places are known.
+        Folder for section_01.ome.zarr and so on, and for positions.csv if places are known.
     tile_list
         PREFLIGHT's table of the tiles' files, in place of their names, order and places.
     metrics
         Where to write the step's record, as JSON.
     dry_run
-        Only print which tiles were found where, what is missing and what is doubtful.
+        Only print the grid of tiles, its source, missing tiles and doubts.
     """
     from octane.steps.mosaic import write_listed, write_mosaics
 

@@ -31,7 +31,7 @@ WORD = re.compile(r"([A-Z]?[a-z]+|[A-Z]+)[ _.=-]*$")
 
 @dataclass(frozen=True)
 class NamePattern:
-    """Pattern of the tiles' names, relative to their folder: text, ``{fields}`` and ``*``."""
+    """Pattern of the files' names, relative to their folder: text, ``{fields}`` and ``*``."""
 
     text: str
     fields: frozenset[str]
@@ -39,7 +39,7 @@ class NamePattern:
 
     @classmethod
     def of(cls, text: str) -> "NamePattern":
-        """Read a pattern; an InputError says what is wrong with it."""
+        """Parse a pattern; raise an InputError if it is invalid."""
         found: set[str] = set()
         parts: list[str] = []
         for part in PARTS.split(text):
@@ -60,13 +60,13 @@ class NamePattern:
                 parts.append(f"(?P<{name}>{'[^/]+?' if name == 'channel' else '[0-9]+'})")
         if "tile" in found and found & {"row", "column"}:
             raise InputError(
-                f"--tile_pattern is '{text}', which states both a number and a row or column; "
+                f"--tile_pattern is '{text}', which has {{tile}} as well as {{row}} or {{column}}; "
                 "write * for one of them."
             )
         if "}{" in text:
             raise InputError(
-                f"--tile_pattern is '{text}', in which two fields touch, so that they cannot be "
-                "told apart; name the files with something between them."
+                f"--tile_pattern is '{text}', in which two fields touch; rename the files with a "
+                "separator between them."
             )
         return cls(text, frozenset(found), re.compile("".join(parts)))
 
@@ -99,12 +99,12 @@ class NamedFile(NamedTuple):
 
     @classmethod
     def read(cls, name: str, pattern: NamePattern) -> "NamedFile":
-        """Read a name; an InputError says that it does not fit the pattern."""
+        """Read a name; raise an InputError if it does not fit the pattern."""
         match = pattern.expression.fullmatch(name)
         if match is None:
             raise InputError(
                 f"{name} does not fit --tile_pattern '{pattern.text}'; correct the pattern, or "
-                "move what is not a tile to another folder."
+                "move the file elsewhere if it is not a tile."
             )
         found, stem = match.groupdict(), name
         for start, stop in sorted((match.span(f) for f in found if f in PARTED), reverse=True):
@@ -116,7 +116,7 @@ class NamedFile(NamedTuple):
 
 
 def find_pattern(names: Sequence[str]) -> NamePattern:
-    """Find the pattern of names; an InputError shows two of them where they leave a doubt."""
+    """Find the pattern of the names; an InputError shows two names if it is ambiguous."""
     split = [NUMBER.split(name) for name in names]
     shapes = Counter(tuple(parts[::2]) for parts in split)
     usual = shapes.most_common(1)[0][0]
@@ -125,14 +125,14 @@ def find_pattern(names: Sequence[str]) -> NamePattern:
         other = next(k for k, parts in enumerate(split) if tuple(parts[::2]) == usual)
         raise InputError(
             f"{names[odd]} is named unlike other tiles, such as {names[other]}; give "
-            "--tile_pattern, or move what is not a tile to another folder."
+            "--tile_pattern, or move the file elsewhere if it is not a tile."
         )
     columns = [[parts[k] for parts in split] for k in range(1, len(split[0]), 2)]
     fields = _fields(usual, columns)
     if fields is None or not (len(names) == 1 or set(fields) & {*PLACING}):
         raise InputError(
-            f"The names of the tiles, such as {names[0]} and {names[-1]}, do not tell what their "
-            "numbers mean; give --tile_pattern, such as '{section}_y{row}_x{column}.tif'."
+            f"Names such as {names[0]} and {names[-1]} do not say what their numbers mean; give "
+            "--tile_pattern, such as '{section}_y{row}_x{column}.tif'."
         )
     pieces = [usual[0]]
     for text, values, field in zip(usual[1:], columns, fields, strict=True):
@@ -141,7 +141,7 @@ def find_pattern(names: Sequence[str]) -> NamePattern:
 
 
 def _fields(texts: Sequence[str], columns: Sequence[Sequence[str]]) -> list[str] | None:
-    """Field of each number in the names, '' for one that never changes; None if in doubt."""
+    """Field of each number in the names, '' for one that never changes; None if ambiguous."""
     words = [_word(text) for text in texts[:-1]]
     meanings = [WORDS.get(word, "") for word in words]
     if "c" in words:
@@ -159,7 +159,7 @@ def _fields(texts: Sequence[str], columns: Sequence[Sequence[str]]) -> list[str]
         if known.setdefault(field, values) != values:
             return None
         fields.append(field)
-    # A row without a column leaves a doubt, and so does a number next to both.
+    # A row without a column is ambiguous, and so is a tile number next to both.
     one_sided = ("row" in fields) != ("column" in fields)
     return None if one_sided or ("tile" in fields and "row" in fields) else fields
 

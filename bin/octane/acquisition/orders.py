@@ -9,8 +9,8 @@ from octane.layout.mosaic import Tile
 def tile_at(index: int, order: TileOrder, rows: int, columns: int) -> Tile:
     """Row and column of the tile that was imaged at ``index``, counted from 0.
 
-    An order is named by what is imaged first (``rows``: a whole row before the next one), by
-    ``snake`` (each second one in the opposite direction) or ``raster``, and by the first corner.
+    The parts of an order are ``rows`` or ``columns``, whichever is completed first; ``snake``
+    (every other one reversed) or ``raster``; and the corner of the first tile.
     """
     along, way, side, start = order.split("-")
     outer, inner = divmod(index, columns if along == "rows" else rows)
@@ -24,7 +24,7 @@ def tile_at(index: int, order: TileOrder, rows: int, columns: int) -> Tile:
 
 
 def changed_order(order: TileOrder, flip: str, *, transpose: bool) -> TileOrder:
-    """Order after an exchange of rows and columns, and then of the ends of flipped axes."""
+    """Order after rows and columns are exchanged, and then the axes in ``flip`` reversed."""
     along, way, side, start = order.split("-")
     if transpose:
         along = "columns" if along == "rows" else "rows"

@@ -16,7 +16,7 @@ class Place(NamedTuple):
     """Place of a tile.
 
     ``file`` is the path of the tile's file, or of the folder with its planes, as the table writes
-    it but with forward slashes; ``number`` counts the tiles. What the table does not state is None.
+    it but with forward slashes; ``number`` counts the tiles. Fields that it lacks are None.
     ``position`` is that of the tile's first voxel along z, y and x, of which only differences
     matter; z is 0 if the table has none.
     """
@@ -74,8 +74,8 @@ def distinct_places(path: Path, places: Sequence[Place]) -> list[Place]:
         other = found.setdefault(_tile_of(place), place)
         if other.position != place.position:
             raise InputError(
-                f"{path} states two places for {place}; keep one, or save each image of a file "
-                "that holds several as a file."
+                f"{path} states two places for {place}; keep one, or, if the file holds several "
+                "images, save each as its own file."
             )
     if not found:
         raise InputError(f"{path} does not state the place of any tile; restore or correct it.")

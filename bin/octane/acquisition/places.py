@@ -1,6 +1,6 @@
 """Places of tiles in the tables of other programs, recognised by their content.
 
-Read are Fiji's TileConfiguration.txt, the XML of BigStitcher, TeraStitcher and OME, and CSV.
+The tables are Fiji's TileConfiguration.txt, XML of BigStitcher, TeraStitcher or OME, and CSV.
 """
 
 import re
@@ -31,7 +31,7 @@ from octane.core.files import read_regular
 from octane.core.geometry import LENGTHS
 
 TABLES = (".txt", ".xml", ".csv", ".tsv")
-"""Suffixes of tables that are looked for among the tiles."""
+"""Suffixes of tables among the tiles."""
 READERS = {"SpimData": bdv_places, "TeraStitcher": terastitcher_places}
 """Readers by the root element of an XML file."""
 HEAD = 65536
@@ -77,7 +77,7 @@ def read_places(path: Path, columns: Mapping[str, str], unit: str | None = None)
         return _csv_places(path, read_table(path), columns)
     if columns:
         raise InputError(
-            f"{path} is not a CSV table; leave --tile_table_columns out, or give a CSV table."
+            f"{path} is not a CSV table; omit --tile_table_columns, or give a CSV table."
         )
     if not is_xml:
         return _fiji_places(path, content)
@@ -88,8 +88,8 @@ def read_places(path: Path, columns: Mapping[str, str], unit: str | None = None)
         return distinct_places(path, [place for place in stated if place is not None])
     if root not in READERS:
         raise InputError(
-            f"{path} is XML of another kind (<{root}>); give that of BigStitcher, TeraStitcher or "
-            "OME."
+            f"{path} is XML of an unknown kind (<{root}>); give XML of BigStitcher, TeraStitcher "
+            "or OME."
         )
     return READERS[root](path, tree)
 
@@ -97,7 +97,8 @@ def read_places(path: Path, columns: Mapping[str, str], unit: str | None = None)
 def find_places(folder: Path) -> Path | None:
     """Table of places among the tiles, or None.
 
-    Of Fiji's tables the registered one counts. An InputError names the tables if there are several.
+    Fiji's registered table takes precedence over the one that it was made from. An InputError names
+    the tables if several are left.
     """
     try:
         files = [f for f in sorted(folder.iterdir()) if f.is_file() and f.name[0] != "."]
@@ -189,7 +190,7 @@ def _fiji_places(path: Path, content: bytes) -> list[Place]:
     try:
         lines = content.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not text in UTF-8; save it as such.") from error
+        raise InputError(f"{path} is not UTF-8 text; save it as UTF-8.") from error
     dimensions, places = 0, list[Place]()
     for number, line in enumerate(lines, 1):
         where, line = f"{path}, line {number}", line.strip()
@@ -263,8 +264,8 @@ def _units(path: Path, names: Mapping[str, str]) -> tuple[dict[str, float], Unit
     kinds = {words[axis] in PIXELS for axis in "zyx" if axis in names}
     if len(kinds) > 1:
         raise InputError(
-            f"{path} has columns of places both in pixels and in a length "
-            f"({', '.join(names[axis] for axis in 'zyx' if axis in names)}); give them in one unit."
+            f"{path} states places in pixels and in units of length "
+            f"({', '.join(names[axis] for axis in 'zyx' if axis in names)}); use one of them."
         )
     factors = {axis: LENGTHS.get(word, 1.0) for axis, word in words.items()}
     return factors, "pixel" if kinds == {True} else "micrometer"

@@ -19,7 +19,7 @@ from octane.core.units import counted
 GROUP_XML = "OME/METADATA.ome.xml"
 """File of a bioformats2raw group with the metadata of its images."""
 ALIKE = 1e-3
-"""Largest difference of translations that are taken as one, micrometres."""
+"""Largest difference of translations that count as equal, micrometres."""
 
 
 class Placed(NamedTuple):
@@ -39,14 +39,14 @@ def find_placed(
 ) -> Placed:
     """Find the places of all files; none if no source states them.
 
-    ``contents`` describe the files by name, which fit ``pattern``, and ``unit`` is that of
+    ``contents`` describes the files by name, and the names fit ``pattern``. ``unit`` is that of
     OME-XML's positions without one. An InputError names the first file that a table leaves out.
     """
     files = [NamedFile.read(name, pattern) for name in contents]
     columns = dict(word.partition("=")[::2] for word in p.table_columns)
     if p.table is not None:
         return _matched(files, pattern, read_places(p.table, columns, unit), contents, p.table)
-    # A table among the tiles of a section places these.
+    # A table in a section's folder places the tiles of that section.
     groups: dict[Path | None, list[NamedFile]] = defaultdict(list)
     own = find_places(folder)
     for file in files:
@@ -76,7 +76,7 @@ NOWHERE = Placed("", {}, [])
 
 
 def _are_places(places: Mapping[str, Place], files: Sequence[NamedFile]) -> bool:
-    """Tell whether all files have places that differ: writers without a stage state 0 for all."""
+    """Tell whether all files have places, and not all the same: some writers state only 0."""
     axes = [*zip(*(place.position for place in places.values()), strict=True)][1:]
     differ = any(max(axis) - min(axis) > ALIKE for axis in axes)
     return len(places) == len(files) and differ
@@ -146,8 +146,8 @@ def _matched(
     if missing:
         more = f" (and {len(missing) - 1} more)" if missing[1:] else ""
         raise InputError(
-            f"{table} states no place for {missing[0]}{more}; add it, or give --tile_pattern so "
-            "that the fields match the table."
+            f"{table} states no place for {missing[0]}{more}; add it, or give --tile_pattern with "
+            "fields that match the table."
         )
     sections = {file.section for file in files}
     absent = [place for place in unknown if place.section is None or place.section in sections]
@@ -159,7 +159,7 @@ def _matched(
 
 
 class _Index:
-    """Files by what a table may call them."""
+    """Files by name, by number, and by row and column, as a table may identify them."""
 
     def __init__(self, files: Sequence[NamedFile], pattern: NamePattern) -> None:
         self._has_sections = "section" in pattern.fields
@@ -184,7 +184,7 @@ class _Index:
         if place.file is not None:
             wanted = PurePosixPath(place.file)
             named = self._by_name.get(wanted.name, [])
-            # As much of the path as both have: names alone may be those of several folders.
+            # The longest common end of the paths: several folders may hold the same name.
             common = [(_common(path, wanted), file) for path, file in named]
             most = max((length for length, _ in common), default=0)
             found = [file for length, file in common if length == most]

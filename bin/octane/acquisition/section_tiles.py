@@ -18,7 +18,7 @@ from octane.config.sheets import POSITION_COLUMNS
 from octane.core.errors import InputError
 from octane.core.files import writing
 from octane.core.geometry import Vector, shape_of, spelled, vector
-from octane.core.units import format_bytes
+from octane.core.units import counted, format_bytes
 from octane.layout.mosaic import MosaicGrid, Position, Tile, split_positions
 from octane.store.ngff import Attributes
 
@@ -138,17 +138,17 @@ def lay_out(
 ) -> list[SectionTiles]:
     """Lay out the tiles of all sections; an InputError names a file unlike the others.
 
-    ``contents`` describe the files, and ``overlap`` is a fraction of a tile in y and x.
+    ``contents`` describes the files, and ``overlap`` is a fraction of a tile in y and x.
     """
     files = {entry.file: contents[entry.file] for entry in grid.entries}
-    _require_alike(files, "voxels of type", lambda file: str(file.dtype))
-    _require_alike(files, "voxels of", lambda file: f"{spelled(file.spacing)} micrometre")
-    _require_alike(files, "channels:", lambda file: str(len(file.channels)))
-    _require_alike(files, "planes:", lambda file: str(file.shape[0]))
+    _require_alike(files, lambda file: f"voxels of type {file.dtype}")
+    _require_alike(files, lambda file: f"voxels of {spelled(file.spacing)} micrometre")
+    _require_alike(files, lambda file: counted(len(file.channels), "channel"))
+    _require_alike(files, lambda file: counted(file.shape[0], "plane"))
     full = []
     for axis in (0, 1):
         entries = [e for e in grid.entries if grid.is_full(e, axis)]
-        # Without a full tile, as perhaps in a single section, the last ones are full too.
+        # If no tile is full, as may happen in a single section, the last ones count as full.
         full.append(_usual([contents[e.file].shape[axis + 1] for e in entries or grid.entries]))
     return [
         _laid_out(number, grid, entries, files, (full[0], full[1]), overlap)
@@ -189,7 +189,7 @@ def _laid_out(
             raise InputError(
                 f"{entry.file} has {spelled(found[1:])} voxels (y x), but a tile at row "
                 f"{entry.row}, column {entry.column} has {spelled(wanted)}; restore it: only the "
-                "tiles of the last row and of the last column may be smaller, all alike."
+                "last row and the last column may be smaller, each with tiles of one size."
             )
     first = contents[entries[0].file]
     named = sorted({e.channel for e in entries if e.channel is not None})
@@ -231,16 +231,14 @@ def _usual(values: Sequence[Kind]) -> Kind:
     return Counter(values).most_common(1)[0][0]
 
 
-def _require_alike(
-    files: Mapping[Path, TileFile], what: str, spell: Callable[[TileFile], str]
-) -> None:
-    """Raise for the first file that differs from most others in what ``spell`` says of it."""
+def _require_alike(files: Mapping[Path, TileFile], spell: Callable[[TileFile], str]) -> None:
+    """Raise for the first file that ``spell`` describes unlike most others."""
     found = {path: spell(file) for path, file in files.items()}
     usual = _usual([*found.values()])
     odd = next((path for path, value in found.items() if value != usual), None)
     if odd is not None:
         other = next(path for path, value in found.items() if value == usual)
         raise InputError(
-            f"{odd} has {what} {found[odd]}, but most tiles, such as {other.name}, have {usual}; "
-            "restore or convert it."
+            f"{odd} has {found[odd]}, but most tiles, such as {other.name}, have {usual}; restore "
+            "or convert it."
         )

@@ -1,4 +1,4 @@
-"""Survey of a folder of tiles: what its files hold and where they are placed, without voxels."""
+"""Survey of a folder of tiles: its files and their places, without reading voxels."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ PROBLEMS = 5
 
 @dataclass(frozen=True)
 class Acquisition:
-    """Tiles that were found in a folder, and where they are placed.
+    """Tiles that were found in a folder, and their places.
 
-    ``pattern`` is that of the names, ``source`` what states the places ('' if nothing does), and
-    ``remarks`` are sentences on what is missing.
+    ``pattern`` is that of the names, ``source`` states the places ('' if nothing does), and
+    ``remarks`` are sentences on missing files.
     """
 
     folder: Path
@@ -134,9 +134,10 @@ def _nothing(folder: Path, listing: FolderContents, p: TileParameters) -> InputE
     others = counted(len(listing.ignored), "other")
     shown = f" ({others}, such as {listing.ignored[0]})" if listing.ignored else ""
     fit = f" that fit --tile_pattern '{p.pattern}'" if p.pattern else ""
+    remedy = "correct the pattern, give" if p.pattern else "give"
     return InputError(
-        f"{folder} holds no tiles{fit}{shown}; give the folder of TIFF, PNG, NIfTI, MHA, NRRD or "
-        "OME-Zarr files, or describe raw ones with --tile_raw_shape and --tile_raw_type."
+        f"{folder} holds no tiles{fit}{shown}; {remedy} the folder of TIFF, PNG, NIfTI, MHA, NRRD "
+        "or OME-Zarr files, or describe raw ones with --tile_raw_shape and --tile_raw_type."
     )
 
 
@@ -168,7 +169,7 @@ def not_imaged(sections: Sequence[SectionTiles]) -> list[str]:
         missing = sorted(section.grid.not_imaged)
         if missing:
             row, column = missing[0]
-            more = f" and {len(missing) - 1} more" if missing[1:] else ""
+            more = f" (and {len(missing) - 1} more)" if missing[1:] else ""
             lines.append(
                 f"Section {section.number} has no file for row {row}, column {column}{more}: "
                 "declared as not imaged."

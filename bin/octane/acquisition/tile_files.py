@@ -1,4 +1,4 @@
-"""Files of tiles: which files in a folder may be tiles, what they hold, and their voxels."""
+"""Files of tiles: the files in a folder, their metadata and their voxels."""
 
 import re
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ PNG = ".png"
 RAW = (".raw", ".bin", ".dat", ".data", ".img")
 """Suffixes of files without a header, which --tile_raw_shape and --tile_raw_type describe."""
 DEEPEST = 4
-"""Most subfolders in which tiles are looked for."""
+"""Levels of subfolders that are searched for tiles."""
 PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 """Last bytes of a complete PNG."""
 
@@ -35,13 +35,13 @@ class RawFormat(NamedTuple):
 
 
 class FolderContents(NamedTuple):
-    """Names in a folder, relative to it: of what may be tiles, and of what is ignored."""
+    """Names in a folder, relative to it: those of possible tiles, and those ignored."""
 
     tiles: list[str]
     ignored: list[str]
 
     def at_depth(self, depth: int | None) -> "FolderContents":
-        """Ignore tiles in more or fewer than ``depth`` subfolders; None: in more than the first."""
+        """Keep only tiles at a depth of subfolders; None: the least depth that has tiles."""
         if depth is None:
             depth = min((name.count("/") for name in self.tiles), default=0)
         kept = [name for name in self.tiles if name.count("/") == depth]
@@ -50,7 +50,7 @@ class FolderContents(NamedTuple):
 
 @dataclass(frozen=True)
 class TileFile:
-    """A file of voxels (z, y, x) as its metadata describe it, lengths in micrometres.
+    """A file of voxels (z, y, x), described by its metadata; lengths are in micrometres.
 
     ``origin`` is the centre of the first voxel, None in formats that do not state it; ``channels``
     are the channels' names, empty for those without one.
@@ -169,7 +169,7 @@ def _volume(path: Path, reading: InputParameters) -> Volume:
 
 
 def _of_channel(reading: InputParameters, channel: int) -> InputParameters:
-    """Parameters that read one channel; the one that the user chose comes first."""
+    """Parameters that read one channel; the user's own choice takes precedence."""
     if reading.channel is not None:
         return reading
     return reading.model_copy(update={"channel": str(channel)})
@@ -186,8 +186,7 @@ def _open_png(path: Path, reading: InputParameters) -> TileFile:
     pixel = reader.GetPixelID()
     if reader.GetNumberOfComponents() != 1 or pixel not in types:
         raise InputError(
-            f"{path} has colours; octane reads grey PNGs of 8 or 16 bits: save it as one, or one "
-            "file per channel."
+            f"{path} is not a grey PNG of 8 or 16 bits; save it as one, or as one per channel."
         )
     with path.open("rb") as stream:
         stream.seek(-min(len(PNG_END), path.stat().st_size), 2)
@@ -202,7 +201,7 @@ def _open_raw(path: Path, reading: InputParameters, raw: RawFormat) -> TileFile:
     size, needed = path.stat().st_size, int(np.prod(raw.shape)) * raw.dtype.itemsize
     if size != needed:
         raise InputError(
-            f"{path} has {size} bytes, but {spelled(raw.shape)} voxels of {raw.dtype} are "
+            f"{path} has {size} bytes, but {spelled(raw.shape)} voxels of {raw.dtype} take "
             f"{needed}; restore it, or correct --tile_raw_shape and --tile_raw_type."
         )
     spacing = _given(path, reading)

@@ -17,7 +17,7 @@ from octane.core.units import counted
 from octane.layout.mosaic import MOST_TILES, Position, Tile
 
 SPARSE = 4
-"""Cells of a grid per tile beyond which numbers are not rows and columns, but, for example,
+"""Most cells of a grid per tile: with more, the numbers are not rows and columns, but, for example,
 micrometres."""
 NEAR = 0.5
 """Largest distance of a tile from its place in the grid, fraction of a tile."""
@@ -59,8 +59,8 @@ class TileEntry:
 class TileGrid:
     """Tiles of all sections on a grid of the same rows and columns.
 
-    ``placed_by`` tells where rows and columns come from, and ``remarks`` what a user may not
-    expect, each a sentence.
+    ``placed_by`` names the source of rows and columns, and ``remarks`` are sentences on choices
+    that a user may not expect.
     """
 
     rows: int
@@ -127,7 +127,10 @@ def arrange(
     placed_by, cells = _cells(files, places, p, extent)
     if p.order is not None and (p.flip or p.transpose):
         better = changed_order(p.order, p.flip, transpose=p.transpose)
-        raise InputError(f"--tile_order says how the stage moved; give {better} instead of a flip.")
+        raise InputError(
+            f"--tile_order cannot be combined with --tile_flip or --tile_transpose; give "
+            f"--tile_order {better} alone."
+        )
     if p.transpose:
         cells = {name: (column, row) for name, (row, column) in cells.items()}
     least = [min(cell[axis] for cell in cells.values()) for axis in (0, 1)]
@@ -150,9 +153,9 @@ def arrange(
         rows * columns > MOST_TILES
     ):
         raise InputError(
-            f"{folder}: the numbers in {placed_by} span {rows} rows and {columns} columns, but "
-            f"there are only {counted(len(tiles), 'tile')}; give --tile_pattern with the right "
-            "fields, or, if the numbers are positions, a --tile_table."
+            f"{folder} has only {counted(len(tiles), 'tile')}, but the numbers in {placed_by} span "
+            f"{rows} rows and {columns} columns; give --tile_pattern with the right fields, or, if "
+            "the numbers are positions, a --tile_table."
         )
     positions = {name: place.position for name, place in places.items()}
     if p.transpose:
@@ -202,7 +205,7 @@ def _cells(
     if len({file.tile_key for file in files}) == len({file.section for file in files}):
         return "the only tile", dict.fromkeys((file.name for file in files), (0, 0))
     raise InputError(
-        f"Names such as {files[0].name} number the tiles, and their files do not state places; "
+        f"Names such as {files[0].name} only number the tiles, and the files do not state places; "
         "give --tile_rows, --tile_columns and --tile_order, or a --tile_table."
     )
 
@@ -284,7 +287,7 @@ def _numbered(along: np.ndarray, pitch: float | None) -> list[int]:
 
 def _given(flag: str, asked: int | None, found: int) -> int:
     if asked is not None and found > asked:
-        raise InputError(f"{flag} is {asked}, but the tiles take {found}; correct it.")
+        raise InputError(f"{flag} is {asked}, but the tiles occupy {found}; correct it.")
     return asked or found
 
 
@@ -319,7 +322,7 @@ def _with_plane_indices(entries: Sequence[TileEntry]) -> list[TileEntry]:
             )
             raise InputError(
                 f"The tile at row {tile[0]}, column {tile[1]} of section {section} lacks {what}; "
-                "restore the file, or remove the tile's other files to leave it out."
+                "restore the file, or remove the tile's other files to leave the tile out."
             )
     return [e if e.plane is None else replace(e, plane=planes.index(e.plane)) for e in entries]
 
@@ -370,7 +373,7 @@ def _require_consistent(entries: Sequence[TileEntry], extent: Position) -> None:
         )
         if exchanged:
             raise InputError(
-                f"Rows and columns of section {section} run along x and y of their places; "
+                f"In section {section}, rows follow each other along x and columns along y; "
                 "exchange {row} and {column} in --tile_pattern, or correct the places."
             )
         far = [

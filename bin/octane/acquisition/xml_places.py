@@ -22,7 +22,7 @@ from octane.core.geometry import LENGTHS, vector
 NEGLIGIBLE = 1e-6
 """Rotation, shear or difference in scale that moves no voxel of a tile noticeably."""
 UNDEFINED = "reference frame"
-"""OME's unit of positions whose unit is unknown; also the one where none is given."""
+"""OME's unit of positions whose unit is unknown, and its default."""
 
 Matrix = npt.NDArray[np.float64]
 
@@ -70,8 +70,8 @@ def bdv_places(path: Path, root: Element) -> list[Place]:
         one, other = next(iter(scales.items()))
         if (np.abs(scale / other - 1) > NEGLIGIBLE).any():
             raise InputError(
-                f"{path} scales view setup {setup} unlike {one}; octane only moves tiles: save the "
-                "project with translations alone."
+                f"{path} scales view setups {one} and {setup} differently; octane only moves "
+                "tiles: save the project with translations alone."
             )
         x, y, z = (whole[:, 3] / scale).tolist()
         number = numbers.get(setup, setup)
@@ -89,8 +89,8 @@ def _tile_numbers(path: Path, root: Element) -> dict[int, int]:
             numbers[setup] = stated_whole(tile, f"{path}: the tile of ViewSetup {setup}")
     if len(angles) > 1:
         raise InputError(
-            f"{path} holds views from {len(angles)} angles; octane places tiles of one: save the "
-            "project with the views of one angle."
+            f"{path} holds views from {len(angles)} angles; save the project with the views of one "
+            "angle."
         )
     return numbers
 

@@ -258,8 +258,8 @@ class InputParameters(StepParameters):
     )
     voxel_size: Lengths3 | None = parameter(
         None,
-        "Voxel size of TIFF input that does not state it along all axes: one number, or three in "
-        "the order z y x.",
+        "Voxel size of input, such as TIFF, that does not state it along all axes: one number, or "
+        "three in the order z y x.",
         unit="micrometer",
     )
     missing_chunks: Literal["error", "fill"] = parameter(
@@ -299,7 +299,8 @@ class ExecutionParameters(StepParameters):
     per_task: ClassVar[tuple[str, ...]] = ("memory", "workers", "overwrite")
     backend: Literal["auto", "gpu", "cpu"] = parameter(
         "auto",
-        "Device: auto uses a GPU if one is available and faster, gpu requires one, cpu uses none.",
+        "Device: auto uses a GPU if one is available and expected to be faster, gpu requires one, "
+        "cpu uses none.",
     )
     memory: Size = parameter(
         "4GB",
@@ -475,8 +476,8 @@ class StackParameters(StepParameters):
     )
     excluded_sections: SectionNumbers = parameter(
         None,
-        "Numbers of sections that the user left out, such as '7 12-14'. Those between others "
-        "become blank slabs without --allow_missing_sections. The workflow derives them from "
+        "Numbers of sections that are left out, such as '7 12-14'. Those between others become "
+        "blank slabs without --allow_missing_sections. The workflow derives them from "
         "--exclude_sections and --only_sections.",
         workflow=False,
     )
@@ -599,18 +600,18 @@ class TileParameters(StepParameters):
         None,
         "Names of the tiles' files, such as '{section}/tile_x{column}_y{row}.tif', with {section}, "
         "{row}, {column} or {tile}, {plane} and {channel}, and * for anything else. Unset: found "
-        "where the names leave no doubt.",
+        "if the names are unambiguous.",
     )
     rows: int | None = parameter(
-        None, "Rows of tiles in a section. Unset: as names or places say.", ge=1
+        None, "Rows of tiles in a section. Unset: from the names or places.", ge=1
     )
     columns: int | None = parameter(
-        None, "Columns of tiles in a section. Unset: as names or places say.", ge=1
+        None, "Columns of tiles in a section. Unset: from the names or places.", ge=1
     )
     order: TileOrder | None = parameter(
         None,
-        "Order in which numbered tiles ({tile}) were imaged: along rows or columns, each in the "
-        "same direction (raster) or in turns (snake), from a corner.",
+        "Order in which numbered tiles ({tile}) were imaged: along rows or columns, in the same "
+        "direction (raster) or in alternating ones (snake), from a corner.",
     )
     table: Path | None = parameter(
         None,
@@ -620,15 +621,15 @@ class TileParameters(StepParameters):
     )
     table_columns: Annotated[Texts, BeforeValidator(_listed)] = parameter(
         (),
-        "Columns of a CSV table under other names, such as 'x=stage_x_um y=stage_y_um file=name'.",
+        "Columns of a CSV table by its own names, such as 'x=stage_x_um y=stage_y_um file=name'.",
     )
     flip: Literal["", "y", "x", "yx"] = parameter(
         "",
-        "Axes along which rows, columns and places count against the images; voxels stay as they "
-        "are. --dry_run of mosaic.py proposes it.",
+        "Axes along which rows, columns and places run against the images; voxels are not changed. "
+        "mosaic.py --dry_run proposes it.",
     )
     transpose: bool = parameter(
-        False, "Rows and columns, or y and x of the places, are exchanged; applied before flip."
+        False, "Exchange rows and columns, and y and x of the places, before they are flipped."
     )
     raw_shape: Annotated[Counts3 | None, BeforeValidator(_or_none)] = parameter(
         None, "Voxels of a tile in a file without a header, in the order z y x."

@@ -21,8 +21,8 @@ from octane.core.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-# Read when CuPy is imported, which zarr does too. Its default, CUB, only adds seconds to the
-# compilation of the first sum.
+# Read when CuPy is imported, which zarr does too. CuPy's default, CUB, takes longer to compile for
+# the first sum, and the emulated CUDA does not test it.
 os.environ.setdefault("CUPY_ACCELERATORS", "")
 
 Backend = Literal["auto", "gpu", "cpu"]

@@ -108,7 +108,7 @@ class Lease:
     taker: Taker | None = None
 
     def reserve(self, memory: int) -> None:
-        """Reserve so many bytes instead of those requested, even if they are not free."""
+        """Reserve this many bytes instead of those requested, even if they are not free."""
         if self.taker is not None:
             self.taker.reserve(memory)
 

@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 CONTEXT_BYTES = 500_000_000
-"""GPU memory assumed for a process's context and kernels, before any data; not measured yet. If
-NVML shows that a context takes more, the lease reserves that much more."""
+"""GPU memory assumed for a process's context and kernels, before any data; not measured yet. The
+lease reserves more if NVML shows a larger context."""
 
 MOMENTS = 3
 """How often the smallest batch may run out of memory before a GPU is given up for good."""
@@ -82,7 +82,7 @@ class Share:
         return nullcontext() if self.device is None else self.device.active()
 
     def empty(self) -> None:
-        """Free the device's memory that arrays no longer use."""
+        """Free device memory that arrays no longer use."""
         if self.device is not None:
             self.device.empty()
 
@@ -151,7 +151,7 @@ def on_device(
 
 
 class _Run(Generic[Result]):
-    """Work, its tries so far, the GPUs that it gave up, and the largest context if measured."""
+    """Work, its tries so far, the GPUs that it gave up, and its largest context, if measured."""
 
     def __init__(self, work: Callable[[Share], Result], required: int, batch: int) -> None:
         self.work = work
@@ -257,13 +257,13 @@ class _Run(Generic[Result]):
             waited, batch = 0.0, batch // 2
 
     def _account(self, context: int, held: Lease) -> None:
-        """Note a context's bytes, 0 or less if unknown, and reserve what was not assumed."""
+        """Record a context's bytes (0 or less if unknown), and reserve those beyond the assumed."""
         if context <= 0:
             return
         self.context = max(context, self.context or 0)
         if context > CONTEXT_BYTES:
             more = context - CONTEXT_BYTES
-            log.info("the context takes %.0f MB more than assumed; reserved as well", more / 1e6)
+            log.info("the lease grows by %.0f MB, because the CUDA context is larger", more / 1e6)
             held.reserve(self.required + more)
 
     def _once(self, device: CupyDevice, batch: int) -> tuple[list[Result], str]:
@@ -285,7 +285,7 @@ class _Run(Generic[Result]):
 def _own_bytes(uuid: str) -> int:
     """GPU memory of this process; 0 where NVML does not show it, as in some containers.
 
-    There the number of this process may be that of another, so only a difference is of use.
+    In a container, another process may be listed under this process's ID: only use differences.
     """
     try:
         shown = [gpu.processes or () for gpu in read_gpus() if gpu.uuid == uuid]

@@ -90,7 +90,7 @@ class MosaicGrid:
         return made
 
     def require_imaged(self, path: Path) -> None:
-        """Raise if the mosaic lacks a tile that is declared as not imaged, or all are."""
+        """Raise if a tile declared as not imaged is outside the mosaic, or if all tiles are."""
         beyond = [(r, c) for r, c in self.not_imaged if r >= self.rows or c >= self.columns]
         if beyond:
             row, column = min(beyond)
@@ -131,7 +131,7 @@ class MosaicGrid:
 
     @property
     def holes(self) -> set[Tile]:
-        """Tiles that were not imaged and that imaged ones enclose."""
+        """Tiles that were not imaged and are enclosed by imaged ones."""
         left = set(self.not_imaged)
         edges = ({0, self.rows - 1}, {0, self.columns - 1})
         outside = [(r, c) for r, c in left if r in edges[0] or c in edges[1]]
@@ -222,7 +222,7 @@ def position_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
 
 
 def require_sections(path: Path, known: Collection[int | None]) -> None:
-    """Raise if a table of tile positions has a row of a section that is not ``known``."""
+    """Raise if a table of tile positions has a row for a section that is not ``known``."""
     for line, row in position_rows(path):
         with suppress(KeyError, ValueError):
             # Cells that are not numbers are refused when the positions are read.
@@ -245,7 +245,7 @@ def split_positions(path: Path) -> dict[float, str]:
 def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[Tile, Position]:
     """Tile positions of one section from a CSV table; an error names the line.
 
-    A tile that was not imaged may be missing from it; a linear fit of the others places that one.
+    The table may lack tiles that were not imaged; a linear fit of the others places them.
     """
     found: dict[Tile, Position] = {}
     for line, row in position_rows(path):

@@ -231,7 +231,7 @@ def region_rows(
 ) -> tuple[np.ndarray, AxisTaps]:
     """Evaluate a part along z and y: float32 (rows, cx) control points of x, and the x axis.
 
-    Along z on the host; along y with `xp`, as the result of many rows takes long to copy.
+    Along z on the host, along y with `xp`: the rows are many more bytes to copy than the planes.
     """
     z, y, x = region_axes(shape, lattice.shape, region)
     planes = gather(lattice.astype(np.float64), z, 0)

@@ -1,6 +1,6 @@
-"""Choice of N4's device: the seconds that a run computes on the CPU and on a GPU, estimated.
+"""Choice of N4's device by the estimated seconds of computing on the CPU and on a GPU.
 
-Reading and writing take the same time on both, and are left out.
+Reading and writing are left out, as the same on both.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from octane.core.arrays import Backend
+from octane.core.units import counted
 from octane.n4.plan import Plan
 
 CONVERGED = 0.5
-"""Fraction of the maximum iterations that a run is expected to do if levels may converge."""
+"""Expected fraction of the maximum iterations if levels may converge."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Rates:
     division
         One core, per voxel.
     gpu_start
-        How much later a GPU computes than the CPU, if CuPy has compiled the kernels before.
+        By how much the start takes longer on a GPU than on the CPU, with kernels already compiled.
     gpu_iteration
         A GPU, per iteration of any size: launches, and waits for small results.
     gpu_fit
@@ -78,11 +79,11 @@ class Rates:
         return self.gpu_start + fit + load.copied / self.link
 
 
-# The CPU's rates were measured by `benchmarks/n4.py --only choice`. The GPU's are predictions until
-# `benchmarks/gpu.py --only choice` measures them: those of the fit from the instructions of the
-# compiled kernels and an H100's data sheet, the link from that of PCIe 4.0 x16, and the start from
-# 1.1 s for CuPy's import, CUDA's context and the lease, less 0.6 s for the import of numba, which
-# only the CPU needs.
+# `benchmarks/n4.py --only choice` measured the CPU's rates. The GPU's are predictions until
+# `benchmarks/gpu.py --only choice` measures them. Those of the fit follow from the instructions of
+# the compiled kernels and an H100's data sheet, and the link from PCIe 4.0 x16. The start is 1.1 s
+# for CuPy's import, CUDA's context and the lease, less 0.6 s for numba's import, which only the CPU
+# needs.
 RATES = Rates(
     fit=7.5e-9,
     division=2.5e-9,
@@ -94,7 +95,7 @@ RATES = Rates(
 
 
 class Choice(NamedTuple):
-    """A backend, and the reason as a clause: "auto" where a GPU is faster, if one is available."""
+    """A backend, and the reason as a clause: "auto" if a GPU is expected to be faster."""
 
     backend: Backend
     reason: str
@@ -103,7 +104,7 @@ class Choice(NamedTuple):
 def load_of(plan: Plan, convergence_threshold: float, results: Sequence[np.dtype]) -> Load:
     """Return the sizes of a planned run that writes volumes of these types.
 
-    The plan does not know the mask's voxels, so all count.
+    All voxels count, because the plan does not know the mask.
     """
     parts = [*plan.sections, *([] if plan.whole is None else [plan.whole])]
     expected = CONVERGED if convergence_threshold > 0 else 1.0
@@ -119,7 +120,7 @@ def choose(load: Load, workers: int, rates: Rates = RATES) -> Choice:
     """Choose the CPU unless a GPU would take less time, its start included."""
     cpu, gpu = rates.cpu_seconds(load, workers), rates.gpu_seconds(load)
     reason = (
-        f"N4 would take about {cpu:.1f} s on {workers} core(s), and {gpu:.1f} s on a GPU with its "
-        "start and copies"
+        f"N4 is estimated to take {cpu:.1f} s on {counted(workers, 'core')}, and {gpu:.1f} s on a "
+        "GPU with its start and copies"
     )
     return Choice("auto" if gpu < cpu else "cpu", reason)

@@ -3,7 +3,7 @@
 An iteration is eight launches and one copy of 32 bytes to the host, for the stopping measure.
 Per included voxel it moves 16 bytes (u for the histogram, u for the fit, log image and u for the
 update), 4 more with a mask (its position along x, twice) and 4 more with weights. The bin, the
-expected value and the old field are recomputed where needed, which is faster than reading them.
+expected value and the old field are recomputed where needed, which saves their bytes.
 
 The kernels are in ``cuda.cu``, next to this file. They are deterministic and equal to the array
 form except for the rounding of sums, of the exponential function and of the transform.
@@ -39,12 +39,12 @@ MAX_ROW = 1 << 16
 # Voxels that a block counts before it adds up its counts: see cuda.cu.
 TILE = 4096
 
-# Blocks of `update`, at most, each of which writes partial sums. Their number determines the order
-# of additions and thereby the last bits, so it is the same on every GPU.
+# Most blocks of `update`, each of which writes partial sums. Their number determines the order of
+# additions and thereby the last bits, so it is the same on every GPU.
 PARTS = 1024
 
 # Least and most values along y per thread: more need fewer evaluations along z, but leave fewer
-# threads. The values do not depend on it.
+# threads. The result does not depend on their number.
 STRETCH = 4, 16
 
 # The compiler must not fuse multiplications and additions: see cuda.cu.
@@ -269,7 +269,7 @@ class CudaSteps:
         )
 
     def _expand(self) -> None:
-        """Evaluate the lattice into `rows`, which keep the old field."""
+        """Evaluate the lattice into `rows`, and keep the old field next to the new one."""
         nz, ny, _ = self.grid.box_shape
         _, cy, cx = self.shape
         least, most = STRETCH

@@ -274,7 +274,7 @@ def fit_bias_field(
     workers : int
         Threads, on a CPU. The result does not depend on their number.
     xp : module
-        Where a NumPy image is fitted: on the host, or with ``cupy`` on the current GPU.
+        Device of the fit of a NumPy image: ``numpy`` for the CPU, ``cupy`` for the current GPU.
 
     Returns
     -------

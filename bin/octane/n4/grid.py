@@ -3,8 +3,8 @@
 Included voxels are compacted in raster order, in float32. They are processed in slabs of grid rows
 (:class:`VoxelSlab`), small enough for the cache on a CPU; on a GPU there is a single slab.
 
-Everything about the mask is computed on the host, from one byte per voxel: on a GPU it would take
-a dozen small kernels, each to be compiled at its first use.
+The mask is evaluated on the host, from one byte per voxel: on a GPU, each operation would be a
+small kernel to compile at its first use.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class FitVoxels:
         chosen = None if inside is None else _positions(inside[tuple(self.box)])
         values = self._compact(image, chosen)
         with np.errstate(invalid="ignore"):
-            # Finite values cannot overflow it.
+            # Finite values cannot overflow the sum.
             total = float(values.sum(dtype=np.float64))
         if not math.isfinite(total):
             raise _not_finite(to_host(image), inside)

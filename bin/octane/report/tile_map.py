@@ -72,7 +72,7 @@ class Thumbnail(NamedTuple):
 
     @classmethod
     def over(cls, tiles: Sequence[PlacedTile], values: npt.NDArray, scale: Scale) -> "Thumbnail":
-        """Image of all that the ``tiles`` cover."""
+        """Image of the area that the ``tiles`` cover."""
         corner, extent = _around([(own.corner, own.extent) for own in tiles])
         return cls(values, corner, extent, scale)
 
@@ -93,7 +93,7 @@ def placed_tiles(
     not_imaged: Collection[Tile] = (),
     before: Mapping[Tile, Pair] | None = None,
 ) -> list[PlacedTile]:
-    """Tiles at their ``positions``, which were ``before`` their refinement elsewhere.
+    """Tiles at their ``positions``, and at those ``before`` refinement.
 
     ``tile_extent`` is the size of a full tile, and ``mosaic_extent`` that of all tiles side by
     side, whose last row and column may be cut.
@@ -170,7 +170,7 @@ class _Area(NamedTuple):
         )
 
     def arrow(self, own: PlacedTile, times: float) -> str:
-        """Draw the move of a tile from its former centre, ``times`` as long."""
+        """Draw the move of a tile from its former centre, enlarged by a factor."""
         (y, x), (height, width) = own.before or own.corner, own.extent
         y, x = self.at((y + height / 2, x + width / 2))
         down, across = (n * times * self.zoom for n in own.move)
@@ -183,7 +183,7 @@ class _Area(NamedTuple):
 
 
 def overlaps(tiles: Sequence[PlacedTile]) -> list[tuple[Pair, Pair]]:
-    """Corner and extent of what each tile shares with those next to it, diagonal ones included."""
+    """Corner and extent of each overlap of neighbouring tiles, diagonal neighbours included."""
     at, found = {own.tile: own for own in tiles}, []
     for own in tiles:
         row, column = own.tile
@@ -199,7 +199,7 @@ def overlaps(tiles: Sequence[PlacedTile]) -> list[tuple[Pair, Pair]]:
 
 
 def _numbers(area: _Area, tiles: Sequence[PlacedTile], axis: int) -> list[tuple[float, int]]:
-    """Place of each row's (axis 0) or column's number in the margin, but for crowded ones."""
+    """Place of each row's (axis 0) or column's number in the margin, except crowded ones."""
     centres: dict[int, list[float]] = {}
     for own in tiles:
         centre = area.at((own.corner[0] + own.extent[0] / 2, own.corner[1] + own.extent[1] / 2))
@@ -221,7 +221,7 @@ def arrow_scale(tiles: Sequence[PlacedTile]) -> float:
 
 
 def _marks(area: _Area, tiles: Sequence[PlacedTile]) -> list[Mark]:
-    """Outlines of tiles and what they share, and the moves of those that were refined."""
+    """Outlines and overlaps of tiles, and the moves of refined ones."""
     seen, lost = ([own for own in tiles if own.imaged is kind] for kind in (True, False))
     refined = [own for own in seen if own.before is not None]
     former = [own for own in refined if hypot(*own.move) * area.zoom >= MOVED]
@@ -248,7 +248,7 @@ def _marks(area: _Area, tiles: Sequence[PlacedTile]) -> list[Mark]:
 
 
 def _words(area: _Area, tiles: Sequence[PlacedTile]) -> list[str]:
-    """Names of the axes, numbers of rows and columns, and of tiles that are large enough."""
+    """Names of the axes, and numbers of rows, columns and large enough tiles."""
     words = [_text(LEFT, 13, "x →, column", "start", 11), _text(4, TOP - 7, "y ↓", "start", 11)]
     words += [_text(LEFT - 8, y + 4, row, "end") for y, row in _numbers(area, tiles, 0)]
     words += [_text(x, TOP - 7, column) for x, column in _numbers(area, tiles, 1)]

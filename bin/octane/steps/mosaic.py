@@ -1,6 +1,6 @@
 """MOSAIC: the microscope's tiles in files, written as mosaic grids.
 
-Every file is looked at before anything is written. The voxels stay as they are.
+The metadata of every file are checked before anything is written. Voxels are not changed.
 """
 
 import logging
@@ -39,9 +39,9 @@ logger = logging.getLogger(__name__)
 
 POSITIONS = "positions.csv"
 COPIES = 3
-"""Tiles that a worker holds at most: as read, as encoded, and what a decoder needs."""
+"""Most tiles that a worker holds: as read, as encoded, and in a decoder."""
 OFF = 0.02
-"""Difference of overlaps that is doubtful, fraction of a tile."""
+"""Largest difference of overlaps that is not doubtful, fraction of a tile."""
 COMPARED_BYTES = 1e9
 """Most bytes of tiles that are read to compare neighbours."""
 
@@ -71,7 +71,7 @@ def write_mosaics(
     if table.exists():
         position_rows(table)
         if not found.source:
-            metrics.warn(f"{table} exists and stays; remove it if it does not place these tiles.")
+            metrics.warn(f"{table} exists and is kept; remove it if it is not of these tiles.")
     for text in found.remarks:
         metrics.warn(text)
     places = table if found.source else None
@@ -136,7 +136,7 @@ def _write_section(
     metrics: Metrics,
     advance: Progress,
 ) -> None:
-    """Write the mosaic grid of a section, a tile at a time in every worker."""
+    """Write the mosaic grid of a section; each worker holds one tile at a time."""
     section.require_codec(p.codec)
     grid, several = section.grid, len(section.channels) > 1
     level = Level(Grid.covering(grid.edge, grid.extent, grid.spacing), grid.tile)
@@ -156,7 +156,7 @@ def _write_section(
         channels=names,
         overwrite=execution.overwrite,
     ) as (writer,):
-        # Reused from tile to tile: new memory would cost as much as reading.
+        # Reused from tile to tile, because the first use of new memory takes time.
         buffers = deque(section.buffer() for _ in range(workers))
 
         def write(tile: Tile) -> None:
@@ -181,7 +181,7 @@ def _write_section(
 
 
 def report(found: Acquisition, p: TileParameters, placing: OverlapParameters) -> list[str]:
-    """Lines that say what was found where, what is missing, and what is doubtful."""
+    """Lines on the tiles found, on missing ones, and on doubts."""
     first = found.sections[0]
     names = "given" if p.pattern else "found"
     lines = [
@@ -236,7 +236,7 @@ def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -
     tiles = _middle(section)
     extent = section.grid.tile_extent[1:]
     grid = fitted(section.positions, extent) if section.positions else None
-    # Places count, not the numbers of rows and columns, which may run against them.
+    # By place, because the numbers of rows and columns may run against it.
     signs = [-1 if grid is not None and grid[k][k + 1] < 0 else 1 for k in (0, 1)]
     images = {
         (signs[0] * row, signs[1] * column): np.abs(section.read((row, column), 0)).mean(
@@ -246,7 +246,7 @@ def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -
     }
     seen = find_orientation(images) if len(images) > 1 else None
     if seen is None or not seen.is_clear:
-        return ["Neighbouring tiles show too little in common to check how they are arranged."]
+        return ["Neighbouring tiles have too little in common to check their arrangement."]
     if seen.is_other:
         return [
             f"Doubtful: {seen.agreeing:.0%} of neighbours fit with {_changed(seen.best, p)}, "

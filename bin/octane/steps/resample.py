@@ -121,7 +121,7 @@ def _backend(image: Volume, execution: ExecutionParameters) -> Backend:
     if reader is not None and isinstance(reader.array.compressor, Zstd):
         reason = "decoding zstd takes most of the time, and a GPU does not do it"
     elif workers > FEW_CORES:
-        reason = f"{workers} workers resample faster than tiles reach a GPU"
+        reason = f"{workers} workers are expected to resample faster than tiles reach a GPU"
     else:
         return "auto"
     logger.info("backend auto: CPU, because %s", reason)

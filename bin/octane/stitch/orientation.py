@@ -1,7 +1,7 @@
-"""Orientation of a section's grid: whether rows, columns or both count against the images.
+"""Orientation of a section's grid: whether rows, columns or both run against the images.
 
-Neighbours are searched for their best displacement under all eight orientations: only the right
-one gives most of them the same.
+The best displacement of neighbours is measured under all eight orientations; only under the right
+one do most of them agree.
 """
 
 from itertools import product
@@ -13,7 +13,7 @@ from octane.layout.mosaic import Tile
 from octane.stitch.comparison import FAR, LIKELY, CoarseTiles, Images, compared
 
 OVERLAP = 0.1
-"""Overlap of which the search starts, fraction of a tile; it finds any up to most of a tile."""
+"""Overlap from which the search starts, fraction of a tile; it also finds much larger ones."""
 MOST = 0.5
 """Fraction of neighbours that must agree."""
 
@@ -37,7 +37,7 @@ class FoundOrientation(NamedTuple):
     """Orientation under which most neighbours fit.
 
     ``agreeing`` is the fraction of compared neighbours that correlate at the same displacement,
-    along the axis where it is lower; ``as_given`` is that without changes. ``overlap`` is a
+    along the axis where it is lower; ``as_given`` is the same without changes. ``overlap`` is a
     fraction of a tile in y and x, None along an axis where no neighbours fit.
     """
 

@@ -30,7 +30,7 @@ def test_a_pattern_is_found(names, pattern):
 @pytest.mark.parametrize(
     ("names", "sentence"),
     [
-        ("1_2.tif, 1_3.tif, 2_2.tif", "such as 1_2.tif and 2_2.tif, do not tell what their num"),
+        ("1_2.tif, 1_3.tif, 2_2.tif", "such as 1_2.tif and 2_2.tif do not say what their num"),
         ("x1.tif, x2.tif", "give --tile_pattern"),
         ("r1_c1_5.tif, r1_c2_6.tif, r2_c1_7.tif", "give --tile_pattern"),
         ("t_1.tif, t_2.tif, overview.tif", "overview.tif is named unlike other tiles, such as t_1"),
@@ -46,7 +46,7 @@ def test_a_doubt_is_not_decided(names, sentence):
     [
         ("{colour}_{tile}.tif", "{colour} is unknown; use {section}, {row}, {column}, {tile}"),
         ("{row}{column}.tif", "two fields touch"),
-        ("{row}_{tile}.tif", "both a number and a row or column"),
+        ("{row}_{tile}.tif", "has {tile} as well as {row} or {column}"),
     ],
 )
 def test_a_pattern_that_cannot_be_read_is_refused(text, sentence):

@@ -71,10 +71,10 @@ def test_fijis_table_may_name_images_windows_paths_and_crlf(tmp_path):
         (HEADER + "a.tif; ; (x, 2)\n", "t.txt, line 2: a coordinate is 'x'; give a number"),
         (
             HEADER + "a.czi; 0; (0, 0)\na.czi; 1; (9, 0)\n",
-            "t.txt states two places for a.czi; keep one, or save each image",
+            "t.txt states two places for a.czi; keep one, or, if the file holds several images",
         ),
         (HEADER, "t.txt does not state the place of any tile; restore or correct it."),
-        (HEADER.encode() + b"\xe9.tif; ; (1, 2)\n", "t.txt is not text in UTF-8; save it as such."),
+        (HEADER.encode() + b"\xe9.tif; ; (1, 2)\n", "t.txt is not UTF-8 text; save it as UTF-8."),
     ],
 )
 def test_a_faulty_table_of_fiji_is_refused(tmp_path, text, sentence):
@@ -146,7 +146,7 @@ def test_files_of_one_name_differ_by_section_and_equal_rows_count_once(tmp_path)
         (
             "file,y_px,x_um\na,1,2\n",
             {"y": "y_px", "x": "x_um"},
-            "{path} has columns of places both in pixels and in a length (y_px, x_um); give",
+            "{path} states places in pixels and in units of length (y_px, x_um); use one",
         ),
         ("file,y,x\na,,2\n", {}, "{path}, line 2: y is missing; give a number with a decimal"),
         ("file,y,x\na,1,NaN\n", {}, "{path}, line 2: x is 'NaN'; give a number with a decimal"),
@@ -177,7 +177,7 @@ def test_a_faulty_csv_table_is_refused(tmp_path, text, columns, sentence):
 
 def test_names_of_columns_are_refused_for_other_tables(tmp_path):
     path = place_tables.write_fiji(tmp_path / "t.txt", TILES)
-    with pytest.raises(InputError, match=r"t\.txt is not a CSV table; leave --tile_table_columns"):
+    with pytest.raises(InputError, match=r"t\.txt is not a CSV table; omit --tile_table_columns"):
         read_places(path, {"y": "Y"})
 
 

@@ -80,7 +80,7 @@ def test_numbers_begin_with_the_smallest_of_all_sections():
         ),
         (
             {"order": "rows-snake-top-left", "rows": 2, "flip": "y"},
-            "give rows-snake-bottom-left instead of a flip",
+            "give --tile_order rows-snake-bottom-left alone",
         ),
     ],
 )

@@ -83,7 +83,7 @@ def test_tiles_that_are_turned_are_refused(tmp_path, changed):
     [
         (
             {"changed": {3: affine(scale=(1, 1, 1.001))}},
-            " scales view setup 3 unlike 0; octane only moves tiles: save the project",
+            " scales view setups 0 and 3 differently; octane only moves tiles: save the project",
         ),
         (
             {"changed": {3: "1 0 0"}},
@@ -93,10 +93,10 @@ def test_tiles_that_are_turned_are_refused(tmp_path, changed):
             {"changed": {3: affine(x=float("nan"))}},
             ": the transform 'Stitching Transform' of view setup 3 is 'nan'; give a number",
         ),
-        ({"angles": 2}, " holds views from 2 angles; octane places tiles of one: save"),
+        ({"angles": 2}, " holds views from 2 angles; save"),
         (
             {"loader": "hdf5", "channels": 2, "changed": {4: affine(x=0.5)}},
-            " states two places for tile 0; keep one, or save each image of a file",
+            " states two places for tile 0; keep one, or, if the file holds several images",
         ),
         (
             {"extra": '<ViewRegistration timepoint="0"/>'},
@@ -155,7 +155,7 @@ BOMB = (
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("<Settings/>", " is XML of another kind (<Settings>); give that of BigStitcher,"),
+        ("<Settings/>", " is XML of an unknown kind (<Settings>); give XML of BigStitcher,"),
         ("<SpimData>", " is not valid XML (no element found: line 1, column 10); restore it"),
         ("<", " is not valid XML ("),
         (BOMB, " is not valid XML (limit on input amplification factor"),
