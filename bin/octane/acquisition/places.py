@@ -48,8 +48,6 @@ COLUMNS = ("file", "tile", "section", "row", "column", "z", "y", "x")
 SUFFIX = re.compile(r"[ _(\[]([^\W_]+)[)\]]?$")
 """Unit at the end of a column's name, as in ``stage_y_mm`` or ``Y [px]``."""
 PIXELS = ("px", "pixel", "pixels", "voxel", "voxels")
-SHIFTS = ("fixed_id", "moving_id", "x_shift_mm", "y_shift_mm")
-"""Columns of linumpy's shifts of sections; those in pixels, of unstated size, are not read."""
 
 
 def read_places(path: Path, columns: Mapping[str, str], unit: str | None = None) -> list[Place]:
@@ -113,41 +111,6 @@ def find_places(folder: Path) -> Path | None:
             "choose one with --tile_table."
         )
     return found[0] if found else None
-
-
-def section_shifts(path: Path) -> dict[int, tuple[float, float]]:
-    """Sums of the shifts (y, x) in linumpy's ``shifts_xy.csv``, micrometres, by section.
-
-    The first section is at 0, 0. The table states the shift from each section to the next one; as
-    in linumpy, a section lies at the sum of those before it, and shifts that are marked as not
-    reliable count too. An InputError names a row whose section is placed twice or whose
-    predecessor is not placed.
-    """
-    table = read_table(path)
-    lacking = [column for column in SHIFTS if column not in table.columns]
-    if lacking or not table.rows:
-        raise InputError(
-            f"{path} must have rows with the columns {', '.join(SHIFTS)}; write it again with "
-            "linumpy."
-        )
-    steps = []
-    for line, row in table.rows:
-        where = f"{path}, line {line}"
-        ids = (stated_whole(row.get(name), f"{where}: {name}") for name in SHIFTS[:2])
-        fixed, moving = ids
-        x, y = (stated_number(row.get(name), f"{where}: {name}") for name in SHIFTS[2:])
-        steps.append((fixed, moving, y, x, line))
-    steps.sort()
-    places = {steps[0][0]: (0.0, 0.0)}
-    for fixed, moving, y, x, line in steps:
-        if moving in places or fixed not in places:
-            raise InputError(
-                f"{path}, line {line}: section {moving} is placed twice, or section {fixed} before "
-                "it is not placed; give one row for each section after the first."
-            )
-        at = places[fixed]
-        places[moving] = (at[0] + 1e3 * y, at[1] + 1e3 * x)
-    return places
 
 
 def _content(path: Path) -> bytes:

@@ -4,7 +4,7 @@ import place_tables
 import pytest
 
 from octane.acquisition.place import Place
-from octane.acquisition.places import find_places, read_places, section_shifts
+from octane.acquisition.places import find_places, read_places
 from octane.core.errors import InputError
 
 TILES = [
@@ -223,49 +223,3 @@ def test_several_tables_among_the_tiles_are_refused(tmp_path):
         f"{tmp_path} holds 2 tables of places (a.registered.txt, b.txt); choose one with "
         "--tile_table."
     )
-
-
-def test_linumpys_shifts_add_up(tmp_path):
-    path = tmp_path / "shifts_xy.csv"
-    # As its script writes them: numbers of sections as floats, in any order, and one left out.
-    path.write_text(
-        "fixed_id,moving_id,x_shift,y_shift,x_shift_mm,y_shift_mm,reliable\n"
-        "4.0,7.0,12,7,0.012,0.007,1\n2.0,3.0,10,5,0.010,0.005,1\n3.0,4.0,8,-3,0.008,-0.003,0\n"
-    )
-    assert section_shifts(path) == {
-        2: (0.0, 0.0),
-        3: pytest.approx((5.0, 10.0), rel=1e-12),
-        4: pytest.approx((2.0, 18.0), rel=1e-12),
-        7: pytest.approx((9.0, 30.0), rel=1e-12),
-    }
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("fixed_id,moving_id,x_shift_mm\n0,1,2\n", " must have rows with the columns fixed_id,"),
-        ("fixed_id,moving_id,x_shift_mm,y_shift_mm\n", " must have rows with the columns"),
-        (
-            "fixed_id,moving_id,x_shift_mm,y_shift_mm\n0,1,0,0\n2,3,0,0\n",
-            ", line 3: section 3 is placed twice, or section 2 before it is not placed;",
-        ),
-        (
-            "fixed_id,moving_id,x_shift_mm,y_shift_mm\n0,1,0,0\n0,1,0,0\n",
-            ", line 3: section 1 is placed twice, or section 0 before it is not placed;",
-        ),
-        (
-            "fixed_id,moving_id,x_shift_mm,y_shift_mm\n0,1,,0\n",
-            ", line 2: x_shift_mm is missing; give a number with a decimal point",
-        ),
-        (
-            "fixed_id,moving_id,x_shift_mm,y_shift_mm\n0,1.5,0,0\n",
-            ", line 2: moving_id is 1.5; give a whole number.",
-        ),
-    ],
-)
-def test_faulty_shifts_are_refused(tmp_path, text, sentence):
-    path = tmp_path / "shifts_xy.csv"
-    path.write_text(text)
-    with pytest.raises(InputError) as caught:
-        section_shifts(path)
-    assert only_sentence(caught).startswith(f"{path}{sentence}")
