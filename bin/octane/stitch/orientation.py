@@ -58,16 +58,17 @@ class FoundOrientation(NamedTuple):
 
 
 def find_orientation(tiles: Images) -> FoundOrientation | None:
-    """Compare neighbouring tiles under all orientations; None if none can be compared.
+    """Compare neighbouring tiles under all orientations; None if they cannot be as given.
 
     ``tiles`` are images (y, x), such as means over depth, by row and column.
     """
     found = {orientation: _fit(tiles, orientation) for orientation in EVERY}
     best = max(EVERY, key=lambda orientation: found[orientation][0])
     agreeing, overlap = found[best]
-    if agreeing < 0:
+    as_given = found[Orientation()][0]
+    if as_given < 0:
         return None
-    return FoundOrientation(best, agreeing, found[Orientation()][0], overlap)
+    return FoundOrientation(best, agreeing, as_given, overlap)
 
 
 def _fit(

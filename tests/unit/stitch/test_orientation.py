@@ -41,3 +41,10 @@ def test_tiles_without_common_structure_do_not_propose_a_change(rng):
     found = find_orientation(noise)
     assert found is None or not (found.is_clear or found.is_other)
     assert find_orientation({(0, 0): noise[0, 0]}) is None
+
+
+def test_tiles_too_small_to_compare_as_given_do_not_propose_a_change():
+    scene = gaussian(np.random.default_rng(3).standard_normal((80, 80)), 2.0).astype(np.float32)
+    # Overlaps of 8 pixels; the wrong neighbours seem to fit by chance, at wider ones.
+    small = {(r, c): scene[24 * r :, 24 * c :][:32, :32] + 1 for r in range(3) for c in range(3)}
+    assert find_orientation(small) is None
