@@ -42,7 +42,8 @@ class NamePattern:
         """Parse a pattern; raise an InputError if it is invalid."""
         found: set[str] = set()
         parts: list[str] = []
-        for part in PARTS.split(text):
+        split = PARTS.split(text)
+        for k, part in enumerate(split):
             name = part[1:-1]
             if part == "*":
                 parts.append("[^/]*")
@@ -57,7 +58,9 @@ class NamePattern:
                 parts.append(f"(?P={name})")
             else:
                 found.add(name)
-                parts.append(f"(?P<{name}>{'[^/]+?' if name == 'channel' else '[0-9]+'})")
+                # A * next to a number takes none of its digits.
+                own = "(?<![0-9])" * (split[k - 2 : k] == ["*", ""]) + f"(?P<{name}>{_form(name)})"
+                parts.append(own + "(?![0-9])" * (split[k + 1 : k + 3] == ["", "*"]))
         if "tile" in found and found & {"row", "column"}:
             raise InputError(
                 f"--tile_pattern is '{text}', which has {{tile}} as well as {{row}} or {{column}}; "
@@ -113,6 +116,13 @@ class NamedFile(NamedTuple):
         row, column, number = (numbers.get(field) for field in ("row", "column", "tile"))
         section, plane = numbers.get("section", 1), numbers.get("plane")
         return cls(name, stem, section, row, column, number, plane, found.get("channel"))
+
+
+def _form(field: str) -> str:
+    """Regular expression of a field's text: rows and columns may count from below 0."""
+    if field == "channel":
+        return "[^/]+?"
+    return "-?[0-9]+" if field in ("row", "column") else "[0-9]+"
 
 
 def find_pattern(names: Sequence[str]) -> NamePattern:

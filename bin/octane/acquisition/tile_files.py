@@ -103,7 +103,9 @@ def list_files(folder: Path, *, raw: bool) -> FolderContents:
                 if depth < DEEPEST and path.name != "OME":
                     walk(path, depth + 1)
                 continue
-            suffixed = path.is_file() and path.name.lower().endswith(suffixes)
+            # A link to a lost file is a tile, which is refused when it is opened.
+            is_file = path.is_file() or not path.exists()
+            suffixed = is_file and path.name.lower().endswith(suffixes)
             is_tile = not raw if path.is_dir() else suffixed
             (found.tiles if is_tile and not hidden else found.ignored).append(name)
 

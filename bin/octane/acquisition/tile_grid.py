@@ -15,6 +15,7 @@ from octane.config.params import TileParameters
 from octane.core.errors import InputError
 from octane.core.units import counted
 from octane.layout.mosaic import MOST_TILES, Position, Tile
+from octane.layout.sections import gaps, listed
 
 SPARSE = 4
 """Most cells of a grid per tile: with more, the numbers are not rows and columns, but, for example,
@@ -133,13 +134,11 @@ def arrange(
         )
     if p.transpose:
         cells = {name: (column, row) for name, (row, column) in cells.items()}
-    least = [min(cell[axis] for cell in cells.values()) for axis in (0, 1)]
-    remarks = [
-        f"{what.capitalize()} are numbered from {first}; the first is taken as 0."
-        for what, first in zip(("rows", "columns"), least, strict=True)
-        if first and placed_by == "the names"
-    ]
-    cells = {name: (row - least[0], column - least[1]) for name, (row, column) in cells.items()}
+    sections = {file.section for file in files}
+    tiles = {(file.section, cells[file.name]) for file in files}
+    cells, remarks = _counted(cells, placed_by, len(tiles), len(sections))
+    if absent := gaps([*sections]):
+        remarks.append(f"Missing sections between others: {listed(absent)}.")
     most = [max(cell[axis] for cell in cells.values()) + 1 for axis in (0, 1)]
     rows, columns = (
         _given(flag, asked, found)
@@ -147,11 +146,7 @@ def arrange(
             ("--tile_rows", "--tile_columns"), (p.rows, p.columns), most, strict=True
         )
     )
-    sections = {file.section for file in files}
-    tiles = {(file.section, cells[file.name]) for file in files}
-    if rows * columns * len(sections) > SPARSE * max(len(tiles), SPARSE) or (
-        rows * columns > MOST_TILES
-    ):
+    if _is_sparse((rows, columns), len(tiles), len(sections)):
         raise InputError(
             f"{folder} has only {counted(len(tiles), 'tile')}, but the numbers in {placed_by} span "
             f"{rows} rows and {columns} columns; give --tile_pattern with the right fields, or, if "
@@ -177,6 +172,31 @@ def arrange(
     if positions and placed_by != PLACES:
         _require_consistent(entries, extent)
     return TileGrid(rows, columns, _with_plane_indices(entries), placed_by, remarks)
+
+
+def _counted(
+    cells: Mapping[str, Tile], placed_by: str, tiles: int, sections: int
+) -> tuple[dict[str, Tile], list[str]]:
+    """Rows and columns counted from 0, and remarks; numbers in names may count in larger steps."""
+    remarks, counted_cells = list[str](), list[Sequence[int]]()
+    axes = [np.array(axis) for axis in zip(*cells.values(), strict=True)]
+    sparse = _is_sparse([int(np.ptp(axis)) + 1 for axis in axes], tiles, sections)
+    for what, axis in zip(("Rows", "Columns"), axes, strict=True):
+        first, step = int(axis.min()), 1
+        if sparse and placed_by == NAMES:
+            step = int(np.gcd.reduce(axis - first)) or 1
+        counted_cells.append(((axis - first) // step).tolist())
+        if step > 1:
+            remarks.append(f"{what} are numbered from {first} in steps of {step}.")
+        elif first and placed_by == NAMES:
+            remarks.append(f"{what} are numbered from {first}; the first is taken as 0.")
+    return dict(zip(cells, zip(*counted_cells, strict=True), strict=True)), remarks
+
+
+def _is_sparse(size: Sequence[int], tiles: int, sections: int) -> bool:
+    """Tell whether a grid has too many rows and columns for its tiles."""
+    cells = size[0] * size[1]
+    return cells * sections > SPARSE * max(tiles, SPARSE) or cells > MOST_TILES
 
 
 NAMES, ORDER, PLACES = "the names", "--tile_order", "the places"

@@ -67,3 +67,31 @@ def test_fields_are_read_and_other_signs_are_literal():
     ):
         with pytest.raises(InputError, match="does not fit --tile_pattern"):
             NamedFile.read(name, pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "fields"),
+    [
+        ("*{tile}.tif", "tile_12.tif", {"number": 12}),
+        ("t{tile}*.tif", "t12.tif", {"number": 12}),
+        ("x{column}_y{row}.tif", "x00044_y-0030.tif", {"column": 44, "row": -30}),
+        (
+            "Pos*_{column}_{row}/*_{channel}_{plane}.tif",
+            "Pos0_002_010/img_000000000_GFP_012.tif",
+            {"column": 2, "row": 10, "channel": "GFP", "plane": 12},
+        ),
+        (
+            "*[{row} x {column}]_C{channel}_xyz-Table Z{plane}.ome.tif",
+            "10-51-29_b_Blaze[00 x 12]_C01_xyz-Table Z0034.ome.tif",
+            {"row": 0, "column": 12, "channel": "01", "plane": 34},
+        ),
+        (
+            "{column}/{column}_{row}/*_{plane}.tif",
+            "021600/021600_-00720/021600_-00720_000120.tif",
+            {"column": 21600, "row": -720, "plane": 120},
+        ),
+    ],
+)
+def test_names_of_microscopes_are_read_whole(pattern, name, fields):
+    read = NamedFile.read(name, NamePattern.of(pattern))
+    assert {field: getattr(read, field) for field in fields} == fields

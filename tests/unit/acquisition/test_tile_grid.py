@@ -96,3 +96,15 @@ def test_rows_that_run_along_x_are_refused():
         arranged(names, places, text="r{row}_c{column}.tif")
     grid = arranged(names, places, text="r{column}_c{row}.tif")
     np.testing.assert_allclose([e.position for e in grid.entries], places)
+
+
+def test_names_that_count_in_steps_give_rows_and_columns():
+    tiles = [(row, column) for row in (0, 1, 3) for column in range(5) if (row, column) != (0, 2)]
+    # As TeraStitcher's folders: tenths of a micrometre.
+    names = [f"{21600 + 7200 * column:06d}_{-90 + 90 * row:06d}.tif" for row, column in tiles]
+    grid = arranged(names, text="{column}_{row}.tif")
+    assert cells(grid) == tiles
+    assert grid.remarks == [
+        "Rows are numbered from -90 in steps of 90.",
+        "Columns are numbered from 21600 in steps of 7200.",
+    ]
