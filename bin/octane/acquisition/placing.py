@@ -10,7 +10,7 @@ from octane.acquisition.names import NamedFile, NamePattern
 from octane.acquisition.place import Place
 from octane.acquisition.places import find_places, read_places
 from octane.acquisition.tile_files import TileFile, ome_xml
-from octane.acquisition.xml_places import ome_places
+from octane.acquisition.xml_places import UnknownUnitError, ome_places
 from octane.config.params import TileParameters
 from octane.core.errors import InputError
 from octane.core.files import read_regular
@@ -48,31 +48,58 @@ def find_placed(
         return _matched(files, pattern, read_places(p.table, columns, unit), contents, p.table)
     # A table in a section's folder places the tiles of that section.
     groups: dict[Path | None, list[NamedFile]] = defaultdict(list)
-    own = find_places(folder)
+    own, found = find_places(folder), dict[Path, Path | None]()
     for file in files:
         parent = (folder / file.name).parent
-        groups[own or (find_places(parent) if parent != folder else None)].append(file)
+        if own is None and parent not in found:
+            found[parent] = find_places(parent)
+        groups[own or found[parent]].append(file)
     tables = [
         _matched(group, pattern, read_places(table, columns, unit), contents, table)
         for table, group in groups.items()
         if table is not None
     ]
-    if tables and None not in groups:
+    if tables:
+        if None in groups:
+            raise InputError(
+                f"{folder / groups[None][0].name} is not placed by a table as tiles in other "
+                f"folders are ({tables[0].source}); add its table, or give one with --tile_table."
+            )
         places = {name: place for table in tables for name, place in table.places.items()}
         sources = tables[0].source + (f" and {len(tables) - 1} more" if tables[1:] else "")
         return Placed(sources, places, [remark for table in tables for remark in table.remarks])
-    found = _stated(folder, files, contents, unit)
-    if found:
+    return _from_metadata(folder, pattern, contents, p, unit)
+
+
+def _from_metadata(
+    folder: Path,
+    pattern: NamePattern,
+    contents: Mapping[str, TileFile],
+    p: TileParameters,
+    unit: str | None,
+) -> Placed:
+    """Find the places that the files' metadata state; an unknown unit matters if names do not."""
+    files = [NamedFile.read(name, pattern) for name in contents]
+    remarks: list[str] = []
+    try:
+        found = _stated(folder, files, contents, unit)
+    except UnknownUnitError as error:
+        if p.order is None and not {"row", "column"} & pattern.fields:
+            raise
+        found, remarks = {}, [f"Places in OME-XML are not used: {error}"]
+    if _are_places(found, files):
         return Placed("OME-XML", found, [])
+    if found and len({file.tile_key for file in files}) > len({file.section for file in files}):
+        what = "one place for all" if len(found) == len(files) else "places for some"
+        remarks = [f"Places in OME-XML are not used: it states {what} of the tiles."]
     origins = {
         name: Place(name, None, None, None, None, file.origin, "micrometer")
         for name, file in contents.items()
         if file.origin is not None
     }
-    return Placed("translations", origins, []) if _are_places(origins, files) else NOWHERE
-
-
-NOWHERE = Placed("", {}, [])
+    if _are_places(origins, files):
+        return Placed("translations", origins, remarks)
+    return Placed("", {}, remarks)
 
 
 def _are_places(places: Mapping[str, Place], files: Sequence[NamedFile]) -> bool:
@@ -88,7 +115,7 @@ def _stated(
     contents: Mapping[str, TileFile],
     unit: str | None,
 ) -> dict[str, Place]:
-    """Places in the OME-XML of files, or of their group; empty unless all state one."""
+    """Places in the OME-XML of files, as far as the first one without, or of their group."""
     group = folder / GROUP_XML
     stated: dict[str, Place | None] = {}
     if group.exists():
@@ -100,16 +127,15 @@ def _stated(
             path = folder / file.name
             xml = ome_xml(path)
             if xml is None:
-                return {}
+                break
             images = ome_places(xml, path, unit)
             named = [image for image in images if image and image.file == path.name]
             stated[file.name] = next(iter(named or images), None)
-    found = {
+    return {
         name: _in_micrometers(place, contents[name])
         for name, place in stated.items()
         if place is not None
     }
-    return found if _are_places(found, files) else {}
 
 
 def _in_micrometers(place: Place, file: TileFile) -> Place:

@@ -27,6 +27,10 @@ UNDEFINED = "reference frame"
 Matrix = npt.NDArray[np.float64]
 
 
+class UnknownUnitError(InputError):
+    """A position in a unit whose length is unknown."""
+
+
 def parse_xml(content: bytes | str, source: Path) -> Element:
     """Parse XML; an InputError names ``source`` and the line."""
     try:
@@ -174,9 +178,10 @@ def ome_places(xml: bytes | str, source: Path, unit: str | None = None) -> list[
 
     Raises
     ------
+    UnknownUnitError
+        For positions other than 0 in the ``reference frame`` without a ``unit``.
     InputError
-        For invalid XML or numbers, a position along x without one along y, or positions in the
-        ``reference frame`` without a ``unit``.
+        For invalid XML or numbers, or a position along x without one along y.
     """
     root = parse_xml(xml, source)
     images = [element for element in root if local_name(element) == "Image"]
@@ -200,13 +205,15 @@ def _ome_place(source: Path, index: int, image: Element, unit: str | None) -> Pl
         number = stated_number(plane.get(name), f"{where}: {name}")
         stated = plane.get(f"{name}Unit", UNDEFINED)
         word = unit if stated == UNDEFINED and unit else stated
-        if word not in LENGTHS and word != "pixel":
-            raise InputError(
+        position.append(number * LENGTHS.get(word, 1.0))
+        if word in LENGTHS or word == "pixel":
+            units.add("pixel" if word == "pixel" else "micrometer")
+        elif number:
+            # 0 is the same in every unit: writers that know no positions state it for all tiles.
+            raise UnknownUnitError(
                 f"{where}: {name} is in '{word}', whose length is unknown; give --input_unit, or "
                 "the tiles' places with --tile_table."
             )
-        units.add("pixel" if word == "pixel" else "micrometer")
-        position.append(number * LENGTHS.get(word, 1.0))
     if len(units) > 1:
         raise InputError(
             f"{where} is placed in pixels along one axis and in a length along another; give the "
@@ -214,7 +221,8 @@ def _ome_place(source: Path, index: int, image: Element, unit: str | None) -> Pl
         )
     names = (e.get("FileName") for e in image.iter() if local_name(e) == "UUID")
     file = next((slashed(name) for name in names if name), None)
-    return Place(file, index, None, None, None, vector(*position), units.pop())
+    own: Unit = units.pop() if units else "micrometer"
+    return Place(file, index, None, None, None, vector(*position), own)
 
 
 def _whole(path: Path, element: Element, name: str) -> int:

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 from place_tables import write_csv, write_fiji
+from tifffile import imwrite
 
+from octane.acquisition import placing
 from octane.acquisition.names import NamePattern
 from octane.acquisition.placing import find_placed
 from octane.acquisition.tile_files import TileFile
@@ -81,3 +83,67 @@ def test_files_of_a_tile_share_its_place_and_others_are_named(tmp_path):
     named = write_csv(tmp_path / "n.csv", rows_of(file=["a/t.tif", "b/t.tif"], y=[0, 0], x=[0, 9]))
     with pytest.raises(InputError, match=r"n.csv states two places for t.tif; remove one"):
         placed(tmp_path, ["t.tif"], "*.tif", table=named)
+
+
+def test_a_folder_without_a_table_next_to_others_with_one_is_refused(tmp_path):
+    names = [f"section_{k}/t_{n}.tif" for k in (1, 2) for n in (1, 2)]
+    for k in (1, 2):
+        (tmp_path / f"section_{k}").mkdir()
+    places = [("t_1.tif", 0.0, 0.0, 0.0), ("t_2.tif", 0.0, 0.0, 8.0)]
+    table = write_fiji(tmp_path / "section_2" / "TileConfiguration.txt", places)
+    with pytest.raises(InputError) as caught:
+        placed(tmp_path, names, "section_{section}/t_{tile}.tif")
+    assert str(caught.value) == (
+        f"{tmp_path}/section_1/t_1.tif is not placed by a table as tiles in other folders are "
+        f"({table}); add its table, or give one with --tile_table."
+    )
+
+
+def ome_tiff(path, place, unit):
+    """Write an OME-TIFF of one plane, without a position if ``place`` is None."""
+    plane = {}
+    if place is not None:
+        plane = {"PositionX": [place], "PositionY": [place]}
+        plane |= {f"Position{axis}Unit": [unit] for axis in "XY"}
+    imwrite(path, np.zeros((10, 10), "u2"), ome=True, metadata={"axes": "YX", "Plane": plane})
+
+
+@pytest.mark.parametrize(
+    ("places", "unit", "why"),
+    [
+        ((0, 8), "reference frame", "PositionY is in 'reference frame', whose length is unknown"),
+        ((0, 0), "reference frame", "it states one place for all of the tiles."),
+        ((9, 9), "µm", "it states one place for all of the tiles."),
+        ((9, None), "µm", "it states places for some of the tiles."),
+    ],
+)
+@pytest.mark.parametrize(
+    ("pattern", "given"),
+    [("r1_c{column}.ome.tif", {}), ("r1_c{tile}.ome.tif", {"order": "rows-snake-top-left"})],
+)
+def test_useless_places_in_ome_xml_do_not_stop_names_or_an_order(
+    tmp_path, places, unit, why, pattern, given
+):
+    names = ["r1_c1.ome.tif", "r1_c2.ome.tif"]
+    for name, place in zip(names, places, strict=True):
+        ome_tiff(tmp_path / name, place, unit)
+    positions, found = placed(tmp_path, names, pattern, **given)
+    assert (positions, found.source) == ({}, "")
+    (remark,) = found.remarks
+    assert remark.startswith("Places in OME-XML are not used: ")
+    assert why in remark
+
+
+def test_places_of_unknown_unit_are_asked_for_where_nothing_else_places_tiles(tmp_path):
+    names = ["t_1.ome.tif", "t_2.ome.tif"]
+    for name, place in zip(names, (0, 8), strict=True):
+        ome_tiff(tmp_path / name, place, "reference frame")
+    with pytest.raises(InputError, match=r"t_2\.ome\.tif, Image:0: PositionY .*--input_unit"):
+        placed(tmp_path, names, "t_{tile}.ome.tif")
+
+
+def test_tables_are_looked_for_once_in_a_folder(tmp_path, monkeypatch):
+    looked = []
+    monkeypatch.setattr(placing, "find_places", looked.append)
+    placed(tmp_path, [f"{k}/r0_c{n}.png" for k in "ab" for n in "123"], "*/r{row}_c{column}.png")
+    assert looked == [tmp_path, tmp_path / "a", tmp_path / "b"]

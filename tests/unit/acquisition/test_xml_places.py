@@ -210,7 +210,7 @@ def test_a_position_without_a_unit_needs_one(tmp_path, unit):
     path = tmp_path / "OME.xml"
     path.write_text(xml)
     assert refused(path) == (
-        f"{path}, Image:0: PositionZ is in 'reference frame', whose length is unknown; give "
+        f"{path}, Image:1: PositionZ is in 'reference frame', whose length is unknown; give "
         "--input_unit, or the tiles' places with --tile_table."
     )
     found = ome_places(xml, path, "millimeter")
