@@ -23,6 +23,7 @@ def main(
     execution: ExecutionParameters,
     tile_list: Path | None = None,
     metrics: Path | None = None,
+    preview: Path | None = None,
     dry_run: bool = False,
 ) -> None:
     """Write the microscope's tiles as mosaic grids, one OME-Zarr per section.
@@ -37,6 +38,8 @@ def main(
         PREFLIGHT's table of the tiles' files, in place of their names, order and places.
     metrics
         Where to write the step's record, as JSON.
+    preview
+        SVG to write: the tiles of the middle section as placed, over a thumbnail.
     dry_run
         Only print the grid of tiles, its source, missing tiles and doubts.
     """
@@ -46,7 +49,8 @@ def main(
         made = write_listed(tiles, tile_list, mosaics, parameters, reading, execution)
         made.save(metrics, None)
         return
-    made = write_mosaics(tiles, mosaics, parameters, reading, placing, execution, dry_run=dry_run)
+    given = parameters, reading, placing, execution
+    made = write_mosaics(tiles, mosaics, *given, dry_run=dry_run, preview=preview)
     if not dry_run:
         made.save(metrics, None)
 

@@ -6,12 +6,14 @@ because images are.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import atan2, cos, hypot, pi, sin
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from octane.core.errors import InputError
 from octane.core.units import counted, format_lengths
 from octane.report.charts import BOX, DARK, Mark
 from octane.report.pictures import Scale, bar_of, grey_scale, rounded, uri
@@ -39,6 +41,12 @@ THUMBNAIL = 384
 """Longest edge of an assembled thumbnail, pixels."""
 CROSSED, ARROW = f"{BOX}m0 0l24 10m0 -10l-24 10", "h24m-4 -2l4 2l-4 2"
 """Legend samples of a tile that was not imaged and of a move, drawn from the left end."""
+
+
+def require_svg(preview: Path) -> None:
+    """Raise an InputError unless a map's file ends in .svg."""
+    if preview.suffix.lower() != ".svg":
+        raise InputError(f"{preview} does not end in .svg; give --preview a name that does.")
 
 
 class PlacedTile(NamedTuple):

@@ -8,6 +8,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,8 @@ from octane.config.params import (
     bytes_of,
 )
 from octane.core.arrays import require_cpu
-from octane.core.files import require_free
+from octane.core.errors import InputError
+from octane.core.files import require_free, writing
 from octane.core.geometry import Grid, spelled
 from octane.core.metrics import Metrics
 from octane.core.progress import Progress
@@ -32,6 +34,7 @@ from octane.core.records import MosaicFigures
 from octane.core.units import counted, format_bytes
 from octane.layout.mosaic import Tile, position_rows
 from octane.pipeline.workers import plan_workers, run_tiles
+from octane.report.tile_map import assembled, placed_tiles, require_svg, tile_map
 from octane.stitch.orientation import Orientation, find_orientation
 from octane.store.writer import Level, create_image
 
@@ -44,6 +47,8 @@ OFF = 0.02
 """Largest difference of overlaps that is not doubtful, fraction of a tile."""
 COMPARED_BYTES = 1e9
 """Most bytes of tiles that are read to compare neighbours."""
+PREVIEWED_BYTES = 8e9
+"""Most bytes of a section that are read for its preview."""
 
 
 def write_mosaics(
@@ -55,27 +60,39 @@ def write_mosaics(
     execution: ExecutionParameters,
     *,
     dry_run: bool = False,
+    preview: Path | None = None,
 ) -> Metrics:
     """Write the tiles in ``folder`` as one mosaic grid per section in ``destination``.
 
-    With ``dry_run``, only print what was found. Raises an OctaneError that names what is not
+    With ``dry_run``, only print what was found. ``preview`` is an SVG to write, which shows the
+    tiles of the middle section as they are placed. Raises an OctaneError that names what is not
     usable; nothing is left half-written.
     """
     require_cpu(execution.backend, "MOSAIC")
     metrics = Metrics("mosaic", settings=parameters.recorded(reading, placing))
+    if destination.resolve().is_relative_to(folder.resolve()):
+        # The next run would take the mosaics for tiles.
+        raise InputError(f"{destination} is in the folder of the tiles; choose a folder outside.")
+    if preview is not None:
+        require_svg(preview)
     found = survey(folder, parameters, reading, placing.overlap)
-    if dry_run:
-        sys.stdout.write("\n".join(report(found, parameters, placing)) + "\n")
-        return metrics
-    table = destination / POSITIONS
-    if table.exists():
-        position_rows(table)
-        if not found.source:
-            metrics.warn(f"{table} exists and is kept; remove it if it is not of these tiles.")
-    for text in found.remarks:
-        metrics.warn(text)
-    places = table if found.source else None
-    _write_sections(found.sections, destination, parameters, execution, metrics, places)
+    with ExitStack() as outputs:
+        if preview is not None:
+            drawn = _map(found.sections[len(found.sections) // 2])
+            written = outputs.enter_context(writing(preview, overwrite=execution.overwrite))
+            written.write_text(drawn, "utf-8")
+        if dry_run:
+            sys.stdout.write("\n".join(report(found, parameters, placing)) + "\n")
+            return metrics
+        table = destination / POSITIONS
+        if table.exists():
+            position_rows(table)
+            if not found.source:
+                metrics.warn(f"{table} exists and is kept; remove it if it is not of these tiles.")
+        for text in found.remarks:
+            metrics.warn(text)
+        places = table if found.source else None
+        _write_sections(found.sections, destination, parameters, execution, metrics, places)
     return metrics
 
 
@@ -180,6 +197,25 @@ def _write_section(
         )
 
 
+def _map(section: SectionTiles) -> str:
+    """Draw the tiles of a section as placed, over the middle plane; raise if that is not known."""
+    grid = section.grid
+    if section.positions:
+        along = fitted(section.positions, grid.tile_extent[1:])
+        places = {t: section.positions.get(t, (along[0].at(t), along[1].at(t))) for t in grid.tiles}
+    elif grid.pitch is not None:
+        places = grid.positions(grid.pitch)
+    else:
+        raise InputError("--preview needs the places of the tiles; give --overlap or --tile_table.")
+    sizes = (grid.tile_extent[1:], grid.extent[1:])
+    tiles = placed_tiles(places, *sizes, not_imaged=grid.not_imaged)
+    if section.bytes > PREVIEWED_BYTES:
+        logger.info("preview: the section is large, so its tiles are drawn without a thumbnail")
+        return tile_map(tiles)
+    middle = grid.shape[0] // 2
+    return tile_map(tiles, assembled(tiles, lambda tile: section.read(tile, 0)[middle]))
+
+
 def report(found: Acquisition, p: TileParameters, placing: OverlapParameters) -> list[str]:
     """Lines on the tiles found, on missing ones, and on doubts."""
     first = found.sections[0]
@@ -244,9 +280,16 @@ def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -
         )
         for row, column in tiles
     }
-    seen = find_orientation(images) if len(images) > 1 else None
-    if seen is None or not seen.is_clear:
-        return ["Neighbouring tiles have too little in common to check their arrangement."]
+    if len(images) == 1:
+        return []
+    seen = find_orientation(images)
+    if seen is None:
+        return ["How tiles are arranged is not checked: none are neighbours, or they are small."]
+    if not seen.is_clear:
+        return [
+            "Doubtful: neighbouring tiles do not fit, in any orientation; they show too little, or "
+            "their names, order or places are not what they seem."
+        ]
     if seen.is_other:
         return [
             f"Doubtful: {seen.agreeing:.0%} of neighbours fit with {_changed(seen.best, p)}, "

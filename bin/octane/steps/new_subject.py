@@ -37,7 +37,7 @@ from octane.layout.inputs import doubted_sizes, find_inputs, kind_of
 from octane.layout.mosaic import MosaicGrid, Tile, nominal_positions, position_rows
 from octane.layout.placement import TilePlacement
 from octane.layout.sections import distances, gaps, listed, number_of
-from octane.report.tile_map import assembled, placed_tiles, tile_map
+from octane.report.tile_map import assembled, placed_tiles, require_svg, tile_map
 from octane.stitch.flat_field import estimate, shading_of
 from octane.store.image import Image
 from octane.store.volumes import Volume, open_volume, overruled_units
@@ -179,8 +179,7 @@ def _map(
     found: Acquisition | None,
 ) -> str:
     """Draw the tiles of the middle mosaic as placed; raise if that is not known."""
-    if preview.suffix.lower() != ".svg":
-        raise InputError(f"{preview} does not end in .svg; give --preview a name that does.")
+    require_svg(preview)
     if kind != "mosaic":
         raise InputError(
             f"--preview shows the tiles of mosaics, but {source} is a {kind}; omit it."

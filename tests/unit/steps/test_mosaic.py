@@ -35,6 +35,7 @@ from octane.config.params import (
 )
 from octane.core.errors import InputError, OctaneError
 from octane.layout.mosaic import MosaicGrid, read_positions
+from octane.steps import mosaic
 from octane.steps.mosaic import write_mosaics
 from octane.steps.phantom import make_phantom
 from octane.store.image import open_image
@@ -71,7 +72,16 @@ def cut(phantom):
     return {number: tiles_of(open_image(store)) for number, store in enumerate(stores, 1)}
 
 
-def run(folder, destination, reading=None, overlap=None, dry_run=False, overwrite=False, **given):
+def run(
+    folder,
+    destination,
+    reading=None,
+    overlap=None,
+    dry_run=False,
+    overwrite=False,
+    preview=None,
+    **given,
+):
     return write_mosaics(
         folder,
         destination,
@@ -80,6 +90,7 @@ def run(folder, destination, reading=None, overlap=None, dry_run=False, overwrit
         OverlapParameters.model_validate({"overlap": overlap}),
         ExecutionParameters(backend="cpu", workers=2, overwrite=overwrite),
         dry_run=dry_run,
+        preview=preview,
     )
 
 
@@ -318,6 +329,11 @@ def truncate(path):
     path.write_bytes(path.read_bytes()[:-500])
 
 
+def link_to_nothing(path):
+    path.unlink()
+    path.symlink_to("lost.tif")
+
+
 def crop(path):
     voxels = imread(path)[:, 1:]
     path.unlink()
@@ -334,6 +350,7 @@ def retype(path):
     ("spoil", "sentence"),
     [
         (truncate, "s2_r2_c3.tif cannot be read as an image "),
+        (link_to_nothing, "s2_r2_c3.tif .*not"),
         (crop, r"s2_r2_c3.tif has 31 x 28 voxels \(y x\), but a tile at row 1, column 2 has 32 x"),
         (retype, "s2_r2_c3.tif has voxels of type float32, but most tiles.* have voxels of type u"),
         (lambda f: shutil.copy(f, f.with_name("s2_r2_c3_again.tif")), "both at row 1, column 2"),
@@ -425,6 +442,79 @@ def test_a_dry_run_doubts_tiles_at_different_depths(phantom, cut, tmp_path, caps
     assert "Doubtful: tiles of section 1 lie at 0 to 35 micrometre along z;" in (
         capsys.readouterr().out
     )
+
+
+@pytest.mark.parametrize(
+    ("tiles", "said"),
+    [
+        ([(0, 0)], ""),
+        ([(0, 0), (1, 1)], "How tiles are arranged is not checked: none are neighbours"),
+        ([(0, 0), (0, 1)], "Doubtful: neighbouring tiles do not fit, in any orientation;"),
+    ],
+)
+def test_a_dry_run_says_why_tiles_cannot_be_checked(tiles, said, rng, tmp_path, capsys):
+    folder = tmp_path / "tiles"
+    folder.mkdir()
+    for row, column in tiles:
+        noise = rng.integers(0, 60000, (1, 32, 32), np.uint16)
+        write_tiff(folder / f"r{row}_c{column}", noise, SPACING)
+    run(folder, tmp_path / "made", SIZE, overlap=(0.2, 0.2), dry_run=True)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith(said) if said else "Neighbour" not in last
+
+
+def test_a_dry_run_names_missing_sections(cut, tmp_path, capsys):
+    write_all({1: cut[1], 4: cut[2]}, tmp_path / "tiles", write_tiff)
+    run(tmp_path / "tiles", tmp_path / "made", SIZE, dry_run=True, **NAMED)
+    assert "Missing sections between others: 2, 3.\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("overlap", [(0.2, 0.2), None])
+def test_the_preview_shows_where_tiles_are_placed(overlap, phantom, cut, tmp_path):
+    files = write_all({1: cut[1]}, tmp_path / "tiles", write_tiff)
+    files.pop((1, (0, 3))).unlink()
+    if overlap is None:
+        places = in_voxels(phantom, [(t, path.name) for (_, t), path in files.items()])
+        write_fiji(tmp_path / "tiles" / "TileConfiguration.txt", places)
+    given = tmp_path / "tiles", tmp_path / "made", SIZE, overlap
+    preview = tmp_path / "tiles.svg"
+    run(*given, dry_run=True, preview=preview, **NAMED)
+    drawn = preview.read_text("utf-8")
+    assert "not imaged: 1 of 12 tiles" in drawn
+    assert "<image " in drawn
+    with pytest.raises(OctaneError, match=r"tiles\.svg exists already; give --overwrite"):
+        run(*given, preview=preview, **NAMED)
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_preview_of_large_sections_reads_no_voxel(cut, tmp_path, monkeypatch):
+    write_all({1: cut[1]}, tmp_path / "tiles", write_tiff)
+    monkeypatch.setattr(mosaic, "PREVIEWED_BYTES", 100)
+    preview = tmp_path / "tiles.svg"
+    run(tmp_path / "tiles", tmp_path / "made", SIZE, (0.2, 0.2), True, preview=preview, **NAMED)
+    drawn = preview.read_text("utf-8")
+    assert ("<image " in drawn, "1,2" in drawn) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("tiles.png", r"tiles\.png does not end in \.svg"),
+        ("tiles.svg", "--preview needs the places of the tiles; give --overlap or --tile_table"),
+    ],
+)
+def test_a_preview_that_cannot_be_drawn_leaves_nothing(name, sentence, cut, tmp_path):
+    write_all(cut, tmp_path / "tiles", write_tiff)
+    with pytest.raises(InputError, match=sentence):
+        run(tmp_path / "tiles", tmp_path / "made", SIZE, preview=tmp_path / name, **NAMED)
+    assert [path.name for path in tmp_path.iterdir()] == ["tiles"]
+
+
+@pytest.mark.parametrize("made", ["tiles", "tiles/made"])
+def test_mosaics_among_the_tiles_are_refused(made, cut, tmp_path):
+    write_all(cut, tmp_path / "tiles", write_tiff)
+    with pytest.raises(InputError, match=f"{made} is in the folder of the tiles; choose a folder"):
+        run(tmp_path / "tiles", tmp_path / made, SIZE, **NAMED)
 
 
 @pytest.fixture(scope="session")
