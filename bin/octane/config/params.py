@@ -84,6 +84,16 @@ def _listed(value: object) -> object:
     ]
 
 
+def _assigned(value: object) -> object:
+    """Split ``"x=Stage X [mm] y=Stage Y [mm]"``, or repeated flags, into a list."""
+    parts = value if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(part, str) for part in parts):
+        return value
+    return [
+        word for part in parts for word in re.split(r"[\s,]+(?=\w+=)", str(part).strip()) if word
+    ]
+
+
 def _per_axis(axes: str) -> Callable[[object], object]:
     """Accept one number per axis in this order, one for all axes, or each by name (``z=4``)."""
     order, example = " ".join(axes), ",".join(f"{axis}=4" for axis in axes)
@@ -619,7 +629,7 @@ class TileParameters(StepParameters):
         "TeraStitcher, or a CSV table. Unset: such a file among the tiles, the tiles' own "
         "metadata, or else a grid with --overlap.",
     )
-    table_columns: Annotated[Texts, BeforeValidator(_listed)] = parameter(
+    table_columns: Annotated[Texts, BeforeValidator(_assigned)] = parameter(
         (),
         "Columns of a CSV table by its own names, such as 'x=stage_x_um y=stage_y_um file=name'.",
     )

@@ -269,6 +269,18 @@ def test_places_in_the_tables_of_other_programs_are_kept(kind, phantom, cut, tmp
     require_near(ours, true_positions(phantom, 1))
 
 
+def test_columns_of_a_table_may_have_spaces_in_their_names(phantom, cut, tmp_path):
+    files = write_all({1: cut[1]}, tmp_path / "tiles", write_tiff)
+    places = {path.name: true_positions(phantom, 1)[tile] for (_, tile), path in files.items()}
+    rows = [f"{name};{x / 1000:.7f};{y / 1000:.7f}" for name, (y, x) in places.items()]
+    table = tmp_path / "stage.csv"
+    table.write_text("\n".join(["Name;Stage X [mm];Stage Y [mm]", *rows, ""]))
+    columns = "file=Name x=Stage X [mm], y=Stage Y [mm]"
+    run(tmp_path / "tiles", tmp_path / "made", SIZE, table=table, table_columns=columns, **NAMED)
+    made = tmp_path / "made"
+    require_near(positions_of(made, 1, made / STORES[0]), true_positions(phantom, 1))
+
+
 def test_flip_and_transpose_turn_rows_columns_and_places(phantom, cut, tmp_path):
     true = true_positions(phantom, 1)
     full = {t: v for t, v in cut[1].items() if t[0] < ROWS - 1 and t[1] < COLUMNS - 1}
