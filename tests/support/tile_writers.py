@@ -128,3 +128,33 @@ def write_group(
     xml = f'<?xml version="1.0"?><OME xmlns="{schema}">{"".join(images)}</OME>'
     (folder / "OME" / "METADATA.ome.xml").write_text(xml, encoding="utf-8")
     return folder
+
+
+def write_set(
+    folder: Path, tiles: Tiles, spacing: Spacing, positions: dict[Tile, Position]
+) -> Path:
+    """Write a set of OME-TIFFs as Bio-Formats does: a tile per file, all described in each."""
+    folder.mkdir(parents=True)
+    images = []
+    for number, (tile, voxels) in enumerate(tiles.items()):
+        (z, y, x), (nz, ny, nx), place = spacing, voxels.shape, positions[tile]
+        planes = "".join(
+            f'<TiffData FirstC="0" FirstT="0" FirstZ="{k}" IFD="{k}" PlaneCount="1">'
+            f'<UUID FileName="set_s{number}.ome.tif">urn:uuid:{number}</UUID></TiffData>'
+            for k in range(nz)
+        )
+        images.append(
+            f'<Image ID="Image:{number}"><Pixels ID="Pixels:{number}" DimensionOrder="XYCZT" '
+            f'Type="{voxels.dtype}" SizeX="{nx}" SizeY="{ny}" SizeZ="{nz}" SizeC="1" SizeT="1" '
+            f'PhysicalSizeX="{x}" PhysicalSizeY="{y}" PhysicalSizeZ="{z}">'
+            f'<Channel ID="Channel:{number}:0"/>{planes}<Plane TheZ="0" TheC="0" TheT="0" '
+            f'PositionY="{place[0]}" PositionYUnit="µm" PositionX="{place[1]}" '
+            'PositionXUnit="µm"/></Pixels></Image>'
+        )
+    schema = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
+    for number, voxels in enumerate(tiles.values()):
+        xml = f'<OME xmlns="{schema}" UUID="urn:uuid:{number}">{"".join(images)}</OME>'
+        path = folder / f"set_s{number}.ome.tif"
+        text = f'<?xml version="1.0" encoding="UTF-8"?>{xml}'.encode()
+        imwrite(path, voxels, photometric="minisblack", metadata=None, description=text)
+    return folder

@@ -18,7 +18,7 @@ from tempfile import TemporaryFile, gettempdir
 from threading import Lock
 from typing import IO, TYPE_CHECKING, cast
 from uuid import NAMESPACE_URL, uuid5
-from xml.etree.ElementTree import ParseError, fromstring
+from xml.etree.ElementTree import Element, ParseError, fromstring
 
 import numpy as np
 import numpy.typing as npt
@@ -237,6 +237,8 @@ def _stack_of(path: Path, file: TiffFile) -> TiffPageSeries:
             f"{path} holds signed values, which ImageJ stores {SIGNED} too high; convert them to "
             "32-bit in ImageJ (Image > Type) and save it again."
         )
+    if file.is_ome and found[0].kind != "ome":
+        found = _own_image(file) or found
     whole = not found[0].is_multifile and (not file.is_ome or found[0].kind == "ome")
     if len(found) != 1 or not whole:
         shapes = ", ".join(spelled(series.shape) for series in found)
@@ -245,6 +247,46 @@ def _stack_of(path: Path, file: TiffFile) -> TiffPageSeries:
             "with one complete image: extract or join it, for example with bfconvert."
         )
     return found[0]
+
+
+def _own_image(file: TiffFile) -> list[TiffPageSeries]:
+    """The image of a set of OME-TIFFs that this file holds entirely; none, if it holds parts."""
+    from tifffile import TiffPageSeries
+
+    pixels = _own_pixels(file)
+    if len(pixels) != 1:
+        return []
+    order = pixels[0].get("DimensionOrder", "XYZCT")[:1:-1]
+    shape = [int(pixels[0].get(f"Size{axis}", "1")) for axis in order]
+    pages: dict[int, int] = {}
+    for data in _children(pixels[0], "TiffData"):
+        first = [int(data.get(f"First{axis}", "0")) for axis in order]
+        start, page = int(np.ravel_multi_index(first, shape)), int(data.get("IFD", "0"))
+        for k in range(int(data.get("PlaneCount", "1"))):
+            pages[start + k] = page + k
+    count, used = math.prod(shape), set(pages.values())
+    if sorted(pages) != [*range(count)] or len(used) < count or max(used) >= len(file.pages):
+        return []
+    planes = [file.pages[pages[k]] for k in range(len(pages))]
+    key = cast("TiffPage", planes[0].keyframe)
+    return [TiffPageSeries(planes, (*shape, *key.shape), key.dtype, f"{order}YX", kind="ome")]
+
+
+def _own_pixels(file: TiffFile) -> list[Element]:
+    """``Pixels`` of the OME-XML all of whose planes are in this file, by its UUID."""
+    root = fromstring(file.ome_metadata or "")
+    own = root.get("UUID")
+    return [
+        pixels
+        for pixels in root.iter()
+        if pixels.tag.endswith("}Pixels")
+        if (data := _children(pixels, "TiffData"))
+        and all([e.text for e in _children(d, "UUID")] == [own] for d in data)
+    ]
+
+
+def _children(element: Element, name: str) -> list[Element]:
+    return [child for child in element if child.tag.endswith(f"}}{name}")]
 
 
 def _planes(
@@ -278,7 +320,8 @@ def _stated(file: TiffFile, series: TiffPageSeries) -> tuple[list[Length], list[
     if series.kind == "ome":
         root = fromstring(file.ome_metadata or "")
         found = [element for element in root.iter() if element.tag.endswith("}Pixels")]
-        pixels = found[file.series.index(series)]
+        is_listed = series in file.series
+        pixels = found[file.series.index(series)] if is_listed else _own_pixels(file)[0]
         names = [e.get("Name", "") for e in pixels if e.tag.endswith("}Channel")]
         sizes = [f"PhysicalSize{axis}" for axis in "ZYX"]
         return [(pixels.get(size), pixels.get(f"{size}Unit", "µm")) for size in sizes], names

@@ -8,6 +8,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image
 from place_tables import write_bdv, write_csv, write_fiji, write_terastitcher
 from tifffile import imread
@@ -20,6 +21,7 @@ from tile_writers import (
     write_planes,
     write_png,
     write_raw,
+    write_set,
     write_store,
     write_tiff,
 )
@@ -226,6 +228,22 @@ def test_images_of_a_bioformats2raw_group_are_tiles(phantom, cut, tmp_path):
     require_same(phantom, tmp_path / "made", [1])
     ours = positions_of(tmp_path / "made", 1, phantom / "mosaics" / STORES[0])
     require_near(ours, true)
+
+
+def test_a_set_of_ome_tiffs_is_read_file_by_file(phantom, cut, tmp_path):
+    true = true_positions(phantom, 1)
+    folder = write_set(tmp_path / "tiles", cut[1], SPACING, true)
+    run(folder, tmp_path / "made", pattern="set_s{tile}.ome.tif")
+    require_same(phantom, tmp_path / "made", [1])
+    ours = positions_of(tmp_path / "made", 1, phantom / "mosaics" / STORES[0])
+    require_near(ours, true)
+    # A plane of another file, and a page for two planes.
+    path = folder / "set_s0.ome.tif"
+    xml = str(tifffile.tiffcomment(path))
+    for before, after in (("urn:uuid:0</UUID>", "urn:uuid:7</UUID>"), ('IFD="2"', 'IFD="1"')):
+        tifffile.tiffcomment(path, xml.replace(before, after, 1).encode())
+        with pytest.raises(InputError, match=r"set_s0\.ome\.tif holds 1 images .* part of one"):
+            run(folder, tmp_path / "other", pattern="set_s{tile}.ome.tif")
 
 
 def in_voxels(phantom, files):
