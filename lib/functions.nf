@@ -8,7 +8,8 @@ def codeVersions() {
         phantom: 'core config store layout pipeline steps/phantom.py',
         preflight: 'core config store gpu layout pipeline acquisition resample stitch steps/preflight.py ' +
             'steps/space.py',
-        mosaic: 'core config store gpu layout pipeline acquisition resample stitch steps/mosaic.py',
+        mosaic: 'core config store gpu layout pipeline acquisition resample stitch report/charts.py ' +
+            'report/pictures.py report/tile_map.py steps/mosaic.py',
         resample: 'core config store gpu layout pipeline resample steps/resample.py',
         stitch: 'core config store gpu layout pipeline resample stitch steps/stitch.py',
         stack: 'core config store gpu layout pipeline resample stitch steps/stack.py',

@@ -70,7 +70,9 @@ def flags():
         if main and "octane.config.cli" in text:
             known |= set(re.findall(r"--[a-z][a-z0-9_]*", Parser(main).format_help()))
         known |= set(re.findall(r"--[a-z][a-z0-9_-]*", text))
-    for script in (PROJECT / "benchmarks").glob("[!_]*.py"):
+    for script in chain(
+        (PROJECT / "benchmarks").glob("[!_]*.py"), (PROJECT / "tools").glob("*.sh")
+    ):
         known |= set(re.findall(r"--[a-z][a-z0-9_-]*", script.read_text(encoding="utf-8")))
     return known | OTHERS_FLAGS
 
