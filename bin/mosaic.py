@@ -10,11 +10,12 @@ from octane.config.params import (
     OverlapParameters,
     TileParameters,
 )
+from octane.core.errors import InputError
 
 
 def main(
     tiles: Path,
-    mosaics: Path,
+    mosaics: Path | None = None,
     /,
     *,
     parameters: TileParameters,
@@ -33,7 +34,8 @@ def main(
     tiles
         Folder of the tiles: TIFF, PNG, NIfTI, MHA, NRRD, raw voxels or OME-Zarr.
     mosaics
-        Folder for section_01.ome.zarr and so on, and for positions.csv if places are known.
+        Folder for section_01.ome.zarr and so on, and for positions.csv if places are known;
+        not needed with --dry_run.
     tile_list
         PREFLIGHT's table of the tiles' files, in place of their names, order and places.
     metrics
@@ -45,14 +47,17 @@ def main(
     """
     from octane.steps.mosaic import write_listed, write_mosaics
 
-    if tile_list is not None:
-        made = write_listed(tiles, tile_list, mosaics, parameters, reading, execution)
-        made.save(metrics, None)
-        return
     given = parameters, reading, placing, execution
-    made = write_mosaics(tiles, mosaics, *given, dry_run=dry_run, preview=preview)
-    if not dry_run:
-        made.save(metrics, None)
+    if dry_run:
+        write_mosaics(tiles, None, *given, preview=preview)
+        return
+    if mosaics is None:
+        raise InputError("MOSAICS is missing; give the folder to write, or --dry_run.")
+    if tile_list is None:
+        made = write_mosaics(tiles, mosaics, *given, preview=preview)
+    else:
+        made = write_listed(tiles, tile_list, mosaics, parameters, reading, execution)
+    made.save(metrics, None)
 
 
 if __name__ == "__main__":

@@ -198,6 +198,7 @@ CASES = [
     ("stack", called("a.zarr", "b", "--displacements", __file__), "b does not exist", "check"),
     ("phantom", called("out", "--metrics", "."), ". is a folder", "give a file name."),
     ("n4", called("a", "b", "--preview", "."), ". is a folder", "give a file name."),
+    ("mosaic", called("a"), "MOSAICS is missing", "give the folder to write, or --dry_run."),
 ]
 
 

@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
         self.signature = inspect.signature(step)
         # Empty if Python runs without docstrings (-OO).
         helps = defaultdict(str, re.findall(r"^(\w+)\n((?: {4}.+\n?)+)", stated, re.MULTILINE))
-        required, optional = [], []
+        required, optional, self.late = [], [], list[str]()
         for name, own in self.signature.parameters.items():
             if model := _model(own):
                 group = self.add_argument_group(model.title) if model.title else self
@@ -50,6 +50,9 @@ class Parser(argparse.ArgumentParser):
             elif own.kind is own.POSITIONAL_ONLY:
                 if own.default is own.empty:
                     required.append(name.upper())
+                elif list not in _members(own.annotation):
+                    required.append(f"[{name.upper()}]")
+                    self.late.append(name)
                 else:
                     optional.append(f"[-- {name.upper()}]")
                 self._add(self.add_argument, [], name, own.annotation, own.default, helps[name])
@@ -76,13 +79,17 @@ class Parser(argparse.ArgumentParser):
             add(*flags, dest=name, type=_switched, metavar="[true|false]", help=text)
             return
         several = list in types
+        # A positional with a default may be missing.
+        may_lack = not flags and default is None
+        nargs = ("*" if may_lack else "+") if several else "?" if may_lack else None
         shown = [t.__name__.upper() if isinstance(t, type) else str(t) for t in types[several:]]
         add(
             *(flags or [name]),
             **({"dest": name} if flags else {}),
+            # argparse would convert the word by which it suppresses a default.
+            **({"default": None} if nargs == "?" else {}),
             action="extend" if several else "store",
-            # A positional list with a default may be empty.
-            nargs=("+" if flags or default is not None else "*") if several else None,
+            nargs=nargs,
             type=Path if Path in types else str,
             metavar="|".join(shown) if flags else name.upper(),
             help=text,
@@ -99,9 +106,12 @@ class Parser(argparse.ArgumentParser):
             hint = " Put the command and its flags after --." if "[-- " in str(self.usage) else ""
             name = unknown[0].partition("=")[0]
             raise InputError(misspelt(name, self.flags) + hint)
-        if left:
-            self.error(f"unexpected argument {left[0]!r}")
         given = vars(found)
+        # Python 3.11's argparse does not look for an optional positional behind a flag.
+        late = [name for name in self.late if given.get(name) is None]
+        given |= dict(zip(late, map(Path, left), strict=False))
+        if len(left) > len(late):
+            self.error(f"unexpected argument {left[len(late)]!r}")
         for name, own in self.signature.parameters.items():
             if model := _model(own):
                 fields = model.model_fields.items()

@@ -53,24 +53,23 @@ PREVIEWED_BYTES = 8e9
 
 def write_mosaics(
     folder: Path,
-    destination: Path,
+    destination: Path | None,
     parameters: TileParameters,
     reading: InputParameters,
     placing: OverlapParameters,
     execution: ExecutionParameters,
     *,
-    dry_run: bool = False,
     preview: Path | None = None,
 ) -> Metrics:
     """Write the tiles in ``folder`` as one mosaic grid per section in ``destination``.
 
-    With ``dry_run``, only print what was found. ``preview`` is an SVG to write, which shows the
-    tiles of the middle section as they are placed. Raises an OctaneError that names what is not
+    Without ``destination``, only print what was found. ``preview`` is an SVG to write, which shows
+    the tiles of the middle section as they are placed. Raises an OctaneError that names what is not
     usable; nothing is left half-written.
     """
     require_cpu(execution.backend, "MOSAIC")
     metrics = Metrics("mosaic", settings=parameters.recorded(reading, placing))
-    if destination.resolve().is_relative_to(folder.resolve()):
+    if destination is not None and destination.resolve().is_relative_to(folder.resolve()):
         # The next run would take the mosaics for tiles.
         raise InputError(f"{destination} is in the folder of the tiles; choose a folder outside.")
     if preview is not None:
@@ -81,7 +80,7 @@ def write_mosaics(
             drawn = _map(found.sections[len(found.sections) // 2])
             written = outputs.enter_context(writing(preview, overwrite=execution.overwrite))
             written.write_text(drawn, "utf-8")
-        if dry_run:
+        if destination is None:
             sys.stdout.write("\n".join(report(found, parameters, placing)) + "\n")
             return metrics
         table = destination / POSITIONS
@@ -241,7 +240,7 @@ def _places(found: Acquisition, placing: OverlapParameters) -> str:
     if found.source:
         return found.source
     if placing.overlap is None:
-        return "unknown; give --overlap here or to STITCH"
+        return "unknown; give --overlap here, and to the run"
     return f"a grid with --overlap {spelled(placing.overlap)}"
 
 

@@ -204,6 +204,19 @@ def test_a_switch_takes_a_value_only_where_it_is_one():
         Parser(main).arguments(["a", "--dry_run", "-1"])
 
 
+def test_a_last_path_with_a_default_may_be_missing_or_follow_a_flag():
+    def main(source: Path, made: Path | None = None, /, *, dry_run: bool = False):
+        """Look."""
+
+    assert Parser(main).format_help().splitlines()[0].endswith(" SOURCE [MADE] [OPTIONS]")
+    assert Parser(main).arguments(["a", "--dry_run"]).args == (Path("a"), None)
+    for given in (["a", "b", "--dry_run"], ["a", "--dry_run", "b"], ["--dry_run", "a", "b"]):
+        found = Parser(main).arguments(given)
+        assert (found.args, found.kwargs) == ((Path("a"), Path("b")), {"dry_run": True})
+    with pytest.raises(InputError, match="Unexpected argument 'c'"):
+        Parser(main).arguments(["a", "--dry_run", "b", "c"])
+
+
 def test_the_help_says_where_words_stand_and_shows_units_and_a_default_of_0():
     def main(source: Path, command: list[str] | None = None, /, *, parameters: PhantomParameters):
         """Run a command."""

@@ -86,12 +86,11 @@ def run(
 ):
     return write_mosaics(
         folder,
-        destination,
+        None if dry_run else destination,
         TileParameters.model_validate(given),
         InputParameters.model_validate(reading or {}),
         OverlapParameters.model_validate({"overlap": overlap}),
         ExecutionParameters(backend="cpu", workers=2, overwrite=overwrite),
-        dry_run=dry_run,
         preview=preview,
     )
 
