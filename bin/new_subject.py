@@ -40,6 +40,8 @@ def main(
     written, call = write_subject(
         data, name, overrides, tiles, config=config, preview=preview, overwrite=overwrite
     )
+    if preview is not None:
+        sys.stdout.write(f"Drew the tiles in {preview}.\n")
     sys.stdout.write(f"Wrote {written}. Check it, then run:\n    {call}\n")
 
 

@@ -192,8 +192,9 @@ def _csv_places(path: Path, table: Sheet, columns: Mapping[str, str]) -> list[Pl
     names = {own: name for own, name in names.items() if name in table.columns}
     if not _place_tiles(set(names)):
         raise InputError(
-            f"{path} must have the columns y and x, and file, tile, or row and column; correct its "
-            "header, or give --tile_table_columns, such as 'file=Name y=stage_y_mm x=stage_x_mm'."
+            f"{path} must have the columns y and x, and file, tile, or row and column, but its "
+            f"columns are {', '.join(table.columns)}; correct its header, or give "
+            "--tile_table_columns, such as 'file=Name y=stage_y_mm x=stage_x_mm'."
         )
     factors, unit = _units(path, names)
     places: list[Place] = []

@@ -47,6 +47,15 @@ def planned_mosaic(section: SectionTiles, folder: Path, reading: InputParameters
     return Image(path, array, voxels, "fill", section.attributes)
 
 
+def unplaced_tiles(folder: Path) -> InputError:
+    """Make the error for tiles whose places are unknown."""
+    return InputError(
+        f"The tiles in {folder} do not state how they overlap; give --overlap (a fraction of a "
+        "tile, 0 if they abut) or --tile_table, or the run --positions; bin/mosaic.py --dry_run "
+        "measures the overlap."
+    )
+
+
 def _unchosen(reading: InputParameters) -> InputParameters:
     """Parameters without the channel, which the survey of tiles has applied."""
     return reading.model_copy(update={"channel": None, "timepoint": None})

@@ -718,7 +718,8 @@ class WorkflowParameters(StepParameters):
     per_subject: ClassVar[bool] = False
     input: Path | None = parameter(
         None,
-        "A folder of mosaic grids (one OME-Zarr per section), one mosaic, or one volume.",
+        "A folder of tiles in files, of mosaic grids or of sections (one OME-Zarr each), one "
+        "mosaic, or one volume.",
         per_subject=True,
     )
     samplesheet: Path | None = parameter(
@@ -736,7 +737,8 @@ class WorkflowParameters(StepParameters):
     input_kind: Literal["auto", "mosaic", "section", "volume"] = parameter(
         "auto",
         "Kind of the input. auto: from octane's own metadata; without them a folder of stores "
-        "holds mosaics, and a single store is a mosaic if its chunks span the full Z.",
+        "holds mosaics, and a single store is a mosaic if its chunks span the full Z. Tiles in "
+        "files count as mosaics.",
         per_subject=True,
     )
     positions: Path | None = parameter(

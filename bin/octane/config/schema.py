@@ -215,7 +215,7 @@ def parameter_table() -> str:
 
 def help_text() -> str:
     """Write ``lib/help.txt``, which ``nextflow run main.nf --help`` prints."""
-    call = "nextflow run main.nf --input MOSAICS_OR_VOLUME [--outdir DIR] [parameters]"
+    call = "nextflow run main.nf --input TILES_OR_MOSAICS_OR_VOLUME [--outdir DIR] [parameters]"
     lines = [call, LIST_SYNTAX.replace("`", "'")]
     for _, model, own in by_step():
         lines += ["", model.title]

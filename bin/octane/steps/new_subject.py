@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from octane.acquisition.planned import holds_tiles, planned_mosaic
+from octane.acquisition.planned import holds_tiles, planned_mosaic, unplaced_tiles
 from octane.acquisition.survey import Acquisition
 from octane.acquisition.survey import survey as survey_tiles
 from octane.config.params import (
@@ -184,6 +184,8 @@ def _map(
         raise InputError(
             f"--preview shows the tiles of mosaics, but {source} is a {kind}; omit it."
         )
+    if found is not None and not found.source and overrides.overlap is None:
+        raise unplaced_tiles(found.folder)
     image = cast("Image", volumes[len(volumes) // 2])
     tiling = MosaicGrid.of(image)
     given = StitchParameters(overlap=overrides.overlap)

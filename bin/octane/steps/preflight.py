@@ -18,7 +18,13 @@ from typing import TypeVar, cast
 import numpy as np
 from pydantic import ValidationError
 
-from octane.acquisition.planned import Task, holds_tiles, planned_mosaic, task_of
+from octane.acquisition.planned import (
+    Task,
+    holds_tiles,
+    planned_mosaic,
+    task_of,
+    unplaced_tiles,
+)
 from octane.acquisition.section_tiles import section_name, write_positions
 from octane.acquisition.survey import Acquisition, survey
 from octane.config.flags import sentences
@@ -331,6 +337,11 @@ def _plan(
             if kind == "volume" and placed and workflow.input_kind == "auto":
                 _require_no_mosaic(volumes[0])
             settings = _derived(settings, kind, left_out, tiles)
+            if tiles is not None and not (placed or workflow.skip_stitch):
+                problems.append(str(unplaced_tiles(tiles.folder)))
+                # The other checks need no places.
+                others = workflow.model_copy(update={"skip_stitch": True})
+                settings = settings.model_copy(update={"workflow": others})
             closed = {section_number(path.name) for path in {*paths} - {v.path for v in volumes}}
             _check_volumes(volumes, kind, settings, beside, closed.union(left_out), problems)
     subject = str(workflow.subject)

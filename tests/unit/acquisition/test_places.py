@@ -135,7 +135,12 @@ def test_files_of_one_name_differ_by_section_and_equal_rows_count_once(tmp_path)
 @pytest.mark.parametrize(
     ("text", "columns", "sentence"),
     [
-        ("file,y\na,1\n", {}, "{path} must have the columns y and x, and file, tile, or row"),
+        (
+            "file,y_mm,x_mm\na,1,2\n",
+            {},
+            "{path} must have the columns y and x, and file, tile, or row and column, but its "
+            "columns are file, y_mm, x_mm; correct its header, or give --tile_table_columns",
+        ),
         ("row,y,x\n1,1,1\n", {}, "{path} must have the columns y and x, and file, tile, or row"),
         (
             "n,b,x\na,1,2\n",

@@ -148,6 +148,16 @@ def test_a_table_of_places_is_an_input_of_the_run(write_tiles, plan, tmp_path):
     assert "table" not in made.as_json()["flags"]["mosaic"]
 
 
+def test_tiles_without_places_are_named_by_their_folder_with_all_other_problems(write_tiles, plan):
+    source = write_tiles(write_ome_tiff)
+    with pytest.raises(OctaneError) as caught:
+        plan(source)
+    first, second = str(caught.value).splitlines()
+    assert first.startswith(f"The tiles in {source} do not state how they overlap; give --overlap")
+    assert second.endswith("or give --allow_missing_sections 4.")
+    plan(source, allow_missing_sections=4, section_thickness=10, skip_stitch=True)
+
+
 def test_one_channel_is_chosen_by_its_name(write_tiles, plan, tmp_path):
     source = write_tiles(write_ome_tiff)
     for file in [*source.iterdir()]:

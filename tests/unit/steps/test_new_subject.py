@@ -317,3 +317,16 @@ def test_tiles_in_files_are_described_without_mosaics(tmp_path, made):
     config = path.read_text(encoding="utf-8")
     assert "tile_pattern = 'slice_{section}_row_{row}_col_{column}*'" in config
     assert "tile_flip = 'y'" in config
+
+
+def test_the_preview_of_tiles_without_places_asks_for_them(tmp_path):
+    (tmp_path / "tiles").mkdir()
+    for column in range(2):
+        voxels = np.zeros((2, 8, 8), np.uint16)
+        write_ome_tiff(tmp_path / "tiles" / f"r0_c{column}", voxels, (4.0, 2.0, 2.0))
+    given = {"config": tmp_path / "a.config", "preview": tmp_path / "tiles.svg"}
+    with pytest.raises(OctaneError, match=f"The tiles in {tmp_path}/tiles do not state how they"):
+        write_subject(tmp_path / "tiles", **given)
+    assert not (tmp_path / "a.config").exists()
+    write_subject(tmp_path / "tiles", overrides=SubjectOverrides(overlap=(0.1, 0.1)), **given)
+    assert "<image " in (tmp_path / "tiles.svg").read_text(encoding="utf-8")
