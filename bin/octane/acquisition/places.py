@@ -4,7 +4,7 @@ The tables are Fiji's TileConfiguration.txt, XML of BigStitcher, TeraStitcher or
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -45,6 +45,8 @@ REGISTERED = ".registered.txt"
 
 COLUMNS = ("file", "tile", "section", "row", "column", "z", "y", "x")
 """Columns of a CSV table; others are not read."""
+AXES = ("z", "y", "x")
+"""Columns of positions."""
 SUFFIX = re.compile(r"[ _(\[]([^\W_]+)[)\]]?$")
 """Unit at the end of a column's name, as in ``stage_y_mm`` or ``Y [px]``."""
 PIXELS = ("px", "pixel", "pixels", "voxel", "voxels")
@@ -59,8 +61,8 @@ def read_places(path: Path, columns: Mapping[str, str], unit: str | None = None)
         The table.
     columns
         Names in a CSV table for the columns file, tile, section, row, column, z, y and x. A
-        unit at the end of such a name, as in ``stage_y_mm`` or ``Y [px]``, holds for its column;
-        otherwise positions are in micrometres.
+        unit at the end of a position's name, as in ``stage_y_mm`` or ``Y [px]``, holds for its
+        column; otherwise positions are in micrometres.
     unit
         Unit of OME-XML's positions in the ``reference frame``.
 
@@ -92,8 +94,8 @@ def read_places(path: Path, columns: Mapping[str, str], unit: str | None = None)
     return READERS[root](path, tree)
 
 
-def find_places(folder: Path) -> Path | None:
-    """Table of places among the tiles, or None.
+def find_places(folder: Path, columns: Mapping[str, str]) -> Path | None:
+    """Table of places among the tiles, or None; ``columns`` as for :func:`read_places`.
 
     Fiji's registered table takes precedence over the one that it was made from. An InputError names
     the tables if several are left.
@@ -102,7 +104,7 @@ def find_places(folder: Path) -> Path | None:
         files = [f for f in sorted(folder.iterdir()) if f.is_file() and f.name[0] != "."]
     except OSError as error:
         raise unreadable(error) from error
-    found = [f for f in files if f.suffix.lower() in TABLES and _is_table(_content(f))]
+    found = [f for f in files if f.suffix.lower() in TABLES and _is_table(_content(f), columns)]
     replaced = {f.with_name(f.name.removesuffix(REGISTERED) + ".txt") for f in found}
     found = [f for f in found if f not in replaced or f.name.endswith(REGISTERED)]
     if len(found) > 1:
@@ -131,21 +133,44 @@ def _root(content: bytes) -> str:
     return "?"
 
 
-def _is_table(content: bytes) -> bool:
+def _is_table(content: bytes, columns: Mapping[str, str]) -> bool:
     """Tell whether a file among the tiles is a table of places."""
     if root := _root(content):
         return root in READERS
     if FIJI.search(content):
         return True
     header = content.lstrip().partition(b"\n")[0].decode(errors="replace")
-    names = {cell.strip(' "\r\ufeff') for cell in re.split("[,;\t]", header)}
-    return _place_tiles(names)
+    cells = [cell.strip(' "\r\ufeff') for cell in re.split("[,;\t]", header)]
+    return _place_tiles(_names_of(cells, columns))
 
 
-def _place_tiles(columns: set[str]) -> bool:
+def _place_tiles(columns: Collection[str]) -> bool:
     """Tell whether columns give positions and the tiles that they belong to."""
-    named = {"file", "tile"} & columns or {"row", "column"} <= columns
-    return {"y", "x"} <= columns and bool(named)
+    names = {*columns}
+    named = {"file", "tile"} & names or {"row", "column"} <= names
+    return {"y", "x"} <= names and bool(named)
+
+
+def _names_of(cells: Collection[str], columns: Mapping[str, str]) -> dict[str, str]:
+    """Name in a header of each of :data:`COLUMNS` that it has; those of axes may end in a unit."""
+    names: dict[str, str] = {}
+    for own in COLUMNS:
+        if (given := columns.get(own, own)) in cells:
+            names[own] = given
+        elif own in AXES and own not in columns:
+            ended = [cell for cell in cells if _without_unit(cell) == own]
+            if len(ended) == 1:
+                names[own] = ended[0]
+    return names
+
+
+def _without_unit(name: str) -> str:
+    found = SUFFIX.search(name)
+    return name[: found.start()].rstrip() if found and _is_unit(found[1].lower()) else name
+
+
+def _is_unit(word: str) -> bool:
+    return word in LENGTHS or word in PIXELS
 
 
 def _fiji_places(path: Path, content: bytes) -> list[Place]:
@@ -188,9 +213,8 @@ def _csv_places(path: Path, table: Sheet, columns: Mapping[str, str]) -> list[Pl
                 f"{path} lacks the column '{name}' of --tile_table_columns; its columns are "
                 f"{', '.join(table.columns)}."
             )
-    names = {own: columns.get(own, own) for own in COLUMNS}
-    names = {own: name for own, name in names.items() if name in table.columns}
-    if not _place_tiles(set(names)):
+    names = _names_of(table.columns, columns)
+    if not _place_tiles(names):
         raise InputError(
             f"{path} must have the columns y and x, and file, tile, or row and column, but its "
             f"columns are {', '.join(table.columns)}; correct its header, or give "
@@ -211,7 +235,7 @@ def _csv_places(path: Path, table: Sheet, columns: Mapping[str, str]) -> list[Pl
             stated_number(cells[axis], f"{where}: {names[axis]}") * factors[axis]
             if axis in cells
             else 0.0
-            for axis in "zyx"
+            for axis in AXES
         )
         file = cells.get("file")
         places.append(Place(file and slashed(file), *numbers, (z, y, x), unit))
@@ -221,15 +245,15 @@ def _csv_places(path: Path, table: Sheet, columns: Mapping[str, str]) -> list[Pl
 def _units(path: Path, names: Mapping[str, str]) -> tuple[dict[str, float], Unit]:
     """Factor of each axis and the unit of the result, from the ends of the columns' names."""
     words: dict[str, str] = {}
-    for axis in "zyx":
+    for axis in AXES:
         found = SUFFIX.search(names.get(axis, ""))
         word = found[1].lower() if found else ""
-        words[axis] = word if word in LENGTHS or word in PIXELS else "micrometer"
-    kinds = {words[axis] in PIXELS for axis in "zyx" if axis in names}
+        words[axis] = word if _is_unit(word) else "micrometer"
+    kinds = {words[axis] in PIXELS for axis in AXES if axis in names}
     if len(kinds) > 1:
         raise InputError(
             f"{path} states places in pixels and in units of length "
-            f"({', '.join(names[axis] for axis in 'zyx' if axis in names)}); use one of them."
+            f"({', '.join(names[axis] for axis in AXES if axis in names)}); use one of them."
         )
     factors = {axis: LENGTHS.get(word, 1.0) for axis, word in words.items()}
     return factors, "pixel" if kinds == {True} else "micrometer"

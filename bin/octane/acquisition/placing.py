@@ -23,42 +23,51 @@ ALIKE = 1e-3
 
 
 class Placed(NamedTuple):
-    """Places by file name in micrometres, the source that states them, and remarks on it."""
+    """Places by file name in micrometres, the source that states them, and remarks on it.
+
+    ``tables`` are the tables in use.
+    """
 
     source: str
     places: dict[str, Place]
     remarks: list[str]
+    tables: tuple[Path, ...] = ()
 
 
 def find_placed(
     folder: Path,
+    every: Sequence[NamedFile],
     pattern: NamePattern,
     contents: Mapping[str, TileFile],
     p: TileParameters,
     unit: str | None,
 ) -> Placed:
-    """Find the places of all files; none if no source states them.
+    """Find the places of the files in ``contents``; none if no source states them.
 
-    ``contents`` describes the files by name, and the names fit ``pattern``. ``unit`` is that of
-    OME-XML's positions without one. An InputError names the first file that a table leaves out.
+    ``every`` is the files of all sections and channels, which a table may place too, and their
+    names fit ``pattern``. ``unit`` is that of OME-XML's positions without one. An InputError names
+    the first file that a table leaves out.
     """
-    files = [NamedFile.read(name, pattern) for name in contents]
+    files = [file for file in every if file.name in contents]
     columns = dict(word.partition("=")[::2] for word in p.table_columns)
     if p.table is not None:
-        return _matched(files, pattern, read_places(p.table, columns, unit), contents, p.table)
+        places = read_places(p.table, columns, unit)
+        return _matched(every, pattern, places, contents, p.table)
     # A table in a section's folder places the tiles of that section.
     groups: dict[Path | None, list[NamedFile]] = defaultdict(list)
-    own, found = find_places(folder), dict[Path, Path | None]()
+    own, found = find_places(folder, columns), dict[Path, Path | None]()
     for file in files:
         parent = (folder / file.name).parent
         if own is None and parent not in found:
-            found[parent] = find_places(parent)
+            found[parent] = find_places(parent, columns)
         groups[own or found[parent]].append(file)
-    tables = [
-        _matched(group, pattern, read_places(table, columns, unit), contents, table)
-        for table, group in groups.items()
-        if table is not None
-    ]
+    tables = []
+    for table in groups:
+        if table is not None:
+            beside = [f for f in every if own or (folder / f.name).parent == table.parent]
+            places = read_places(table, columns, unit)
+            described = {file.name: contents[file.name] for file in groups[table]}
+            tables.append(_matched(beside, pattern, places, described, table))
     if tables:
         if None in groups:
             raise InputError(
@@ -67,7 +76,13 @@ def find_placed(
             )
         places = {name: place for table in tables for name, place in table.places.items()}
         sources = tables[0].source + (f" and {len(tables) - 1} more" if tables[1:] else "")
-        return Placed(sources, places, [remark for table in tables for remark in table.remarks])
+        remarks = [remark for table in tables for remark in table.remarks]
+        return Placed(sources, places, remarks, tuple(path for path in groups if path is not None))
+    if columns:
+        raise InputError(
+            f"{folder} holds no table of places with the columns of --tile_table_columns; correct "
+            "them, or give the table with --tile_table."
+        )
     return _from_metadata(folder, pattern, contents, p, unit)
 
 
@@ -147,19 +162,25 @@ def _in_micrometers(place: Place, file: TileFile) -> Place:
 
 
 def _matched(
-    files: Sequence[NamedFile],
+    every: Sequence[NamedFile],
     pattern: NamePattern,
     places: Sequence[Place],
     contents: Mapping[str, TileFile],
     table: Path,
 ) -> Placed:
-    """Match the places of a table to files; those of one tile share their tile's place."""
-    find = _Index(files, pattern)
+    """Match the places of a table to ``every`` file; return those of the files in ``contents``.
+
+    The files of one tile share their tile's place.
+    """
+    find = _Index(every, pattern)
+    files = [file for file in every if file.name in contents]
     tiles: dict[tuple[object, ...], Place] = {}
     unknown: list[Place] = []
     for place in places:
         found = find.tiles(place)
         for file in found:
+            if file.name not in contents:
+                continue
             own = _in_micrometers(place, contents[file.name])
             if tiles.setdefault(file.tile_key, own).position != own.position:
                 raise InputError(
@@ -172,8 +193,8 @@ def _matched(
     if missing:
         more = f" (and {len(missing) - 1} more)" if missing[1:] else ""
         raise InputError(
-            f"{table} states no place for {missing[0]}{more}; add it, or give --tile_pattern with "
-            "fields that match the table."
+            f"{table} states no place for {missing[0]}{more}; its first is {places[0]}: add the "
+            "missing ones, or give --tile_pattern with fields that match the table."
         )
     sections = {file.section for file in files}
     absent = [place for place in unknown if place.section is None or place.section in sections]
@@ -181,7 +202,8 @@ def _matched(
         f"{table.name} places {counted(len(absent), 'tile')} without a file, such as {place}."
         for place in absent[:1]
     ]
-    return Placed(str(table), {file.name: tiles[file.tile_key] for file in files}, remarks)
+    own_places = {file.name: tiles[file.tile_key] for file in files}
+    return Placed(str(table), own_places, remarks, (table,))
 
 
 class _Index:
@@ -196,8 +218,9 @@ class _Index:
         order: dict[tuple[object, ...], int] = {}
         for file in files:
             path = PurePosixPath(file.name)
-            # A table may name the folder of a tile's planes.
-            for part in (path, path.parent):
+            # A table may name a file without its ending, or the folder of a tile's planes.
+            stem = path.with_name(path.stem.removesuffix(".ome").removesuffix(".nii"))
+            for part in (path, stem, path.parent):
                 self._by_name[part.name].append((part, file))
             index = order.setdefault(file.tile_key, len(order))
             number = index if file.number is None else file.number - first

@@ -13,13 +13,10 @@ from octane.acquisition.tile_files import FolderContents, RawFormat, TileFile, l
 from octane.acquisition.tile_grid import TileGrid, arrange
 from octane.acquisition.tile_list import read_tile_list
 from octane.config.params import InputParameters, TileParameters
-from octane.core.errors import InputError, collecting, told_once
+from octane.core.errors import InputError, collecting, first_lines, told_once
 from octane.core.units import counted
 from octane.pipeline.workers import cores, run_tiles
 from octane.store.ngff import CHANNEL, place_of
-
-PROBLEMS = 5
-"""Most problems that are listed."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +67,14 @@ def survey(
     files = [NamedFile.read(name, pattern) for name in listing.tiles]
     if reading.channel is not None and "channel" in pattern.fields:
         files, reading = _of_channel(folder, files, reading)
+    every = files
     if choose is not None:
         chosen = choose({file.section for file in files})
         files = [file for file in files if file.section in chosen]
     contents = _opened(folder, [file.name for file in files], reading, raw)
     first = contents[files[0].name]
     extent = (first.shape[1] * first.spacing[1], first.shape[2] * first.spacing[2])
-    placed = find_placed(folder, pattern, contents, p, reading.input_unit)
+    placed = find_placed(folder, every, pattern, contents, p, reading.input_unit)
     if "section" not in pattern.fields:
         sections = {name: place.section for name, place in placed.places.items()}
         files = [f._replace(section=sections.get(f.name) or f.section) for f in files]
@@ -84,7 +82,9 @@ def survey(
     described = {folder / name: file for name, file in contents.items()}
     sections = lay_out(grid, described, overlap)
     remarks = [*placed.remarks, *not_imaged(sections)]
-    return Acquisition(folder, pattern, listing.ignored, grid, sections, placed.source, remarks)
+    tables = {table.resolve() for table in placed.tables}
+    ignored = [name for name in listing.ignored if (folder / name).resolve() not in tables]
+    return Acquisition(folder, pattern, ignored, grid, sections, placed.source, remarks)
 
 
 def _of_channel(
@@ -156,9 +156,7 @@ def _opened(
 
     found = run_tiles(names, look, workers=cores())
     if problems:
-        lines = told_once(sorted(problems))
-        more = len(lines) - PROBLEMS
-        raise InputError("\n".join(lines[:PROBLEMS] + [f"({more} more problems)"] * (more > 0)))
+        raise InputError("\n".join(first_lines(told_once(sorted(problems)))))
     return {name: file for name, file in zip(names, found, strict=True) if file is not None}
 
 

@@ -13,7 +13,7 @@ from octane.acquisition.orders import changed_order, tile_at
 from octane.acquisition.place import Place
 from octane.config.params import TileParameters
 from octane.core.errors import InputError
-from octane.core.units import counted
+from octane.core.units import counted, format_lengths
 from octane.layout.mosaic import MOST_TILES, Position, Tile
 from octane.layout.sections import gaps, listed
 
@@ -388,10 +388,15 @@ def _require_consistent(entries: Sequence[TileEntry], extent: Position) -> None:
             sections[entry.section][entry.tile] = entry.position
     for section, positions in sections.items():
         along_y, along_x = fitted(positions, extent)
-        exchanged = (
-            abs(along_y.per_row) < APART * extent[0] and abs(along_x.per_column) < APART * extent[1]
-        )
-        if exchanged:
+        least = APART * extent[0], APART * extent[1]
+        if abs(along_y.per_row) < least[0] and abs(along_x.per_column) < least[1]:
+            if abs(along_y.per_column) < least[0] or abs(along_x.per_row) < least[1]:
+                steps = format_lengths((abs(along_y.per_row), abs(along_x.per_column)))
+                raise InputError(
+                    f"In section {section}, neighbours are placed {steps} apart (y x), but a tile "
+                    f"is {format_lengths(extent)}; correct the places or their unit, which the "
+                    "name of a CSV table's column may end in, such as y_mm or 'y [px]'."
+                )
             raise InputError(
                 f"In section {section}, rows follow each other along x and columns along y; "
                 "exchange {row} and {column} in --tile_pattern, or correct the places."

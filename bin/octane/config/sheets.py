@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from octane.core.errors import InputError
+from octane.core.errors import InputError, first_lines
 from octane.core.files import read_regular
 
 SEPARATORS = ",;\t"
@@ -64,7 +64,7 @@ def _table(text: str, name: str) -> Sheet:
     sheet = Sheet(name)
     _read_csv(text, sheet)
     if sheet.problems:
-        raise InputError("\n".join(sheet.problems))
+        raise InputError("\n".join(first_lines(sheet.problems)))
     return sheet
 
 

@@ -12,12 +12,16 @@
 """
 
 import errno
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from octane.core.units import counted
+
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a full disk and an exceeded quota."""
+PROBLEMS = 5
+"""Most problems that an error lists."""
 
 
 class OctaneError(Exception):
@@ -96,6 +100,12 @@ def told_once(problems: Iterable[tuple[Path, str]]) -> list[str]:
         more = f" (and {len(others)} more)" if others else ""
         lines.append(problem.replace(str(path), f"{path}{more}", 1))
     return lines
+
+
+def first_lines(problems: Sequence[str]) -> list[str]:
+    """Shorten a list of problems: the first ones, and the number of the others."""
+    more = len(problems) - PROBLEMS
+    return [*problems[:PROBLEMS], *[f"({counted(more, 'more problem')})"] * (more > 0)]
 
 
 def unreadable(error: OSError) -> InputError:

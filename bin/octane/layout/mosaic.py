@@ -276,7 +276,12 @@ def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[
             f"{path} lacks the positions of {len(missing)} tiles, the first at row {row}, column "
             f"{column} of section {section}; add them."
         )
-    return {tile: found.get(tile) or _expected(tile, found) for tile in tiling.tiles}
+    return completed(found, tiling)
+
+
+def completed(positions: Mapping[Tile, Position], tiling: MosaicGrid) -> dict[Tile, Position]:
+    """Positions of all tiles: those without one lie on a linear fit of the others."""
+    return {tile: positions.get(tile) or _expected(tile, positions) for tile in tiling.tiles}
 
 
 def _expected(tile: Tile, positions: Mapping[Tile, Position]) -> Position:

@@ -32,7 +32,7 @@ from octane.core.metrics import Metrics
 from octane.core.progress import Progress
 from octane.core.records import MosaicFigures
 from octane.core.units import counted, format_bytes
-from octane.layout.mosaic import Tile, position_rows
+from octane.layout.mosaic import Tile, completed, position_rows
 from octane.pipeline.workers import plan_workers, run_tiles
 from octane.report.tile_map import assembled, placed_tiles, require_svg, tile_map
 from octane.stitch.orientation import Orientation, find_orientation
@@ -200,8 +200,7 @@ def _map(section: SectionTiles) -> str:
     """Draw the tiles of a section as placed, over the middle plane; raise if that is not known."""
     grid = section.grid
     if section.positions:
-        along = fitted(section.positions, grid.tile_extent[1:])
-        places = {t: section.positions.get(t, (along[0].at(t), along[1].at(t))) for t in grid.tiles}
+        places = completed(section.positions, grid)
     elif grid.pitch is not None:
         places = grid.positions(grid.pitch)
     else:

@@ -34,7 +34,7 @@ from octane.core.geometry import spelled
 from octane.core.records import SHADING
 from octane.core.units import format_bytes, format_lengths
 from octane.layout.inputs import doubted_sizes, find_inputs, kind_of
-from octane.layout.mosaic import MosaicGrid, Tile, nominal_positions, position_rows
+from octane.layout.mosaic import MosaicGrid, Tile, completed, nominal_positions, position_rows
 from octane.layout.placement import TilePlacement
 from octane.layout.sections import distances, gaps, listed, number_of
 from octane.report.tile_map import assembled, placed_tiles, require_svg, tile_map
@@ -191,7 +191,7 @@ def _map(
     given = StitchParameters(overlap=overrides.overlap)
     section = None if found is None else found.sections[len(volumes) // 2]
     if section is not None and section.positions:
-        places = {**section.positions}
+        places = completed(section.positions, tiling)
     else:
         table = _table(source) if found is None and overrides.overlap is None else None
         places = nominal_positions(image, tiling, given, table)

@@ -136,11 +136,12 @@ def test_files_of_one_name_differ_by_section_and_equal_rows_count_once(tmp_path)
     ("text", "columns", "sentence"),
     [
         (
-            "file,y_mm,x_mm\na,1,2\n",
+            "file,y\na,1\n",
             {},
             "{path} must have the columns y and x, and file, tile, or row and column, but its "
-            "columns are file, y_mm, x_mm; correct its header, or give --tile_table_columns",
+            "columns are file, y; correct its header, or give --tile_table_columns",
         ),
+        ("file,y_px,y_mm,x\na,1,2,3\n", {}, "{path} must have the columns y and x, and file"),
         ("row,y,x\n1,1,1\n", {}, "{path} must have the columns y and x, and file, tile, or row"),
         (
             "n,b,x\na,1,2\n",
@@ -180,6 +181,23 @@ def test_a_faulty_csv_table_is_refused(tmp_path, text, columns, sentence):
     assert only_sentence(caught).startswith(sentence.format(path=path))
 
 
+def test_columns_of_positions_may_end_in_their_unit(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("file,y_mm,X [px],x (um)\na,1.5,7,2\n")
+    assert find_places(tmp_path, {}) == path
+    (place,) = read_places(path, {})
+    assert (place.position, place.unit) == ((0.0, 1500.0, 2.0), "micrometer")
+
+
+def test_the_table_among_the_tiles_may_have_columns_of_other_names(tmp_path):
+    path = tmp_path / "stage.csv"
+    path.write_text("Name,stage_y_mm,stage_x_mm\na,1,2\n")
+    columns = {"file": "Name", "y": "stage_y_mm", "x": "stage_x_mm"}
+    assert find_places(tmp_path, {}) is None
+    assert find_places(tmp_path, columns) == path
+    assert find_places(tmp_path, columns | {"y": "stage_y"}) is None
+
+
 def test_names_of_columns_are_refused_for_other_tables(tmp_path):
     path = place_tables.write_fiji(tmp_path / "t.txt", TILES)
     with pytest.raises(InputError, match=r"t\.txt is not a CSV table; omit --tile_table_columns"):
@@ -192,7 +210,7 @@ def test_a_missing_table_is_refused(tmp_path):
 
 
 def test_the_table_among_the_tiles_is_found(tmp_path):
-    assert find_places(tmp_path) is None
+    assert find_places(tmp_path, {}) is None
     (tmp_path / "notes.txt").write_text("dimensions: none; see (1)\n")
     (tmp_path / "other.xml").write_text("<Settings/>")
     (tmp_path / "broken.xml").write_text("<<<")
@@ -200,30 +218,30 @@ def test_the_table_among_the_tiles_is_found(tmp_path):
     (tmp_path / ".hidden.csv").write_text("file,y,x\na,1,2\n")
     (tmp_path / "tile.tif").write_bytes(b"dim = 2\n")
     (tmp_path / "folder.csv").mkdir()
-    assert find_places(tmp_path) is None
+    assert find_places(tmp_path, {}) is None
     table = place_tables.write_bdv(tmp_path / "dataset.xml", TILES)
-    assert find_places(tmp_path) == table
+    assert find_places(tmp_path, {}) == table
     table.rename(tmp_path / "dataset.xml~1")
     table = place_tables.write_terastitcher(tmp_path / "xml_import.xml", TILES, columns=2)
-    assert find_places(tmp_path) == table
+    assert find_places(tmp_path, {}) == table
     table.unlink()
     table = tmp_path / "where.CSV"
     table.write_bytes(b'\xef\xbb\xbf"file";"y";"x"\r\n')
-    assert find_places(tmp_path) == table
+    assert find_places(tmp_path, {}) == table
 
 
 def test_fijis_registered_table_replaces_the_one_that_it_was_made_from(tmp_path):
     first = place_tables.write_fiji(tmp_path / "TileConfiguration.txt", TILES)
-    assert find_places(tmp_path) == first
+    assert find_places(tmp_path, {}) == first
     registered = place_tables.write_fiji(tmp_path / "TileConfiguration.registered.txt", TILES)
-    assert find_places(tmp_path) == registered
+    assert find_places(tmp_path, {}) == registered
 
 
 def test_several_tables_among_the_tiles_are_refused(tmp_path):
     place_tables.write_fiji(tmp_path / "a.registered.txt", TILES)
     place_tables.write_fiji(tmp_path / "b.txt", TILES)
     with pytest.raises(InputError) as caught:
-        find_places(tmp_path)
+        find_places(tmp_path, {})
     assert only_sentence(caught) == (
         f"{tmp_path} holds 2 tables of places (a.registered.txt, b.txt); choose one with "
         "--tile_table."

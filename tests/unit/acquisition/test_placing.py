@@ -6,21 +6,26 @@ from place_tables import write_csv, write_fiji
 from tifffile import imwrite
 
 from octane.acquisition import placing
-from octane.acquisition.names import NamePattern
+from octane.acquisition.names import NamedFile, NamePattern
 from octane.acquisition.placing import find_placed
 from octane.acquisition.tile_files import TileFile
 from octane.config.params import InputParameters, TileParameters
 from octane.core.errors import InputError
 
 
-def placed(folder, names, pattern, **given):
-    """Position of each file, and the remarks; a tile has 10 x 10 voxels of 2 micrometres."""
+def placed(folder, names, pattern, others=(), **given):
+    """Position of each file, and what was found; a tile has 10 x 10 voxels of 2 micrometres.
+
+    ``others`` are the names of files that are not used.
+    """
     size, reading = (2.0, 2.0, 2.0), InputParameters()
+    fields = NamePattern.of(pattern)
+    every = [NamedFile.read(name, fields) for name in [*names, *others]]
     contents = {
         name: TileFile(folder / name, (1, 10, 10), np.dtype("u2"), size, None, ("",), reading)
         for name in names
     }
-    found = find_placed(folder, NamePattern.of(pattern), contents, TileParameters(**given), None)
+    found = find_placed(folder, every, fields, contents, TileParameters(**given), None)
     return {name: place.position[1:] for name, place in found.places.items()}, found
 
 
@@ -78,11 +83,47 @@ def test_files_of_a_tile_share_its_place_and_others_are_named(tmp_path):
     table = write_csv(tmp_path / "places.csv", rows)
     positions, _ = placed(tmp_path, names, "t{tile}_z{plane}.tif", table=table)
     assert positions == dict(zip(names, [(0, 0), (0, 0), (0, 9), (0, 9)], strict=True))
-    with pytest.raises(InputError, match=r"states no place for t3.tif \(and 1 more\); add it"):
+    with pytest.raises(
+        InputError, match=r"no place for t3.tif \(and 1 more\); its first is tile 0: add"
+    ):
         placed(tmp_path, ["t1.tif", "t2.tif", "t3.tif", "t4.tif"], "t{tile}.tif", table=table)
     named = write_csv(tmp_path / "n.csv", rows_of(file=["a/t.tif", "b/t.tif"], y=[0, 0], x=[0, 9]))
     with pytest.raises(InputError, match=r"n.csv states two places for t.tif; remove one"):
         placed(tmp_path, ["t.tif"], "*.tif", table=named)
+
+
+def test_files_that_are_not_used_are_not_lost_tiles(tmp_path):
+    names = [f"s{section}_c{column}_{channel}.tif" for section in (1, 2) for column in (0, 1)
+             for channel in "ab"]  # fmt: skip
+    rows = rows_of(file=[*names, "s1_c2_a.tif"], y=[0] * 9, x=[0, 0, 9, 9, 0, 0, 9, 9, 18])
+    table = write_csv(tmp_path / "places.csv", rows)
+    pattern = "s{section}_c{column}_{channel}.tif"
+    kept = ["s1_c0_a.tif", "s1_c1_a.tif"]
+    others = [name for name in names if name not in kept]
+    for given in ({"table": table}, {}):
+        positions, found = placed(tmp_path, kept, pattern, others, **given)
+        assert positions == dict(zip(kept, [(0, 0), (0, 9)], strict=True))
+        assert found.remarks == ["places.csv places 1 tile without a file, such as s1_c2_a.tif."]
+
+
+def test_a_table_may_name_files_without_their_ending(tmp_path):
+    names = ["a/t0.ome.tif", "b/t0.ome.tif", "a/t1.ome.tif"]
+    rows = rows_of(file=["b/t0", "a/t0", "a/t1"], y=[0, 1, 2], x=[0, 90, 80])
+    table = write_csv(tmp_path / "places.csv", rows)
+    positions, _ = placed(tmp_path, names, "*/*.ome.tif", table=table)
+    assert positions == dict(zip(names, [(1, 90), (0, 0), (2, 80)], strict=True))
+    assert placed(tmp_path, ["t1.nii.gz"], "t{tile}.nii.gz", table=table)[0] == {
+        "t1.nii.gz": (2, 80)
+    }
+
+
+def test_names_of_columns_without_a_table_are_refused(tmp_path):
+    write_csv(tmp_path / "stage.csv", rows_of(name=["t1.tif"], sy=[1], sx=[2]))
+    given = {"table_columns": ["file=name", "y=sy", "x=sx"]}
+    assert placed(tmp_path, ["t1.tif"], "t{tile}.tif", **given)[0] == {"t1.tif": (1, 2)}
+    given["table_columns"][2] = "x=sX"
+    with pytest.raises(InputError, match="holds no table of places with the columns of --tile_tab"):
+        placed(tmp_path, ["t1.tif"], "t{tile}.tif", **given)
 
 
 def test_a_folder_without_a_table_next_to_others_with_one_is_refused(tmp_path):
@@ -144,6 +185,6 @@ def test_places_of_unknown_unit_are_asked_for_where_nothing_else_places_tiles(tm
 
 def test_tables_are_looked_for_once_in_a_folder(tmp_path, monkeypatch):
     looked = []
-    monkeypatch.setattr(placing, "find_places", looked.append)
+    monkeypatch.setattr(placing, "find_places", lambda folder, _: looked.append(folder))
     placed(tmp_path, [f"{k}/r0_c{n}.png" for k in "ab" for n in "123"], "*/r{row}_c{column}.png")
     assert looked == [tmp_path, tmp_path / "a", tmp_path / "b"]

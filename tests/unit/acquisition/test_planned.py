@@ -158,6 +158,21 @@ def test_tiles_without_places_are_named_by_their_folder_with_all_other_problems(
     plan(source, allow_missing_sections=4, section_thickness=10, skip_stitch=True)
 
 
+def test_a_table_may_place_tiles_of_excluded_sections(write_tiles, plan):
+    source = write_tiles(write_ome_tiff)
+    rows = [
+        {"file": f"section_{s}_r{r}_c{c}", "y_mm": 0.06 * r, "x_mm": 0.08 * c}
+        for s in SECTIONS
+        for r, c in np.ndindex(ROWS, COLUMNS)
+    ]
+    table = write_csv(source / "stage.csv", rows)
+    made = plan(source, section_thickness=10, exclude_sections="7")
+    assert made.found.endswith(f"places from {table}.")
+    assert made.remarks == []
+    assert [item["id"] for item in made.items] == ["section_02"]
+    assert made.items[0]["positions"].splitlines()[-1] == "2,1,2,60.0,160.0"
+
+
 def test_one_channel_is_chosen_by_its_name(write_tiles, plan, tmp_path):
     source = write_tiles(write_ome_tiff)
     for file in [*source.iterdir()]:

@@ -98,6 +98,14 @@ def test_rows_that_run_along_x_are_refused():
     np.testing.assert_allclose([e.position for e in grid.entries], places)
 
 
+def test_places_in_a_wrong_unit_are_not_taken_for_exchanged_rows():
+    names = [f"r{r}_c{c}.tif" for r in range(3) for c in range(3)]
+    places = [(r * 0.09, c * 0.07) for r in range(3) for c in range(3)]
+    sentence = r"placed 90 x 70 nm apart \(y x\), but a tile is 100 x 80 µm; correct the places or"
+    with pytest.raises(InputError, match=sentence):
+        arranged(names, places, text="r{row}_c{column}.tif")
+
+
 def test_names_that_count_in_steps_give_rows_and_columns():
     tiles = [(row, column) for row in (0, 1, 3) for column in range(5) if (row, column) != (0, 2)]
     # As TeraStitcher's folders: tenths of a micrometre.

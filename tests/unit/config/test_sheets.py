@@ -2,7 +2,7 @@
 
 import pytest
 
-from octane.config.sheets import read_samplesheet
+from octane.config.sheets import read_samplesheet, read_table
 from octane.core.errors import InputError
 
 
@@ -73,3 +73,13 @@ UNEVEN = "cells but 3 columns; add missing cells, or quote cells that contain th
 )
 def test_all_problems_of_a_sheet_are_found(read, name, text, problems):
     assert read(text, name).problems == [f"{name}, {problem}" for problem in problems]
+
+
+def test_a_table_shows_its_first_problems(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,c\n" + "1,2\n" * 35)
+    with pytest.raises(InputError) as caught:
+        read_table(path)
+    *lines, last = str(caught.value).splitlines()
+    assert lines == [f"{path}, line {line}: there are 2 {UNEVEN}" for line in range(2, 7)]
+    assert last == "(30 more problems)"

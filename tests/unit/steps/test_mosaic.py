@@ -468,9 +468,10 @@ def test_a_dry_run_doubts_tiles_at_different_depths(phantom, cut, tmp_path, caps
     places[3] = (places[3][0], 10.0, *places[3][2:])
     write_fiji(tmp_path / "tiles" / "TileConfiguration.txt", places, dimensions=3)
     run(tmp_path / "tiles", tmp_path / "made", SIZE, dry_run=True, **NAMED)
-    assert "Doubtful: tiles of section 1 lie at 0 to 35 micrometre along z;" in (
-        capsys.readouterr().out
-    )
+    printed = capsys.readouterr().out
+    assert "Doubtful: tiles of section 1 lie at 0 to 35 micrometre along z;" in printed
+    assert f"Places: {tmp_path}/tiles/TileConfiguration.txt\n" in printed
+    assert "Ignored" not in printed
 
 
 @pytest.mark.parametrize(

@@ -312,6 +312,9 @@ def test_tiles_in_files_are_described_without_mosaics(tmp_path, made):
     assert "// Not needed: OME-XML states the places of the tiles." in config
     assert "// Found: 1 mosaic grid(s); 28.8 kB decoded." in config
     assert picture.read_text(encoding="utf-8").startswith("<svg")
+    name.with_name(f"{name.name}.ome.tif").unlink()
+    write_subject(tmp_path / "tiles", project=made, preview=picture, overwrite=True)
+    assert "not imaged: 1 of 6 tiles" in picture.read_text(encoding="utf-8")
     given = TileParameters(pattern="slice_{section}_row_{row}_col_{column}*", flip="y")
     write_subject(tmp_path / "tiles", tiles=given, project=made, overwrite=True)
     config = path.read_text(encoding="utf-8")
