@@ -212,6 +212,11 @@ class StitchFigures(Figures):
     shape: Shape
 
     @property
+    def number(self) -> int:
+        """Number of the section in tables, where a single one without a number is the first."""
+        return 1 if self.section is None else self.section
+
+    @property
     def largest_move(self) -> float:
         """Largest move of a tile by refinement, micrometres."""
         moves = (dist(self.positions[tile], own) for tile, own in self.nominal_positions.items())

@@ -47,6 +47,8 @@ UNLIKE = 0.5
 less."""
 NARROW = 0.05
 """Smallest given overlap, fraction of a tile, in which neighbours can be compared."""
+DIMMING = ("Missing sections", "Section brightness", "Section orientation", "Section alignment")
+"""Checks of faults that make brightness jump where a section begins."""
 State = Literal["incomplete", "look", "good"]
 """State of a subject, worst first; ``incomplete`` lacks results that its plan expects."""
 
@@ -101,7 +103,7 @@ def checks(
         varied = {s.title: s.cv_after for s in quality}
         found.append(_alike("Variation of a section", varied, COMPARED))
     if stack or n4:
-        marked = {title for check in found for title in check.sections}
+        marked = {title for own in found if own.name in DIMMING for title in own.sections}
         found.append(_banded(stack, n4, marked))
     return found
 
@@ -211,10 +213,14 @@ def _places(sections: Mapping[str, StitchFigures]) -> Check:
     if not any(o.found is not None or s.misplaced for s in sections.values() for o in s.overlaps):
         seen = any(own.overlaps for own in sections.values())
         return _unknown(name, limit, UNTEXTURED if seen else "No tiles overlap.")
-    odd = [(title, tile.sentence) for title, own in sections.items() for tile in own.misplaced]
-    text = f"{_named([*map(', '.join, odd)])}; correct the mosaic or --positions, or try "
-    text += "--stitch_refine."
-    return _judged(name, limit, str(len(odd)), [title for title, _ in odd], text)
+    odd = [(title, own, tile) for title, own in sections.items() for tile in own.misplaced]
+    rows = [f"row {own.number},{tile.row},{tile.column}" for _, own, tile in odd]
+    text = (
+        f"{_named([f'{title}, {tile.sentence}' for title, _, tile in odd])}; correct the mosaic, "
+        f"or change {rows[0] if len(rows) == 1 else 'their rows'} in a copy of "
+        "SUBJECT_positions.csv and give it as --positions, or try --stitch_refine."
+    )
+    return _judged(name, limit, str(len(odd)), [title for title, *_ in odd], text)
 
 
 def _covered(sections: Mapping[str, StitchFigures]) -> Check:
@@ -413,7 +419,7 @@ def _banded(
 ) -> Check:
     """Check the brightness jump at each section boundary, in N4's volume or else in STACK's.
 
-    Boundaries of sections that another check has ``marked`` are left out: that fault shows there.
+    Boundaries of ``marked`` sections are left out: their own fault makes brightness jump there.
     """
     name, limit = "Section boundaries", f"{100 * BAND:.0f} %"
     jumps = [
@@ -425,8 +431,10 @@ def _banded(
         for own in (figures.boundaries for figures in (stack, n4) if figures is not None)
     ]
     last = jumps[-1]
-    if not last and marked:
-        return _unknown(name, limit, "Other checks already mark these sections.")
+    known = n4 or stack
+    if not last and known and known.boundaries:
+        why = "All boundaries touch sections whose brightness or place another check marks."
+        return _unknown(name, limit, why)
     if not last:
         why = _unlike(stack, "tissue") if stack else "No neighbouring sections share tissue."
         return _unknown(name, limit, why)

@@ -390,6 +390,33 @@ def test_a_band_at_a_section_that_another_check_marks_is_not_judged():
     assert found["Section boundaries"].value == "2.0 %"
 
 
+def test_bands_are_judged_next_to_tiles_that_were_not_imaged():
+    figures = {"tiles": 12, "shape": (1, 2, 3), "not_imaged": [(0, 3)], "holes": [(0, 3)]}
+    tiles = {"s": StitchFigures.model_validate({"section": 2, **figures})}
+    stack = stacked({2: 1.14, 3: 1.15})
+    found = {check.name: check for check in checks([], tiles, stack, None)}
+    assert found["Tiles not imaged"].sections == ("Section 2",)
+    assert found["Section boundaries"].sections == ("Section 2", "Section 3")
+    # A dark section explains both jumps.
+    stack.sections[1].brightness = 0.4
+    found = {check.name: check for check in checks([], tiles, stack, None)}
+    assert found["Section boundaries"].state == "not checked"
+    assert found["Section boundaries"].sentence.startswith("All boundaries touch sections whose")
+
+
+def test_a_tile_out_of_place_is_named_by_its_row_of_the_table():
+    def said(*misplaced):
+        figures = {"section": 1, "tiles": 9, "shape": (1, 2, 3), "misplaced": misplaced}
+        figures["overlaps"] = [{"axis": "x", "given": 0.2, "found": 0.2}]
+        tiles = {"s": StitchFigures.model_validate(figures)}
+        found = {check.name: check.sentence for check in checks([], tiles, None, None)}
+        return found["Tiles out of place"]
+
+    one = {"row": 1, "column": 2, "shift": (30, -20)}
+    assert "or change row 1,1,2 in a copy of SUBJECT_positions.csv and give it as" in said(one)
+    assert "or change their rows in a copy" in said(one, {"row": 0, "column": 0})
+
+
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory, execution, reading):
     """The sections of make demo, stacked: the volume and STACK's figures."""
