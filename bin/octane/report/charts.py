@@ -133,7 +133,7 @@ def profile_chart(
     axes = Axes(WIDE, _span(z / scale, edges), (low, high), (f"z ({unit})", "mean in tissue"))
     shaded = axes.line(gaps[:, [0, 0, 1, 1, 1]], [low, high, high, low, np.nan])
     cuts = axes.line(np.unique(edges)[1:-1, None], [low, high, np.nan])
-    missing, boundary = "missing section (blank)", "section boundary"
+    missing, boundary = "missing or excluded section (blank)", "section boundary"
     return Chart(
         axes,
         [

@@ -36,7 +36,16 @@ from octane.report import charts, pictures
 from octane.report.charts import Band
 from octane.report.summary import SectionQuality, outliers, qualities, summary_of, title_of
 from octane.report.tables import tables
-from octane.report.tile_map import Pair, Thumbnail, Tile, placed_tiles, tile_map
+from octane.report.tile_map import (
+    Arrows,
+    Pair,
+    PlacedTile,
+    Thumbnail,
+    Tile,
+    arrow_scale,
+    placed_tiles,
+    tile_map,
+)
 from octane.report.verdict import DISPLACED, ROTATED, checks, state_of, verdict
 
 CUTS = {"z": (1, 2), "y": (0, 2), "x": (0, 1)}
@@ -53,7 +62,8 @@ THUMBNAIL = 320
 """Longest edge of the volume's picture on the cohort page, pixels."""
 ROOMY = 12
 """Number of sections up to which their pictures are large; more would make the file too large."""
-
+LEAST_MOVE = 0.1
+"""Smallest move of a tile that an arrow shows, pixels of the section."""
 MAPPED, MAPPED_TILES = 6, 3000
 """Most sections whose tiles the page maps, and most tiles in all; the maps of all are files."""
 
@@ -251,7 +261,7 @@ def _sections(
     }
 
 
-def _by_tile(positions: Mapping[str, Pair]) -> dict[Tile, Pair]:
+def by_tile(positions: Mapping[str, Pair]) -> dict[Tile, Pair]:
     """Positions by row and column."""
     numbers = {key: key.split(",") for key in positions}
     return {(int(numbers[key][0]), int(numbers[key][1])): own for key, own in positions.items()}
@@ -264,16 +274,24 @@ def _tile_maps(
     gallery: _Gallery,
 ) -> dict[str, str]:
     """Maps of the sections' tiles by title: of the marked ones, and of those refined most."""
-    maps: dict[str, tuple[bool, float, str]] = {}
+    placed: list[tuple[TaskRecord, StitchFigures, list[PlacedTile]]] = []
     for entry, figures in stitched:
-        places, before = _by_tile(figures.positions), _by_tile(figures.nominal_positions)
+        places, before = by_tile(figures.positions), by_tile(figures.nominal_positions)
         if len(places) < 2 or figures.tile_extent is None or figures.mosaic_extent is None:
             continue
         tiles = placed_tiles(
             places, figures.tile_extent, figures.mosaic_extent,
             not_imaged=figures.not_imaged, before=before,
+            misplaced=[(own.row, own.column) for own in figures.misplaced],
         )  # fmt: skip
-        drawn = tile_map(tiles, Thumbnail.over(tiles, entry.previews["thumbnail"], grey))
+        placed.append((entry, figures, tiles))
+    # One scale, so that the arrows of different sections compare.
+    times = arrow_scale([own for *_, tiles in placed for own in tiles if own.imaged])
+    maps: dict[str, tuple[bool, float, str]] = {}
+    for entry, figures, tiles in placed:
+        thumbnail = Thumbnail.over(tiles, entry.previews["thumbnail"], grey)
+        pixel = thumbnail.extent[0] / figures.shape[1]
+        drawn = tile_map(tiles, thumbnail, Arrows(times, LEAST_MOVE * pixel))
         gallery.files[f"{entry.name}_tiles.svg"] = drawn.encode()
         title = title_of(entry.name, figures.section)
         maps[title] = (title in marked, figures.largest_move, drawn)

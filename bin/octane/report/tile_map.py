@@ -33,7 +33,7 @@ APART = (13, 22)
 """Smallest distance of row and of column numbers, pixels."""
 MOVED = 1.0
 """Smallest move of a tile whose former outline is drawn, pixels."""
-REACH = 0.4
+REACH = 0.2
 """Longest arrow, in lengths of a tile."""
 HEAD = 4
 """Length of an arrow's head, pixels."""
@@ -50,13 +50,17 @@ def require_svg(preview: Path) -> None:
 
 
 class PlacedTile(NamedTuple):
-    """A tile at its place: its first corner and its size, and its corner before refinement."""
+    """A tile at its place: its first corner and its size, and its corner before refinement.
+
+    ``fits`` is False for a tile that does not fit its neighbours.
+    """
 
     tile: Tile
     corner: Pair
     extent: Pair
     imaged: bool = True
     before: Pair | None = None
+    fits: bool = True
 
     @property
     def end(self) -> Pair:
@@ -100,6 +104,7 @@ def placed_tiles(
     *,
     not_imaged: Collection[Tile] = (),
     before: Mapping[Tile, Pair] | None = None,
+    misplaced: Collection[Tile] = (),
 ) -> list[PlacedTile]:
     """Tiles at their ``positions``, and at those ``before`` refinement.
 
@@ -117,6 +122,7 @@ def placed_tiles(
             (size(tile, 0), size(tile, 1)),
             tile not in not_imaged,
             (before or {}).get(tile),
+            tile not in misplaced,
         )
         for tile, corner in positions.items()
     ]
@@ -182,9 +188,9 @@ class _Area(NamedTuple):
         (y, x), (height, width) = own.before or own.corner, own.extent
         y, x = self.at((y + height / 2, x + width / 2))
         down, across = (n * times * self.zoom for n in own.move)
-        angle = atan2(down, across)
+        angle, length = atan2(down, across), min(HEAD, hypot(down, across))
         head = "".join(
-            f"M{x + across:.1f} {y + down:.1f}l{HEAD * cos(side):.1f} {HEAD * sin(side):.1f}"
+            f"M{x + across:.1f} {y + down:.1f}l{length * cos(side):.1f} {length * sin(side):.1f}"
             for side in (angle + pi - 0.5, angle + pi + 0.5)
         )
         return f"M{x:.1f} {y:.1f}L{x + across:.1f} {y + down:.1f}{head}"
@@ -228,17 +234,34 @@ def arrow_scale(tiles: Sequence[PlacedTile]) -> float:
     return max(1.0, rounded(REACH * min(min(own.extent) for own in tiles) / largest))
 
 
-def _marks(area: _Area, tiles: Sequence[PlacedTile]) -> list[Mark]:
+class Arrows(NamedTuple):
+    """Arrows are ``times`` as long as moves; those below ``least`` micrometres have none."""
+
+    times: float
+    least: float
+
+
+ALL_MOVES = Arrows(1.0, 0.0)
+"""Arrows as long as the moves."""
+
+
+def _marks(area: _Area, tiles: Sequence[PlacedTile], drawn: Arrows) -> list[Mark]:
     """Outlines and overlaps of tiles, and the moves of refined ones."""
     seen, lost = ([own for own in tiles if own.imaged is kind] for kind in (True, False))
     refined = [own for own in seen if own.before is not None]
     former = [own for own in refined if hypot(*own.move) * area.zoom >= MOVED]
-    times, moves = arrow_scale(refined), ""
-    arrows = "".join(area.arrow(own, times) for own in refined if any(own.move))
+    arrows, moves = "", ""
     if refined:
         largest = max(hypot(*own.move) for own in refined)
         moves = f"moved by refinement by up to {format_lengths([largest])}"
-        moves += f", arrows {times:g} times as long" if times > 1 else ""
+        if largest < drawn.least:
+            moves += ", too little for arrows"
+        elif drawn.times > 1:
+            moves += f", arrows {drawn.times:g} times as long"
+        moved = [own for own in refined if any(own.move) and hypot(*own.move) >= drawn.least]
+        arrows = "".join(area.arrow(own, drawn.times) for own in moved)
+    astray = [own for own in seen if not own.fits]
+    odd = f"does not fit its neighbours: {len(astray)} of {counted(len(tiles), 'tile')}"
     gone = f"not imaged: {len(lost)} of {counted(len(tiles), 'tile')}" if lost else ""
 
     def outlines(shown: Iterable[PlacedTile]) -> str:
@@ -249,22 +272,26 @@ def _marks(area: _Area, tiles: Sequence[PlacedTile]) -> list[Mark]:
         Mark(outlines(own._replace(corner=own.before) for own in former if own.before),
              "before", 0.8, dash="4 3"),
         Mark(outlines(seen), "accent", 1.2, "tile (row,column), overlaps shaded", sample=BOX),
+        Mark(outlines(astray), "alarm", 2.4, odd * bool(astray), sample=BOX),
         Mark(outlines(lost) + "".join(map(area.cross, lost)), "alarm", 1.2, gone, sample=CROSSED),
         Mark(arrows, "card", 5),
-        Mark(arrows, "before", 2, moves, sample=ARROW),
+        Mark(arrows, "before", 2, moves, sample=ARROW if arrows else ""),
     ]  # fmt: skip
 
 
 def _words(area: _Area, tiles: Sequence[PlacedTile]) -> list[str]:
     """Names of the axes, and numbers of rows, columns and large enough tiles."""
-    words = [_text(LEFT, 13, "x →, column", "start", 11), _text(4, TOP - 7, "y ↓", "start", 11)]
+    words = [
+        _text(LEFT + 24, 13, "x →, column", "start", 11),
+        _text(4, 13, "y ↓, row", "start", 11),
+    ]
     words += [_text(LEFT - 8, y + 4, row, "end") for y, row in _numbers(area, tiles, 0)]
     words += [_text(x, TOP - 7, column) for x, column in _numbers(area, tiles, 1)]
     if min(min(own.extent) for own in tiles) * area.zoom >= NUMBERED:
         for own in tiles:
-            # Above the centre, where an arrow begins.
+            # Above the arrow, which begins at the centre.
             (y, x), (height, width) = own.corner, own.extent
-            down, across = area.at((y + 0.4 * height, x + 0.5 * width))
+            down, across = area.at((y + 0.29 * height, x + 0.5 * width))
             words.append(_text(across, down, ",".join(map(str, own.tile)), size=11))
     return words
 
@@ -289,16 +316,21 @@ def _image(area: _Area, thumbnail: Thumbnail) -> str:
     return f'<image {place} preserveAspectRatio="none" href="{picture}"/>'
 
 
-def tile_map(tiles: Sequence[PlacedTile], thumbnail: Thumbnail | None = None) -> str:
+def tile_map(
+    tiles: Sequence[PlacedTile],
+    thumbnail: Thumbnail | None = None,
+    arrows: Arrows = ALL_MOVES,
+) -> str:
     """Draw the tiles of a section as they are placed, with x to the right and y down, as SVG.
 
-    Tiles that were not imaged are crossed out. If any has a place ``before`` its refinement,
-    arrows show the moves, and dashed outlines the former places.
+    Tiles that were not imaged are crossed out, and those that do not fit their neighbours have
+    thick outlines. If any has a place ``before`` its refinement, ``arrows`` show the moves, and
+    dashed outlines the former places.
     """
     area = _Area.around(tiles, thumbnail)
-    marks, words = [mark for mark in _marks(area, tiles) if mark.path], _words(area, tiles)
+    marks, words = _marks(area, tiles, arrows), _words(area, tiles)
     drawn = [] if thumbnail is None else [_image(area, thumbnail)]
-    drawn += [_path(mark, mark.path) for mark in marks]
+    drawn += [_path(mark, mark.path) for mark in marks if mark.path]
     y, length = TOP + area.extent[0] * area.zoom + LINE, bar_of(max(area.extent))
     bar = Mark(f"M{LEFT} {y:.1f}h{length * area.zoom:.1f}", "ink", 3)
     drawn.append(_path(bar, bar.path))
@@ -306,7 +338,8 @@ def tile_map(tiles: Sequence[PlacedTile], thumbnail: Thumbnail | None = None) ->
     for mark in marks:
         if mark.label:
             y += LINE
-            drawn.append(_path(mark, f"M{LEFT} {y:.1f}{mark.sample}"))
+            if mark.sample:
+                drawn.append(_path(mark, f"M{LEFT} {y:.1f}{mark.sample}"))
             words.append(_text(LEFT + 32, y + 4, mark.label, "start"))
     width, height = LEFT + LONGEST + RIGHT, y + LINE
     return "\n".join(

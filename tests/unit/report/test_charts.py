@@ -57,7 +57,7 @@ def test_points_are_joined_up_to_a_gap() -> None:
 def test_the_profile_marks_boundaries_and_gaps() -> None:
     chart = CHARTS["profile"]
     shaded, cuts, *_ = chart.marks
-    assert labels(chart)[:2] == ["missing section (blank)", "section boundary"]
+    assert labels(chart)[:2] == ["missing or excluded section (blank)", "section boundary"]
     ends = chart.axes.across([50, 100])
     np.testing.assert_allclose(np.unique(places(shaded.path)[:, 0]), ends, atol=0.1)
     np.testing.assert_allclose(np.unique(places(cuts.path)[:, 0]), ends, atol=0.1)

@@ -9,9 +9,12 @@ import pytest
 from octane.report.charts import DARK
 from octane.report.pictures import Scale
 from octane.report.tile_map import (
+    ALL_MOVES,
     LEFT,
     LONGEST,
+    REACH,
     TOP,
+    Arrows,
     Thumbnail,
     arrow_scale,
     assembled,
@@ -27,9 +30,9 @@ SIZES = ((100.0, 200.0), (240.0, 400.0))
 ZOOM = LONGEST / 320
 
 
-def drawn(tiles, thumbnail=None):
+def drawn(tiles, thumbnail=None, arrows=ALL_MOVES):
     """Paths of a map by colour and width, and its words with their places."""
-    root = ElementTree.fromstring(tile_map(tiles, thumbnail))
+    root = ElementTree.fromstring(tile_map(tiles, thumbnail, arrows))
     paths = {}
     for path in root.iter(f"{SVG}path"):
         look = path.get("stroke") or path.get("fill"), path.get("stroke-width")
@@ -89,9 +92,9 @@ def test_an_arrow_shows_where_a_tile_was_moved_and_how_far(move):
     tiles = placed_tiles(moved, *SIZES, before=PLACES)
     times = arrow_scale(tiles)
     length = float(np.hypot(*move))
-    # The longest arrow is at most 0.4 of the smallest edge, 40 um, and more than a fifth of it.
-    assert 0.08 * 40 < times * length <= 0.4 * 40
-    _, paths, words = drawn(tiles)
+    # The longest arrow is at most REACH of the smallest edge, 40 um, and more than a third of it.
+    assert REACH / 3 * 40 < times * length <= REACH * 40
+    _, paths, words = drawn(tiles, arrows=Arrows(times, length))
     number = r"(-?[\d.]+)"
     (shaft,) = re.findall(rf"M{number} {number}L{number} {number}", paths[DARK["before"], "2"])
     x, y, to_x, to_y = map(float, shaft)
@@ -102,6 +105,30 @@ def test_an_arrow_shows_where_a_tile_was_moved_and_how_far(move):
     np.testing.assert_allclose((to_y - y, to_x - x), np.multiply(move, times * zoom), atol=0.11)
     (said,) = [text for text in words if "refinement" in text]
     assert said.endswith(f"by up to {length:.3g} µm, arrows {times:g} times as long")
+
+
+def test_arrows_share_a_scale_and_noise_has_none():
+    def moved(by, least):
+        tiles = placed_tiles({**PLACES, (1, 1): (80.0, 120 + by)}, *SIZES, before=PLACES)
+        _, paths, words = drawn(tiles, arrows=Arrows(10.0, least))
+        return paths.get((DARK["before"], "2")), [text for text in words if "refinement" in text]
+
+    arrow, (words,) = moved(0.25, 0.2)
+    assert arrow is not None
+    assert words.endswith("arrows 10 times as long")
+    assert moved(0.15, 0.2) == (
+        None,
+        ["moved by refinement by up to 150 nm, too little for arrows"],
+    )
+
+
+def test_a_tile_that_does_not_fit_is_outlined_in_the_colour_of_alarm():
+    _, paths, words = drawn(placed_tiles(PLACES, *SIZES, misplaced=[(1, 0)]))
+    np.testing.assert_allclose(
+        boxes(paths[DARK["alarm"], "2.4"]), [((80, 0), (100, 200))], atol=0.06
+    )
+    assert "does not fit its neighbours: 1 of 6 tiles" in words
+    assert {"y ↓, row", "x →, column"} <= words.keys()
 
 
 def test_many_tiles_are_numbered_in_the_margins_alone():
