@@ -281,13 +281,15 @@ def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[
 
 def completed(positions: Mapping[Tile, Position], tiling: MosaicGrid) -> dict[Tile, Position]:
     """Positions of all tiles: those without one lie on a linear fit of the others."""
-    return {tile: positions.get(tile) or _expected(tile, positions) for tile in tiling.tiles}
+    return {tile: positions.get(tile) or expected_position(tile, positions) for tile in tiling.tiles}
 
 
-def _expected(tile: Tile, positions: Mapping[Tile, Position]) -> Position:
+def expected_position(tile: Tile, positions: Mapping[Tile, Position]) -> Position:
     """Position of a tile by a linear fit of the other tiles' ``positions``."""
-    numbers = np.array([(1, *other) for other in positions], float)
-    fitted = np.linalg.lstsq(numbers, np.array([*positions.values()]), rcond=None)[0]
+    # Sorted, because the last bits depend on the order.
+    others = sorted(positions)
+    numbers = np.array([(1, *other) for other in others], float)
+    fitted = np.linalg.lstsq(numbers, np.array([positions[t] for t in others]), rcond=None)[0]
     y, x = (1, *tile) @ fitted
     return float(y), float(x)
 

@@ -17,8 +17,9 @@ from octane.core.errors import OctaneError
 from octane.core.files import read_regular, writing
 from octane.core.metrics import as_json
 from octane.core.records import Outcome, Record, StitchFigures
+from octane.layout.mosaic import expected_position
 from octane.report.crate import CRATE, crate
-from octane.report.html import PREVIEWED, TaskRecord, build
+from octane.report.html import PREVIEWED, TaskRecord, build, by_tile
 from octane.report.tables import described
 from octane.report.trace import trace_content
 
@@ -84,14 +85,19 @@ def _positions(destination: Path) -> Path:
 
 
 def _position_table(entries: Sequence[TaskRecord]) -> str:
-    """Positions of all tiles, as --positions reads them; empty if none were stitched."""
+    """Positions of the tiles, as --positions reads them; empty if none were stitched.
+
+    A section's tiles that were not imaged are left out if --positions finds the same places for
+    them without rows.
+    """
     rows: list[tuple[float, ...]] = []
     for record in (entry.record for entry in entries if entry.record.step == "stitch"):
         figures = StitchFigures.model_validate(record.figures)
-        # STACK numbers a single section without a number 1.
-        number = 1 if figures.section is None else figures.section
-        for tile, position in figures.positions.items():
-            rows.append((number, *map(int, tile.split(",")), *position))
+        places = by_tile(figures.positions)
+        imaged = {tile: own for tile, own in places.items() if tile not in figures.not_imaged}
+        found = {tile: expected_position(tile, imaged) for tile in places.keys() - imaged.keys()}
+        kept = imaged if imaged | found == places else places
+        rows += [(figures.number, *tile, *own) for tile, own in kept.items()]
     lines = [POSITION_COLUMNS, *sorted(rows)] if rows else []
     return "".join(f"{','.join(map(str, line))}\n" for line in lines)
 

@@ -18,6 +18,7 @@ from report_subject import Subject
 from octane.config.params import ExecutionParameters
 from octane.core.errors import OctaneError
 from octane.core.records import Outcome
+from octane.layout.mosaic import expected_position
 from octane.report import charts, pictures
 from octane.report.crate import CRATE
 from octane.report.verdict import Check
@@ -372,7 +373,7 @@ def test_the_tiles_of_each_section_are_mapped(subject: Subject) -> None:
     assert "not imaged: 1 of 9 tiles" in first
     assert "moved by refinement by up to 30 µm" in first
     assert not re.search("not imaged: |refinement", second.partition("</svg>")[0])
-    assert "9 tiles, 1 not imaged" in html
+    assert "9 tiles, 1 of them not imaged" in html
     maps = {path.name: path.read_text("utf-8") for path in (page.parent / "previews").iterdir()
             if path.name.endswith("_tiles.svg")}  # fmt: skip
     assert maps.keys() == {"section_01_stitch_tiles.svg", "section_02_stitch_tiles.svg"}
@@ -451,6 +452,27 @@ def test_positions_of_all_sections_are_in_one_table_in_order(subject: Subject) -
         f"10,0,10,0.1,{10 / 3}",
     ]
     assert "the positions of all tiles" in page.read_text(encoding="utf-8")
+
+
+def test_rows_of_tiles_that_were_not_imaged_are_left_out_if_others_give_their_place(
+    subject: Subject,
+) -> None:
+    subject.stitch(1, not_imaged=[(0, 0), (0, 2)])
+    figures = json.loads(subject.records[-1].read_text(encoding="utf-8"))["figures"]
+    places = {"0,0": [0.3, -0.1], "0,1": [0.2, 70.1], "1,0": [80.7, 0.1], "1,1": [80.4, 70.3]}
+    tiles = {(int(name[0]), int(name[2])): (y, x) for name, (y, x) in places.items()}
+    imaged = {tile: tiles[tile] for tile in tiles if any(tile)}
+    corner, end = (expected_position(tile, imaged) for tile in ((0, 0), (0, 2)))
+    # A row that stays would change the fit of one that does not.
+    for first, second, count in ((places["0,0"], end, 5), (corner, end, 3)):
+        edit(
+            subject.records[-1],
+            figures=figures | {"positions": {**places, "0,0": first, "0,2": second}},
+        )
+        page = subject.report(overwrite=True)
+        table = page.with_name("report_positions.csv").read_text(encoding="utf-8")
+        assert len(table.splitlines()) == 1 + count
+        assert ("1,0,0," in table) == ("1,0,2," in table) == (count == 5)
 
 
 def test_the_twin_is_strict_json_and_holds_every_record(subject: Subject) -> None:
