@@ -606,6 +606,10 @@ class TileParameters(StepParameters):
 
     title: ClassVar[str] = "Tiles in files"
     prefix: ClassVar[str] = "tile_"
+    searching: ClassVar[tuple[str, ...]] = (
+        *("pattern", "rows", "columns", "order", "table", "table_columns", "flip", "transpose"),
+    )
+    """Fields by which tiles are found; PREFLIGHT's tile list replaces them."""
     pattern: Annotated[str | None, BeforeValidator(_or_none)] = parameter(
         None,
         "Names of the tiles' files, such as '{section}/tile_x{column}_y{row}.tif', with {section}, "

@@ -77,13 +77,18 @@ def _settings(records: Sequence[Record], step: str, *, workflow: bool) -> list[C
                 "value": "; ".join(values),
                 "default": default,
                 "unit": extra.get("unit") or "",
-                # The workflow itself sets fields that are not its parameters.
+                # The workflow itself sets fields that are not its parameters; it takes the
+                # excluded sections from the user's.
                 "changed": default is not None
                 and values != [default]
-                and not (workflow and extra.get("workflow") is False),
+                and not (
+                    workflow and extra.get("workflow") is False and name != "excluded_sections"
+                ),
+                # Tables are not fields; PREFLIGHT may have made one from the user's files.
+                "table": bool(fields) and name not in fields and values != ["unset"],
             }
         )
-    return sorted(rows, key=lambda row: not row["changed"])
+    return sorted(rows, key=lambda row: not (row["changed"] or row["table"]))
 
 
 def described(record: Record) -> str:

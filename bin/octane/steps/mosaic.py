@@ -108,7 +108,10 @@ def write_listed(
     Raises an OctaneError for a file that is not as PREFLIGHT found it.
     """
     require_cpu(execution.backend, "MOSAIC")
-    metrics = Metrics("mosaic", settings=parameters.recorded(reading))
+    used = parameters.recorded(reading).items()
+    # The others hold the workflow's own values, not the user's.
+    used = {name: value for name, value in used if name not in parameters.searching}
+    metrics = Metrics("mosaic", settings=used)
     sections = survey_listed(folder, listed, parameters, reading)
     # The files are staged one by one; their folder is what the user gave, or a part of it.
     parents = [path.resolve().parent for section in sections for path in section.paths]

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from platform import node
@@ -319,7 +319,9 @@ def _plan(
         if workflow.input_kind in ("auto", "mosaic") and holds_tiles(source, settings.mosaic):
             tiles, left_out = _survey(as_given(source, source), settings, beside.get("table"))
             volumes = [planned_mosaic(s, tiles.folder, settings.input) for s in tiles.sections]
-            if tiles.source and "positions" not in beside:
+            if "positions" in beside:
+                tiles = replace(tiles, source=str(beside["positions"]))
+            elif tiles.source:
                 write_positions(stated, tiles.sections)
                 beside["positions"] = stated
         else:

@@ -159,7 +159,8 @@ def stack_sections(
     if displacements is not None:
         given = given_displacements(displacements, slabs, grid, parameters)
     logger.info("STACK: %s", thickness_taken(slabs))
-    metrics = Metrics("stack", settings=parameters.recorded(reading))
+    moves = {"displacements": "unset" if displacements is None else "from a table"}
+    metrics = Metrics("stack", settings=moves | parameters.recorded(reading))
     contradicted = [] if parameters.section_thickness is not None else other_distance(slabs)
     for note in [*overruled_units(images), *sections_without_overlap(slabs), *contradicted]:
         metrics.warn_in_report(note)

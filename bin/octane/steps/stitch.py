@@ -313,7 +313,8 @@ def stitch_section(
     ``save_flat_field`` is a TIFF to write if a flat field is estimated. Raises an OctaneError that
     names what is not usable; nothing is left half-written.
     """
-    metrics = Metrics("stitch", settings=parameters.recorded(reading))
+    places = {"positions": "unset" if positions_table is None else "from a table"}
+    metrics = Metrics("stitch", settings=places | parameters.recorded(reading))
     require_cpu(execution.backend, "STITCH")
     image = open_image(source, reading)
     for text in overruled_units([image]):

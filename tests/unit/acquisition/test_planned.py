@@ -108,6 +108,9 @@ def test_the_tasks_write_what_the_command_writes(write_tiles, plan, tmp_path, wr
     assert [metrics.figures["files"] for metrics in noted] == [files, files * 5 // 6]
     assert [metrics.inputs for metrics in noted] == [{"tiles": {"path": str(source)}}] * 2
     assert [metrics.figures["not_imaged"] for metrics in noted] == [0, 1]
+    # Neither the grid nor how it was found is a setting of the task.
+    assert noted[0].settings.keys().isdisjoint(TileParameters.searching)
+    assert noted[0].settings["codec"] == "blosc-lz4"
     (line,) = noted[1].warnings
     assert line == "Section 7 has no file for row 1, column 1: declared as not imaged."
     assert line in made.remarks
@@ -131,6 +134,7 @@ def test_places_that_files_state_become_positions(write_tiles, plan, tmp_path):
     table.write_text("\n".join(["section,row,column,y,x", *rows]), encoding="utf-8")
     moved = plan(source, {"positions": table}, **given)
     assert moved.items[0]["positions"] == split_positions(table)[2]
+    assert f"places from {table}." in moved.found
     # Neither changes a task of MOSAIC.
     assert [i["tile_list"] for i in moved.items] == [i["tile_list"] for i in made.items]
     assert moved.as_json()["flags"]["mosaic"] == made.as_json()["flags"]["mosaic"]

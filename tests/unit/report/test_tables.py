@@ -33,6 +33,23 @@ def test_changed_settings_come_first_and_are_marked():
         assert len(marks) == len(record.settings)
 
 
+def test_sections_that_the_user_excluded_are_marked_as_changed():
+    given = STEPS["stack"].model_validate({"excluded_sections": "2", "codec": "blosc-lz4"})
+    record = Record(step="stack", settings=given.model_dump(mode="json"))
+    found: Any = tables([record], workflow=True)["settings"]
+    assert [row["name"] for row in found["stack"] if row["changed"]] == ["excluded_sections"]
+
+
+def test_a_table_in_use_comes_first_without_a_mark():
+    own = STEPS["stitch"]().model_dump(mode="json")
+    for value, in_use in (("from a table", True), ("unset", False)):
+        record = Record(step="stitch", settings={**own, "positions": value})
+        found: Any = tables([record], workflow=True)["settings"]
+        assert [row["name"] for row in found["stitch"] if row["table"]] == ["positions"] * in_use
+        assert not any(row["changed"] for row in found["stitch"])
+        assert found["stitch"][0]["name"] == ("positions" if in_use else "overlap")
+
+
 def test_what_the_workflow_sets_by_itself_is_not_marked_as_changed():
     given = STEPS["stack"].model_validate({"codec": "blosc-lz4", "align": "rigid"})
     record = Record(step="stack", settings=given.model_dump(mode="json"))

@@ -424,6 +424,7 @@ def test_refinement_finds_the_positions_through_speckle(reconstruct, looks, boun
         10.0, settings={"refine": True}, speckle_looks=looks, **stage, **tiles
     )
     noted = metrics.figures["positions"]
+    assert metrics.settings["positions"] == "unset"
     found = {tuple(map(int, name.split(","))): place for name, place in noted.items()}
     nominal = {tile: np.multiply(tile, Subject.of(parameters).pitch) for tile in found}
     table = folder / "positions.csv"
