@@ -281,7 +281,9 @@ def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[
 
 def completed(positions: Mapping[Tile, Position], tiling: MosaicGrid) -> dict[Tile, Position]:
     """Positions of all tiles: those without one lie on a linear fit of the others."""
-    return {tile: positions.get(tile) or expected_position(tile, positions) for tile in tiling.tiles}
+    return {
+        tile: positions.get(tile) or expected_position(tile, positions) for tile in tiling.tiles
+    }
 
 
 def expected_position(tile: Tile, positions: Mapping[Tile, Position]) -> Position:
