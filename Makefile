@@ -27,14 +27,15 @@ demo: setup ## run the whole workflow on small synthetic data, into results/demo
 		--outdir "$(CURDIR)/results/demo" -work-dir "$(CURDIR)/$(DEMO)/tasks"
 
 # pytest prints two summaries, that of tests/gpu first. Distributed by file, because tests of one file
-# share slow fixtures (xdist 3.8 cannot group in another way under pytest 9.2).
+# share slow fixtures (xdist 3.8 cannot group in another way under pytest 9.2). In the order of their
+# names: xdist would leave files of few tests, which run the workflow, to the end.
 test: ## all checks and tests except those marked soak; with PYTEST, only what it selects
 	@tools/setup.sh test
 	@$(MAKE) lint
 	@$(ENV) if command -v nf-test >/dev/null; then nf-test test tests/nf; \
 		else echo "SKIPPED: nf-test is not on the PATH; tests/nf/*.nf.test were not run"; fi
 	@$(if $(strip $(PYTEST)),:,$(MAKE) test-gpu)
-	@$(ENV) python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+	@$(ENV) python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 soak: ## like test, plus storms, random kills and long waits
 	@$(if $(strip $(PYTEST)),:,$(MAKE) test-gpu PYTEST='-m "soak or not soak"')

@@ -167,6 +167,7 @@ def test_call_a_measures_the_device_and_every_kernel_twice(first_run, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.emulated
+@pytest.mark.soak
 def test_calls_b_and_d_run_the_checks(first_run, stand_in, tmp_path):
     # The tools of CUDA, without what they find out: they run the Python command in their arguments.
     run = 'until [[ $1 == *python* && -x $1 ]]; do shift; done; exec "$@"'

@@ -120,6 +120,7 @@ def test_a_row_that_is_changed_moves_a_section_or_a_tile_alone(resumed, folder, 
     np.testing.assert_allclose(new[planes[2], :, 2:-4], old[planes[2], :, 4:-2], rtol=1e-4)
 
 
+@pytest.mark.soak
 def test_sections_that_are_left_out_are_as_if_moved_away(resumed, folder, fed_back):
     run = resumed("left_out", *tables(), "--exclude_sections", "1,3")
     assert run.processes("COMPLETED") == {"PREFLIGHT", "STACK", "REPORT"}

@@ -92,6 +92,7 @@ def test_the_volume_is_that_of_the_mosaics(cohort):
     assert words in cohort.output
 
 
+@pytest.mark.soak
 def test_an_edited_tile_runs_its_section_again(succeeding, data, given, cohort):
     tile = data / "tiles" / "s1" / "r0_c1.ome.tif"
     words = ("--samplesheet", "cohort.csv", "-resume", "--skip_n4")
@@ -102,6 +103,7 @@ def test_an_edited_tile_runs_its_section_again(succeeding, data, given, cohort):
     assert ran == [f"{step} (tiles:section_01)" for step in ("MOSAIC", "RESAMPLE", "STITCH")]
 
 
+@pytest.mark.soak
 def test_a_truncated_file_is_refused_before_any_task(nextflow, data, given, cohort):
     tile = data / "tiles" / "s1" / "r1_c1.ome.tif"
     with changed(tile, tile.read_bytes()[:-1000]):
