@@ -1,9 +1,11 @@
 """Voxel grids: voxel centres in micrometres, axes always z, y, x."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+
+import numpy as np
 
 Vector = tuple[float, float, float]
 Region = tuple[slice, ...]
@@ -103,3 +105,15 @@ def blocks(shape: tuple[int, ...], size: tuple[int, ...]) -> list[Region]:
     """Regions of at most ``size`` that tile ``shape`` in raster order."""
     counts = (range(-(-n // b)) for n, b in zip(shape, size, strict=True))
     return [block_at(position, size, shape) for position in product(*counts)]
+
+
+def expected_position(
+    tile: tuple[int, int], positions: Mapping[tuple[int, int], tuple[float, float]]
+) -> tuple[float, float]:
+    """Position of a tile by a linear fit of the other tiles' ``positions``."""
+    # Sorted, because the last bits depend on the order.
+    others = sorted(positions)
+    numbers = np.array([(1, *other) for other in others], float)
+    fitted = np.linalg.lstsq(numbers, np.array([positions[t] for t in others]), rcond=None)[0]
+    y, x = (1, *tile) @ fitted
+    return float(y), float(x)

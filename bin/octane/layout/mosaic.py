@@ -18,7 +18,17 @@ import numpy as np
 from octane.config.params import StitchParameters
 from octane.config.sheets import POSITION_COLUMNS, read_table
 from octane.core.errors import InputError
-from octane.core.geometry import Grid, Region, Vector, block_at, samples, shape_of, spelled, vector
+from octane.core.geometry import (
+    Grid,
+    Region,
+    Vector,
+    block_at,
+    expected_position,
+    samples,
+    shape_of,
+    spelled,
+    vector,
+)
 from octane.layout.sections import number_of
 from octane.store.image import Image
 from octane.store.ngff import Attributes
@@ -284,16 +294,6 @@ def completed(positions: Mapping[Tile, Position], tiling: MosaicGrid) -> dict[Ti
     return {
         tile: positions.get(tile) or expected_position(tile, positions) for tile in tiling.tiles
     }
-
-
-def expected_position(tile: Tile, positions: Mapping[Tile, Position]) -> Position:
-    """Position of a tile by a linear fit of the other tiles' ``positions``."""
-    # Sorted, because the last bits depend on the order.
-    others = sorted(positions)
-    numbers = np.array([(1, *other) for other in others], float)
-    fitted = np.linalg.lstsq(numbers, np.array([positions[t] for t in others]), rcond=None)[0]
-    y, x = (1, *tile) @ fitted
-    return float(y), float(x)
 
 
 def nominal_positions(

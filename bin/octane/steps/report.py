@@ -15,9 +15,9 @@ from octane.config.params import ESTIMATE, ExecutionParameters
 from octane.config.sheets import POSITION_COLUMNS
 from octane.core.errors import OctaneError
 from octane.core.files import read_regular, writing
+from octane.core.geometry import expected_position
 from octane.core.metrics import as_json
 from octane.core.records import Outcome, Record, StitchFigures
-from octane.layout.mosaic import expected_position
 from octane.report.crate import CRATE, crate
 from octane.report.html import PREVIEWED, TaskRecord, build, by_tile
 from octane.report.tables import described
