@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,7 +71,7 @@ class TileGrid:
     placed_by: str
     remarks: list[str]
 
-    @property
+    @cached_property
     def sections(self) -> dict[int, list[TileEntry]]:
         """Files of each section, sections in the order of their numbers."""
         found = defaultdict[int, list[TileEntry]](list)
@@ -80,7 +81,7 @@ class TileGrid:
 
     def missing(self, section: int) -> list[Tile]:
         """Tiles of the grid without a file."""
-        imaged = {entry.tile for entry in self.entries if entry.section == section}
+        imaged = {entry.tile for entry in self.sections.get(section, ())}
         every = ((row, column) for row in range(self.rows) for column in range(self.columns))
         return [tile for tile in every if tile not in imaged]
 
