@@ -268,13 +268,14 @@ def _clustered(
     sections: dict[int, list[str]] = defaultdict(list)
     for file in files:
         sections[file.section].append(file.name)
+    placed = [
+        (names, np.array([places[name].position[1:] for name in names]))
+        for names in sections.values()
+    ]
     for axis in (0, 1):
-        own = {name: np.array([places[name].position[1:] for name in names])
-               for name, names in ((s, n) for s, n in sections.items())}  # fmt: skip
-        pitch = _pitch(list(own.values()), axis, extent)
-        for section, names in sections.items():
-            along = own[section][:, axis]
-            for name, index in zip(names, _numbered(along, pitch), strict=True):
+        pitch = _pitch([own for _, own in placed], axis, extent)
+        for names, own in placed:
+            for name, index in zip(names, _numbered(own[:, axis], pitch), strict=True):
                 cells[name][axis] = index
     return {name: (row, column) for name, (row, column) in cells.items()}
 
