@@ -48,58 +48,57 @@ def find_placed(
     names fit ``pattern``. ``unit`` is that of OME-XML's positions without one. An InputError names
     the first file that a table leaves out.
     """
-    files = [file for file in every if file.name in contents]
     columns = dict(word.partition("=")[::2] for word in p.table_columns)
-    if p.table is not None:
-        places = read_places(p.table, columns, unit)
-        return _matched(every, pattern, places, contents, p.table)
+    table = p.table or find_places(folder, columns)
+    if table is not None:
+        return _matched(every, pattern, read_places(table, columns, unit), contents, table)
     # A table in a section's folder places the tiles of that section.
-    groups: dict[Path | None, list[NamedFile]] = defaultdict(list)
-    own, found = find_places(folder, columns), dict[Path, Path | None]()
-    for file in files:
-        parent = (folder / file.name).parent
-        if own is None and parent not in found:
-            found[parent] = find_places(parent, columns)
-        groups[own or found[parent]].append(file)
-    tables = []
-    for table in groups:
-        if table is not None:
-            beside = [f for f in every if own or (folder / f.name).parent == table.parent]
-            places = read_places(table, columns, unit)
-            described = {file.name: contents[file.name] for file in groups[table]}
-            tables.append(_matched(beside, pattern, places, described, table))
+    beside: dict[Path, list[NamedFile]] = defaultdict(list)
+    for file in every:
+        beside[(folder / file.name).parent].append(file)
+    tables = {
+        place: own
+        for place, files in beside.items()
+        if place != folder and any(file.name in contents for file in files)
+        if (own := find_places(place, columns)) is not None
+    }
     if tables:
-        if None in groups:
+        placed = [
+            _matched(beside[place], pattern, read_places(own, columns, unit), contents, own)
+            for place, own in tables.items()
+        ]
+        left = next((name for name in contents if (folder / name).parent not in tables), None)
+        if left is not None:
             raise InputError(
-                f"{folder / groups[None][0].name} is not placed by a table as tiles in other "
-                f"folders are ({tables[0].source}); add its table, or give one with --tile_table."
+                f"{folder / left} is not placed by a table as tiles in other folders are "
+                f"({placed[0].source}); add its table, or give one with --tile_table."
             )
-        places = {name: place for table in tables for name, place in table.places.items()}
-        sources = tables[0].source + (f" and {len(tables) - 1} more" if tables[1:] else "")
-        remarks = [remark for table in tables for remark in table.remarks]
-        return Placed(sources, places, remarks, tuple(path for path in groups if path is not None))
+        places = {name: place for own in placed for name, place in own.places.items()}
+        source = placed[0].source + (f" and {len(placed) - 1} more" if placed[1:] else "")
+        remarks = [remark for own in placed for remark in own.remarks]
+        return Placed(source, places, remarks, tuple(tables.values()))
     if columns:
         raise InputError(
             f"{folder} holds no table of places with the columns of --tile_table_columns; correct "
             "them, or give the table with --tile_table."
         )
-    return _from_metadata(folder, pattern, contents, p, unit)
+    files = [file for file in every if file.name in contents]
+    return _from_metadata(folder, files, contents, p, unit)
 
 
 def _from_metadata(
     folder: Path,
-    pattern: NamePattern,
+    files: Sequence[NamedFile],
     contents: Mapping[str, TileFile],
     p: TileParameters,
     unit: str | None,
 ) -> Placed:
     """Find the places that the files' metadata state; an unknown unit matters if names do not."""
-    files = [NamedFile.read(name, pattern) for name in contents]
     remarks: list[str] = []
     try:
         found = _stated(folder, files, contents, unit)
     except UnknownUnitError as error:
-        if p.order is None and not {"row", "column"} & pattern.fields:
+        if p.order is None and files[0].row is None and files[0].column is None:
             raise
         found, remarks = {}, [f"Places in OME-XML are not used: {error}"]
     if _are_places(found, files):
