@@ -8,7 +8,7 @@ from octane.acquisition.tile_files import is_one_store, list_files
 from octane.acquisition.tile_list import tile_list
 from octane.config.params import InputParameters, TileParameters
 from octane.core.errors import InputError
-from octane.core.geometry import Grid, shape_of
+from octane.core.geometry import shape_of
 from octane.store.array import planned_array
 from octane.store.image import Image
 from octane.store.ngff import CHANNEL, place_of
@@ -43,8 +43,7 @@ def planned_mosaic(section: SectionTiles, folder: Path, reading: InputParameters
     place_of(folder, [CHANNEL], [len(section.channels)], section.channels, _unchosen(reading))
     grid, path = section.grid, folder / section.name
     array = planned_array(path, grid.shape, section.dtype, grid.tile)
-    voxels = Grid.covering(grid.edge, grid.extent, grid.spacing)
-    return Image(path, array, voxels, "fill", section.attributes)
+    return Image(path, array, grid.grid, "fill", section.attributes)
 
 
 def unplaced_tiles(folder: Path) -> InputError:

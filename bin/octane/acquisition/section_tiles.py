@@ -2,7 +2,7 @@
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -17,7 +17,7 @@ from octane.config.params import Codec
 from octane.config.sheets import POSITION_COLUMNS
 from octane.core.errors import InputError
 from octane.core.files import writing
-from octane.core.geometry import Vector, shape_of, spelled, vector
+from octane.core.geometry import Grid, shape_of, spelled, vector
 from octane.core.units import counted, format_bytes
 from octane.layout.mosaic import MosaicGrid, Position, Tile, split_positions
 from octane.store.ngff import Attributes
@@ -210,21 +210,17 @@ def _laid_out(
     (height, lowest), (width, rightmost) = sizes
     shape = (depth, (grid.rows - 1) * height + lowest, (grid.columns - 1) * width + rightmost)
     spacing = first.spacing
-    extent = _lengths(tile, spacing)
+    extent = Grid(tile, spacing).extent
     positions = {e.tile: e.position for e in entries if e.position is not None}
     places_z = [e.z for e in entries if e.z is not None]
     edge = vector(float(np.median(places_z)) if places_z else 0.0, 0.0, 0.0)
     pitch = None
     if overlap is not None and not positions:
         pitch = (extent[1] * (1 - overlap[0]), extent[2] * (1 - overlap[1]))
-    whole = _lengths(shape, spacing)
+    whole = Grid(shape, spacing).extent
     not_imaged = frozenset(grid.missing(number))
     mosaic = MosaicGrid(shape, tile, spacing, edge, extent, whole, pitch, not_imaged)
     return SectionTiles(number, mosaic, first.dtype, channels, files, positions)
-
-
-def _lengths(shape: Iterable[int], spacing: Vector) -> Vector:
-    return vector(*(n * s for n, s in zip(shape, spacing, strict=True)))
 
 
 def _usual(values: Sequence[Kind]) -> Kind:

@@ -14,6 +14,7 @@ from octane.acquisition.tile_grid import TileGrid, arrange
 from octane.acquisition.tile_list import read_tile_list
 from octane.config.params import InputParameters, TileParameters
 from octane.core.errors import InputError, collecting, first_lines, told_once
+from octane.core.geometry import Grid
 from octane.core.units import counted
 from octane.pipeline.workers import cores, run_tiles
 from octane.store.ngff import CHANNEL, place_of
@@ -73,7 +74,7 @@ def survey(
         files = [file for file in files if file.section in chosen]
     contents = _opened(folder, [file.name for file in files], reading, raw)
     first = contents[files[0].name]
-    extent = (first.shape[1] * first.spacing[1], first.shape[2] * first.spacing[2])
+    extent = Grid(first.shape, first.spacing).extent[1:]
     placed = find_placed(folder, every, pattern, contents, p, reading.input_unit)
     if "section" not in pattern.fields:
         sections = {name: place.section for name, place in placed.places.items()}

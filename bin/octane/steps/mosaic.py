@@ -27,7 +27,7 @@ from octane.config.params import (
 from octane.core.arrays import require_cpu
 from octane.core.errors import InputError
 from octane.core.files import require_free, writing
-from octane.core.geometry import Grid, spelled
+from octane.core.geometry import spelled
 from octane.core.metrics import Metrics
 from octane.core.progress import Progress
 from octane.core.records import MosaicFigures
@@ -158,7 +158,7 @@ def _write_section(
     """Write the mosaic grid of a section; each worker holds one tile at a time."""
     section.require_codec(p.codec)
     grid, several = section.grid, len(section.channels) > 1
-    level = Level(Grid.covering(grid.edge, grid.extent, grid.spacing), grid.tile)
+    level = Level(grid.grid, grid.tile)
     need, memory = COPIES * section.tile_bytes, bytes_of(execution.memory)
     workers = plan_workers(need, memory, execution.workers, len(section.imaged))
     logger.info(
