@@ -140,18 +140,17 @@ def lay_out(
 
     ``contents`` describes the files, and ``overlap`` is a fraction of a tile in y and x.
     """
-    files = {entry.file: contents[entry.file] for entry in grid.entries}
-    _require_alike(files, lambda file: f"voxels of type {file.dtype}")
-    _require_alike(files, lambda file: f"voxels of {spelled(file.spacing)} micrometre")
-    _require_alike(files, lambda file: counted(len(file.channels), "channel"))
-    _require_alike(files, lambda file: counted(file.shape[0], "plane"))
+    _require_alike(contents, lambda file: f"voxels of type {file.dtype}")
+    _require_alike(contents, lambda file: f"voxels of {spelled(file.spacing)} micrometre")
+    _require_alike(contents, lambda file: counted(len(file.channels), "channel"))
+    _require_alike(contents, lambda file: counted(file.shape[0], "plane"))
     full = []
     for axis in (0, 1):
         entries = [e for e in grid.entries if grid.is_full(e, axis)]
         # If no tile is full, as may happen in a single section, the last ones count as full.
         full.append(_usual([contents[e.file].shape[axis + 1] for e in entries or grid.entries]))
     return [
-        _laid_out(number, grid, entries, files, (full[0], full[1]), overlap)
+        _laid_out(number, grid, entries, contents, (full[0], full[1]), overlap)
         for number, entries in grid.sections.items()
     ]
 
