@@ -83,11 +83,6 @@ class SectionTiles:
         return {part.file.path for parts in self.files.values() for part in parts}
 
     @property
-    def imaged(self) -> list[Tile]:
-        """Tiles that have files, in raster order."""
-        return sorted({tile for tile, _ in self.files})
-
-    @property
     def tile_bytes(self) -> int:
         """Bytes of a full tile of one channel."""
         return prod(self.grid.tile) * self.dtype.itemsize

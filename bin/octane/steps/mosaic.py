@@ -134,14 +134,14 @@ def _write_sections(
     stores = [destination / f"{section.name}.ome.zarr" for section in sections]
     for store in stores:
         require_free(store, overwrite=execution.overwrite)
-    advance = Progress("MOSAIC", sum(len(section.imaged) for section in sections))
+    advance = Progress("MOSAIC", sum(len(section.grid.imaged) for section in sections))
     for section, store in zip(sections, stores, strict=True):
         _write_section(section, store, p, execution, metrics, advance)
         if places is not None:
             write_positions(places, [section])
     noted = MosaicFigures(
         files=sum(len(section.paths) for section in sections),
-        tiles=sum(len(section.imaged) for section in sections),
+        tiles=sum(len(section.grid.imaged) for section in sections),
         not_imaged=sum(len(section.grid.not_imaged) for section in sections),
     )
     metrics.add_figures(noted)
@@ -160,7 +160,7 @@ def _write_section(
     grid, several = section.grid, len(section.channels) > 1
     level = Level(grid.grid, grid.tile)
     need, memory = COPIES * section.tile_bytes, bytes_of(execution.memory)
-    workers = plan_workers(need, memory, execution.workers, len(section.imaged))
+    workers = plan_workers(need, memory, execution.workers, len(grid.imaged))
     logger.info(
         "MOSAIC: section %d, %d workers, %s of memory",
         *(section.number, workers, format_bytes(workers * need)),
@@ -192,7 +192,7 @@ def _write_section(
             advance(voxels.nbytes * len(section.channels))
 
         run_tiles(
-            section.imaged,
+            grid.imaged,
             write,
             workers=workers,
             describe=lambda tile: f"row {tile[0]}, column {tile[1]} of section {section.number}",
@@ -249,7 +249,7 @@ def _places(found: Acquisition, placing: OverlapParameters) -> str:
 def _size(section: SectionTiles) -> str:
     grid = section.grid
     return (
-        f"{grid.rows} x {grid.columns} tiles, {len(section.imaged)} imaged, "
+        f"{grid.rows} x {grid.columns} tiles, {len(grid.imaged)} imaged, "
         f"{format_bytes(section.bytes)}"
     )
 
@@ -311,8 +311,9 @@ def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -
 
 def _middle(section: SectionTiles) -> list[Tile]:
     """The middle 3 x 3 tiles that were imaged, fewer if they are large."""
-    centre = section.grid.rows // 2, section.grid.columns // 2
-    near = [t for t in section.imaged if max(abs(t[0] - centre[0]), abs(t[1] - centre[1])) <= 1]
+    grid = section.grid
+    centre = grid.rows // 2, grid.columns // 2
+    near = [t for t in grid.imaged if max(abs(t[0] - centre[0]), abs(t[1] - centre[1])) <= 1]
     near.sort(key=lambda t: abs(t[0] - centre[0]) + abs(t[1] - centre[1]))
     return near[: max(2, int(COMPARED_BYTES // section.tile_bytes))]
 
