@@ -175,8 +175,7 @@ def open_tiff(
             starts = None
         dtype = series.dtype.newbyteorder(file.byteorder)
         ny, nx = key.shape
-        axes, shape = series.get_axes(squeeze=False), series.get_shape(squeeze=False)
-        count = dict(zip(axes, shape, strict=True)).get("C", 1)
+        count = dict(_axes_of(series)).get("C", 1)
         channels = [*names, *[""] * count][:count]
     size = _voxel_size(path, stated, reading or AS_STATED, like)
     return TiffVolume(path, Grid((len(numbers), ny, nx), size), dtype, numbers, starts, channels)
@@ -253,7 +252,7 @@ def _own_image(file: TiffFile) -> list[TiffPageSeries]:
     """The image of a set of OME-TIFFs that this file holds entirely; none, if it holds parts."""
     from tifffile import TiffPageSeries
 
-    pixels = _own_pixels(file)
+    pixels = _own_pixels(fromstring(file.ome_metadata or ""))
     if len(pixels) != 1:
         return []
     order = pixels[0].get("DimensionOrder", "XYZCT")[:1:-1]
@@ -272,9 +271,8 @@ def _own_image(file: TiffFile) -> list[TiffPageSeries]:
     return [TiffPageSeries(planes, (*shape, *key.shape), key.dtype, f"{order}YX", kind="ome")]
 
 
-def _own_pixels(file: TiffFile) -> list[Element]:
-    """``Pixels`` of the OME-XML all of whose planes are in this file, by its UUID."""
-    root = fromstring(file.ome_metadata or "")
+def _own_pixels(root: Element) -> list[Element]:
+    """``Pixels`` of OME-XML all of whose planes are in the file itself, by its UUID."""
     own = root.get("UUID")
     return [
         pixels
@@ -289,6 +287,12 @@ def _children(element: Element, name: str) -> list[Element]:
     return [child for child in element if child.tag.endswith(f"}}{name}")]
 
 
+def _axes_of(series: TiffPageSeries) -> list[tuple[str, int]]:
+    """Names and lengths of the axes of a series, those of length 1 included."""
+    axes, shape = series.get_axes(squeeze=False), series.get_shape(squeeze=False)
+    return [*zip(axes, shape, strict=True)]
+
+
 def _planes(
     path: Path,
     series: TiffPageSeries,
@@ -298,9 +302,9 @@ def _planes(
     flat: bool,
 ) -> list[int]:
     """Page numbers, within a series, of the planes of the volume, in order of depth."""
-    axes, shape = series.get_axes(squeeze=False), series.get_shape(squeeze=False)
-    sizes = dict(zip(axes, shape, strict=True))
-    before = [(axis, n) for axis, n in zip(axes, shape, strict=True) if axis not in "YXS"]
+    axes = _axes_of(series)
+    sizes = dict(axes)
+    before = [(axis, n) for axis, n in axes if axis not in "YXS"]
     depth = [a for a, n in before if a not in "TC" and n > 1]
     depth = depth or ["Z"] * (flat or "Z" in sizes)
     if series.keyframe.shape != (sizes["Y"], sizes["X"]) or len(depth) != 1:
@@ -319,9 +323,11 @@ def _stated(file: TiffFile, series: TiffPageSeries) -> tuple[list[Length], list[
     """Voxel size along z, y and x as the file states it, and channel names."""
     if series.kind == "ome":
         root = fromstring(file.ome_metadata or "")
-        found = [element for element in root.iter() if element.tag.endswith("}Pixels")]
-        is_listed = series in file.series
-        pixels = found[file.series.index(series)] if is_listed else _own_pixels(file)[0]
+        if series in file.series:
+            found = [element for element in root.iter() if element.tag.endswith("}Pixels")]
+            pixels = found[file.series.index(series)]
+        else:
+            (pixels,) = _own_pixels(root)
         names = [e.get("Name", "") for e in pixels if e.tag.endswith("}Channel")]
         sizes = [f"PhysicalSize{axis}" for axis in "ZYX"]
         return [(pixels.get(size), pixels.get(f"{size}Unit", "µm")) for size in sizes], names
