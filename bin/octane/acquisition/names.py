@@ -128,13 +128,12 @@ def _form(field: str) -> str:
 def find_pattern(names: Sequence[str]) -> NamePattern:
     """Find the pattern of the names; an InputError shows two names if it is ambiguous."""
     split = [NUMBER.split(name) for name in names]
-    shapes = Counter(tuple(parts[::2]) for parts in split)
-    usual = shapes.most_common(1)[0][0]
-    odd = next((k for k, parts in enumerate(split) if tuple(parts[::2]) != usual), None)
+    texts = [tuple(parts[::2]) for parts in split]
+    usual = Counter(texts).most_common(1)[0][0]
+    odd = next((k for k, text in enumerate(texts) if text != usual), None)
     if odd is not None:
-        other = next(k for k, parts in enumerate(split) if tuple(parts[::2]) == usual)
         raise InputError(
-            f"{names[odd]} is named unlike other tiles, such as {names[other]}; give "
+            f"{names[odd]} is named unlike other tiles, such as {names[texts.index(usual)]}; give "
             "--tile_pattern, or move the file elsewhere if it is not a tile."
         )
     columns = [[parts[k] for parts in split] for k in range(1, len(split[0]), 2)]
