@@ -154,8 +154,8 @@ def _open_store(path: Path, reading: InputParameters) -> TileFile:
         count = axes.get(CHANNEL, 1)
         channels = [*metadata.labels, *[""] * count][:count]
     if reading.missing_chunks == "error":
-        for channel in range(len(channels)):
-            one = open_image(path, _of_channel(reading, channel))
+        others = (open_image(path, _of_channel(reading, k)) for k in range(1, len(channels)))
+        for one in (image, *others):
             one.require_chunks(tuple(slice(0, n) for n in one.grid.shape))
     grid = image.grid
     return TileFile(
