@@ -4,7 +4,8 @@ zarr returns the fill value for a missing chunk, so a lost tile would go unnotic
 """
 
 import os
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Generator, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -63,7 +64,7 @@ def stored_objects(array: Array, region: Region) -> Iterator[StoredObject]:
 
 
 def missing_keys(
-    array: Array, region: Region, left_out: Collection[tuple[int, ...]] = ()
+    array: Array, region: Region, left_out: AbstractSet[tuple[int, ...]] = frozenset()
 ) -> Iterator[str]:
     """Yield the keys of the objects and inner chunks of ``region`` that the store lacks.
 
@@ -76,7 +77,7 @@ def missing_keys(
                 state = stored.file.stat()
                 require_regular(stored.file, state)
         except MissingChunkError:
-            if not _columns(array, stored.region) <= {*left_out}:
+            if not _columns(array, stored.region) <= left_out:
                 yield stored.key
             continue
         if not state.st_size:
@@ -97,7 +98,7 @@ def _missing_inner(
     layout: ShardLayout,
     stored: StoredObject,
     region: Region,
-    left_out: Collection[tuple[int, ...]],
+    left_out: AbstractSet[tuple[int, ...]],
 ) -> Iterator[str]:
     """Yield the inner chunks of ``region`` that a shard's index marks as absent."""
     try:
