@@ -19,7 +19,7 @@ from octane.core.errors import InputError
 from octane.core.files import writing
 from octane.core.geometry import Grid, shape_of, spelled, vector
 from octane.core.units import counted, format_bytes
-from octane.layout.mosaic import MosaicGrid, Position, Tile, split_positions
+from octane.layout.mosaic import MosaicGrid, Position, Tile, position_rows
 from octane.store.ngff import Attributes
 
 Kind = TypeVar("Kind")
@@ -153,13 +153,13 @@ def lay_out(
 def write_positions(path: Path, sections: Sequence[SectionTiles]) -> None:
     """Write the table of positions; rows of other sections in an existing one are kept."""
     own = {section.number for section in sections}
-    kept = split_positions(path) if path.exists() else {}
+    kept = position_rows(path) if path.exists() else []
     with writing(path, overwrite=True) as partial, partial.open("w", newline="") as stream:
         table = csv.writer(stream)
         table.writerow(POSITION_COLUMNS)
-        for number, text in kept.items():
-            if number not in own:
-                table.writerows(csv.reader(text.splitlines()[1:]))
+        for _, row in kept:
+            if float(row["section"]) not in own:
+                table.writerow(row[column] for column in POSITION_COLUMNS)
         for section in sections:
             table.writerows(section.position_rows)
 
