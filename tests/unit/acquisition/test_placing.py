@@ -42,7 +42,7 @@ def test_tiles_are_found_by_row_and_column_in_every_section(tmp_path):
     assert positions == dict(zip(names, [(0, 0), (3, 90), (3, 90)], strict=True))
 
 
-def test_rows_of_other_sections_are_no_lost_tiles(tmp_path):
+def test_rows_of_other_sections_are_not_lost_tiles(tmp_path):
     rows = rows_of(section=[1, 2, 2], row=[0, 0, 0], column=[0, 0, 1], y=[0, 5, 6], x=[0, 7, 97])
     table = write_csv(tmp_path / "places.csv", rows)
     pattern = "s{section}_r{row}_c{column}.tif"
@@ -188,3 +188,6 @@ def test_tables_are_looked_for_once_in_a_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(placing, "find_places", lambda folder, _: looked.append(folder))
     placed(tmp_path, [f"{k}/r0_c{n}.png" for k in "ab" for n in "123"], "*/r{row}_c{column}.png")
     assert looked == [tmp_path, tmp_path / "a", tmp_path / "b"]
+    looked.clear()
+    placed(tmp_path, ["r0_c1.png", "r0_c2.png"], "r{row}_c{column}.png")
+    assert looked == [tmp_path]
