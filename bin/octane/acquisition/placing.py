@@ -44,7 +44,7 @@ def find_placed(
 ) -> Placed:
     """Find the places of the files in ``contents``; none if no source states them.
 
-    ``every`` is the files of all sections and channels, which a table may place too, and their
+    ``every`` lists the files of all sections and channels, which a table may place too; their
     names fit ``pattern``. ``unit`` is that of OME-XML's positions without one. An InputError names
     the first file that a table leaves out.
     """

@@ -14,7 +14,7 @@ from octane.store.image import Image
 from octane.store.ngff import CHANNEL, place_of
 
 Task = dict[str, str | list[str]]
-"""What the workflow needs to know of a mosaic or section."""
+"""A mosaic or section for the workflow: its name, its files and their tables."""
 
 
 def holds_tiles(source: Path, p: TileParameters) -> bool:

@@ -56,7 +56,8 @@ def survey(
 ) -> Acquisition:
     """Find the tiles in a folder without reading voxels; an InputError says what is not usable.
 
-    Only files of the sections are opened that ``choose`` returns, given all in the names.
+    ``choose`` gets the numbers of all sections in the names, and returns those whose files are
+    opened.
     """
     raw = _raw_format(p)
     pattern = None if p.pattern is None else NamePattern.of(p.pattern)

@@ -109,7 +109,7 @@ def write_listed(
     """
     require_cpu(execution.backend, "MOSAIC")
     used = parameters.recorded(reading).items()
-    # The others hold the workflow's own values, not the user's.
+    # Those by which tiles are found hold the workflow's own values, not the user's.
     used = {name: value for name, value in used if name not in parameters.searching}
     metrics = Metrics("mosaic", settings=used)
     sections = survey_listed(folder, listed, parameters, reading)

@@ -1,4 +1,4 @@
-"""Places of tiles in Fiji's and CSV tables, found and read; shifts of sections."""
+"""Places of tiles in Fiji's and CSV tables, found and read."""
 
 import place_tables
 import pytest
