@@ -349,8 +349,8 @@ def _with_plane_indices(entries: Sequence[TileEntry]) -> list[TileEntry]:
     return [e if e.plane is None else replace(e, plane=planes.index(e.plane)) for e in entries]
 
 
-class Plane(NamedTuple):
-    """Places of a section's tiles along one axis as a function of row and column."""
+class AxisFit(NamedTuple):
+    """Places of a section's tiles along one axis, as a linear function of row and column."""
 
     start: float
     per_row: float
@@ -361,12 +361,12 @@ class Plane(NamedTuple):
         return self.start + self.per_row * tile[0] + self.per_column * tile[1]
 
 
-def fitted(positions: Mapping[Tile, Position], extent: Position) -> tuple[Plane, Plane]:
+def fitted(positions: Mapping[Tile, Position], extent: Position) -> tuple[AxisFit, AxisFit]:
     """Regular grid that the places of most tiles follow, in y and in x.
 
     Along an axis with a single row or column, the grid is assumed to continue by ``extent``.
     """
-    planes = []
+    fits = []
     for axis in (0, 1):
         steps = []
         for step in ((1, 0), (0, 1)):
@@ -378,8 +378,8 @@ def fitted(positions: Mapping[Tile, Position], extent: Position) -> tuple[Plane,
             assumed = extent[axis] if step[axis] else 0.0
             steps.append(float(np.median(moves)) if moves else assumed)
         starts = [p[axis] - steps[0] * t[0] - steps[1] * t[1] for t, p in positions.items()]
-        planes.append(Plane(float(np.median(starts)), steps[0], steps[1]))
-    return planes[0], planes[1]
+        fits.append(AxisFit(float(np.median(starts)), steps[0], steps[1]))
+    return fits[0], fits[1]
 
 
 def _require_consistent(entries: Sequence[TileEntry], extent: Position) -> None:

@@ -32,7 +32,7 @@ from octane.core.metrics import Metrics
 from octane.core.progress import Progress
 from octane.core.records import MosaicFigures
 from octane.core.units import counted, format_bytes
-from octane.layout.mosaic import Tile, completed, position_rows
+from octane.layout.mosaic import Position, Tile, completed, position_rows
 from octane.pipeline.workers import plan_workers, run_tiles
 from octane.report.tile_map import assembled, placed_tiles, require_svg, tile_map
 from octane.stitch.orientation import Orientation, find_orientation
@@ -272,9 +272,12 @@ def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -
     section = found.sections[len(found.sections) // 2]
     tiles = _middle(section)
     extent = section.grid.tile_extent[1:]
-    grid = fitted(section.positions, extent) if section.positions else None
+    steps: Position | None = None
+    if section.positions:
+        along_y, along_x = fitted(section.positions, extent)
+        steps = along_y.per_row, along_x.per_column
     # By place, because the numbers of rows and columns may run against it.
-    signs = [-1 if grid is not None and grid[k][k + 1] < 0 else 1 for k in (0, 1)]
+    signs = [-1 if step < 0 else 1 for step in steps or (1, 1)]
     images = {
         (signs[0] * row, signs[1] * column): np.abs(section.read((row, column), 0)).mean(
             0, np.float32
@@ -297,8 +300,8 @@ def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -
             f"but {seen.as_given:.0%} as given."
         ]
     placed: Sequence[float | None] = placing.overlap or (None, None)
-    if grid is not None:
-        placed = [1 - abs(grid[k][k + 1]) / extent[k] for k in (0, 1)]
+    if steps is not None:
+        placed = [1 - abs(step) / length for step, length in zip(steps, extent, strict=True)]
     lines = []
     for axis, own, given in zip("yx", seen.overlap, placed, strict=True):
         if own is not None:
