@@ -70,7 +70,7 @@ def partsOf(input) {
     return stores ?: tilesIn(input, 0)
 }
 
-// Like is_one_store in octane/acquisition/tile_files.py.
+// Like is_store in octane/store/chunks.py.
 def isStore(path) {
     return path.name.endsWith('.zarr') || metadataOf(path) != null
 }

@@ -4,12 +4,13 @@ from pathlib import Path
 
 from octane.acquisition.section_tiles import SectionTiles
 from octane.acquisition.survey import Acquisition
-from octane.acquisition.tile_files import is_one_store, list_files
+from octane.acquisition.tile_files import list_files
 from octane.acquisition.tile_list import tile_list
 from octane.config.params import InputParameters, TileParameters
 from octane.core.errors import InputError
 from octane.core.geometry import shape_of
 from octane.store.array import planned_array
+from octane.store.chunks import is_store
 from octane.store.image import Image
 from octane.store.ngff import CHANNEL, place_of
 
@@ -25,14 +26,14 @@ def holds_tiles(source: Path, p: TileParameters) -> bool:
     """
     if p.pattern is not None or p.raw_shape is not None:
         return True
-    if not source.is_dir() or is_one_store(source):
+    if not source.is_dir() or is_store(source):
         return False
     visible = [path for path in source.iterdir() if not path.name.startswith(".")]
-    if any(path.is_dir() and is_one_store(path) for path in visible):
+    if any(path.is_dir() and is_store(path) for path in visible):
         return False
     # Results of an earlier run may be in deeper folders.
     tiles = list_files(source, raw=False).at_depth(None).tiles
-    return bool(tiles) and not any(is_one_store(source / name) for name in tiles)
+    return bool(tiles) and not any(is_store(source / name) for name in tiles)
 
 
 def planned_mosaic(section: SectionTiles, folder: Path, reading: InputParameters) -> Image:

@@ -99,7 +99,7 @@ def list_files(folder: Path, *, raw: bool) -> FolderContents:
         for path in entries:
             name = path.relative_to(folder).as_posix()
             hidden = path.name.startswith(".")
-            if not hidden and path.is_dir() and not is_one_store(path):
+            if not hidden and path.is_dir() and not is_store(path):
                 if depth < DEEPEST and path.name != "OME":
                     walk(path, depth + 1)
                 continue
@@ -114,11 +114,6 @@ def list_files(folder: Path, *, raw: bool) -> FolderContents:
     walk(folder, 0)
     found.tiles.sort(key=natural)
     return found
-
-
-def is_one_store(path: Path) -> bool:
-    """Tell whether a folder is a zarr store."""
-    return path.name.endswith(".zarr") or is_store(path)
 
 
 def natural(name: str) -> list[tuple[int, str]]:

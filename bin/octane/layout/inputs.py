@@ -23,13 +23,13 @@ def find_inputs(source: Path) -> list[Path]:
     """Return ``source`` itself, or the stores in it if it is a plain folder; raise if none."""
     if not source.exists():
         raise InputError(f"{source} does not exist; check --input.")
-    if not source.is_dir() or is_store(source) or source.name.endswith(".zarr"):
+    if not source.is_dir() or is_store(source):
         return [source]
     found = sorted(
         p
         for p in source.iterdir()
         # Dot files are leftovers of killed runs, or macOS's own.
-        if not p.name.startswith(".") and (p.name.endswith(".zarr") or (p.is_dir() and is_store(p)))
+        if not p.name.startswith(".") and is_store(p)
     )
     if not found:
         raise InputError(

@@ -129,7 +129,7 @@ def _is_searched(folder: Path) -> bool:
 
 def _is_result(path: Path) -> bool:
     """Tell whether a path is a store, or a part of one whose metadata did not arrive."""
-    return not path.name.startswith(".") and (path.name.endswith(".zarr") or is_store(path))
+    return not path.name.startswith(".") and is_store(path)
 
 
 def _gone(link: Path) -> str:

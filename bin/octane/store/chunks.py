@@ -23,9 +23,9 @@ METADATA = ("zarr.json", ".zattrs", ".zgroup", ".zarray")
 """Names of a store's metadata files in zarr v3 and v2."""
 
 
-def is_store(folder: Path) -> bool:
-    """Tell whether a folder has the metadata of a zarr store, whatever its name."""
-    return any((folder / name).exists() for name in METADATA)
+def is_store(path: Path) -> bool:
+    """Tell whether a path is a zarr store, by its name or by the metadata in it."""
+    return path.name.endswith(".zarr") or any((path / name).exists() for name in METADATA)
 
 
 @contextmanager
