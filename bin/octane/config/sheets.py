@@ -5,6 +5,7 @@ Cells stay text, so that a subject 01 stays "01".
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -56,6 +57,14 @@ def read_samplesheet(path: Path, name: str) -> Sheet:
 def read_table(path: Path) -> Sheet:
     """Read a CSV table whatever its suffix; an InputError lists its problems."""
     return _table(_text(path, str(path)), str(path))
+
+
+def read_rows(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
+    """Line number and cells of each row of a CSV table; raise if it lacks rows or ``columns``."""
+    table = read_table(path)
+    if not table.rows or set(columns) - set(table.columns):
+        raise InputError(f"{path} must have the columns {', '.join(columns)}; correct its header.")
+    return table.rows
 
 
 # A run reads the same table of positions once per section.

@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.sheets import read_table
+from octane.config.sheets import read_rows
 from octane.core.errors import InputError
 from octane.core.geometry import Grid
 from octane.layout.mosaic import Position
+from octane.layout.sections import require_known
 
 COLUMNS = ("section", "y", "x", "rotation")
 """Section number, then its displacement in micrometres and degrees."""
@@ -67,9 +68,7 @@ def read_displacements(path: Path, known: Collection[int], grid: Grid) -> dict[i
     Raises an InputError that names the line: of another section, a second row for one, or a
     displacement farther than the volume is wide.
     """
-    table = read_table(path)
-    if not table.rows or set(COLUMNS) - set(table.columns):
-        raise InputError(f"{path} must have the columns {', '.join(COLUMNS)}; correct its header.")
+    rows = read_rows(path, COLUMNS)
     if not np.isclose(*grid.spacing[1:], rtol=1e-6):
         raise InputError(
             f"{path} displaces sections, which needs voxels as high as wide, but they have "
@@ -77,7 +76,7 @@ def read_displacements(path: Path, known: Collection[int], grid: Grid) -> dict[i
             "--resolution, or omit --displacements."
         )
     found: dict[int, Displacement | None] = {}
-    for line, row in table.rows:
+    for line, row in rows:
         try:
             number = float(row["section"])
             own = _displacement(row)
@@ -86,11 +85,7 @@ def read_displacements(path: Path, known: Collection[int], grid: Grid) -> dict[i
                 f"{path}, line {line}: invalid row; give a section number, and y, x and rotation "
                 "as numbers with decimal points, or leave all three empty."
             ) from error
-        if number not in known:
-            raise InputError(
-                f"{path}, line {line}: the input has no section {number:g}; remove the row, or "
-                "correct it."
-            )
+        require_known(number, known, f"{path}, line {line}")
         if number in found:
             raise InputError(
                 f"{path}, line {line}: a second row for section {number:g}; remove one."

@@ -16,7 +16,7 @@ from typing import cast
 import numpy as np
 
 from octane.config.params import StitchParameters
-from octane.config.sheets import POSITION_COLUMNS, read_table
+from octane.config.sheets import POSITION_COLUMNS, read_rows
 from octane.core.errors import InputError
 from octane.core.geometry import (
     Grid,
@@ -29,7 +29,7 @@ from octane.core.geometry import (
     spelled,
     vector,
 )
-from octane.layout.sections import number_of
+from octane.layout.sections import number_or_first, require_known
 from octane.store.image import Image
 from octane.store.ngff import Attributes
 
@@ -223,12 +223,7 @@ def unlike_mosaics(names: Sequence[str], mosaics: Sequence[MosaicGrid]) -> list[
 
 def position_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     """Line number and cells of each row of a table of tile positions; raise if it is not one."""
-    table = read_table(path)
-    if not table.rows or set(POSITION_COLUMNS) - set(table.columns):
-        raise InputError(
-            f"{path} must have the columns {', '.join(POSITION_COLUMNS)}; correct its header."
-        )
-    return table.rows
+    return read_rows(path, POSITION_COLUMNS)
 
 
 def require_sections(path: Path, known: Collection[int | None]) -> None:
@@ -236,11 +231,7 @@ def require_sections(path: Path, known: Collection[int | None]) -> None:
     for line, row in position_rows(path):
         with suppress(KeyError, ValueError):
             # Cells that are not numbers are refused when the positions are read.
-            if (number := float(row["section"])) not in known:
-                raise InputError(
-                    f"{path}, line {line}: the input has no section {number:g}; remove the row, or "
-                    "correct it."
-                )
+            require_known(float(row["section"]), known, f"{path}, line {line}")
 
 
 def split_positions(path: Path) -> dict[float, str]:
@@ -305,9 +296,7 @@ def nominal_positions(
     spread far beyond the area that they cover.
     """
     if positions is not None:
-        number = number_of(image)
-        # A single section needs no number: STACK treats it as the first.
-        found = read_positions(positions, 1 if number is None else number, tiling)
+        found = read_positions(positions, number_or_first(image), tiling)
         return _within_reach(found, image, tiling, str(positions))
     if parameters.overlap is not None:
         y, x = (

@@ -145,6 +145,20 @@ def number_of(section: Volume) -> int | None:
     return section_number(section.path.name) if number is None else int(number)
 
 
+def number_or_first(section: Volume) -> int:
+    """Section number; 1 for a single section, which needs none."""
+    number = number_of(section)
+    return 1 if number is None else number
+
+
+def require_known(number: float, known: Collection[int | None], line: str) -> None:
+    """Raise if the ``line`` of a table is of a section that is not ``known``."""
+    if number not in known:
+        raise InputError(
+            f"{line}: the input has no section {number:g}; remove the row, or correct it."
+        )
+
+
 def gaps(numbers: Sequence[int]) -> list[int]:
     """Numbers missing between the first and the last."""
     if numbers and max(numbers) - min(numbers) > MOST_SECTIONS:
@@ -182,7 +196,7 @@ def numbered(
         number = number_of(section)
         if number is None and len(sections) > 1:
             continue
-        if (other := found.setdefault(1 if number is None else number, section)) is not section:
+        if (other := found.setdefault(number_or_first(section), section)) is not section:
             problems.append(
                 f"{section.path} and {other.path} are both section {number}; rename one, or "
                 "remove it from the folder."

@@ -53,7 +53,14 @@ from octane.core.progress import Progress
 from octane.layout.inputs import as_given, choose_sections, find_inputs, kind_of
 from octane.layout.levels import steps_of, target_of
 from octane.layout.mosaic import MosaicGrid, require_sections, split_positions
-from octane.layout.sections import number_of, numbered, require_alike, section_number, sections_of
+from octane.layout.sections import (
+    number_of,
+    number_or_first,
+    numbered,
+    require_alike,
+    section_number,
+    sections_of,
+)
 from octane.layout.stack import given_displacements
 from octane.layout.subject import SubjectLayout, is_resampled, lay_out_mosaic, lay_out_subject
 from octane.pipeline.workers import run_tiles
@@ -374,8 +381,7 @@ def _plan(
         # So that a task depends only on the rows of its own section.
         tables = split_positions(beside["positions"])
         for item, volume in zip(items, volumes, strict=True):
-            number = number_of(volume)
-            item["positions"] = tables[1 if number is None else number]
+            item["positions"] = tables[number_or_first(volume)]
     if tiles is None:
         return SubjectPlan(subject, items, layout)
     return SubjectPlan(subject, items, layout, f" {tiles.about()}", tiles.remarks)
@@ -475,8 +481,7 @@ def _check_volumes(
     with collecting(problems):
         _require_same_numbers(volumes, workflow)
         if kind == "mosaic" and "positions" in beside:
-            own = {1 if number is None else number for number in map(number_of, volumes)}
-            require_sections(beside["positions"], own.union(closed))
+            require_sections(beside["positions"], {*map(number_or_first, volumes), *closed})
     voxels = [(v.path, v.grid.spacing, v.dtype) for v in volumes]
     # As STACK gets them.
     if kind == "mosaic" and settings.resample.resolution is not None:
