@@ -4,6 +4,7 @@ Lengths are in micrometres, pairs are (y, x), and y points down. The map is dark
 because images are.
 """
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import atan2, cos, hypot, pi, sin
 from pathlib import Path
@@ -17,6 +18,8 @@ from octane.core.errors import InputError
 from octane.core.units import counted, format_lengths
 from octane.report.charts import BOX, DARK, Mark
 from octane.report.pictures import Scale, bar_of, grey_scale, rounded, uri
+
+logger = logging.getLogger(__name__)
 
 Tile = tuple[int, int]
 """Row and column."""
@@ -39,6 +42,8 @@ HEAD = 4
 """Length of an arrow's head, pixels."""
 THUMBNAIL = 384
 """Longest edge of an assembled thumbnail, pixels."""
+PREVIEWED_BYTES = 8e9
+"""Most bytes of tiles that are read for a thumbnail."""
 CROSSED, ARROW = f"{BOX}m0 0l24 10m0 -10l-24 10", "h24m-4 -2l4 2l-4 2"
 """Legend samples of a tile that was not imaged and of a move, drawn from the left end."""
 
@@ -355,3 +360,17 @@ def tile_map(
             "</svg>\n",
         ]
     )
+
+
+def preview_map(
+    tiles: Sequence[PlacedTile], size: int, image_of: Callable[[Tile], npt.NDArray]
+) -> str:
+    """Map the tiles over a thumbnail of their planes, or alone if their ``size`` is too large.
+
+    ``size`` is that of all voxels, bytes, and ``image_of`` returns a plane (y, x) of an imaged
+    tile.
+    """
+    if size <= PREVIEWED_BYTES:
+        return tile_map(tiles, assembled(tiles, image_of))
+    logger.info("preview: the section is large, so its tiles are drawn without a thumbnail")
+    return tile_map(tiles)

@@ -34,7 +34,7 @@ from octane.core.records import MosaicFigures
 from octane.core.units import counted, format_bytes
 from octane.layout.mosaic import Position, Tile, completed, position_rows
 from octane.pipeline.workers import plan_workers, run_tiles
-from octane.report.tile_map import assembled, placed_tiles, require_svg, tile_map
+from octane.report.tile_map import placed_tiles, preview_map, require_svg
 from octane.stitch.orientation import Orientation, find_orientation
 from octane.store.writer import Level, create_image
 
@@ -47,8 +47,6 @@ OFF = 0.02
 """Largest difference of overlaps that is not doubtful, fraction of a tile."""
 COMPARED_BYTES = 1e9
 """Most bytes of tiles that are read to compare neighbours."""
-PREVIEWED_BYTES = 8e9
-"""Most bytes of a section that are read for its preview."""
 
 
 def write_mosaics(
@@ -210,11 +208,8 @@ def _map(section: SectionTiles) -> str:
         raise InputError("--preview needs the places of the tiles; give --overlap or --tile_table.")
     sizes = (grid.tile_extent[1:], grid.extent[1:])
     tiles = placed_tiles(places, *sizes, not_imaged=grid.not_imaged)
-    if section.bytes > PREVIEWED_BYTES:
-        logger.info("preview: the section is large, so its tiles are drawn without a thumbnail")
-        return tile_map(tiles)
     middle = grid.shape[0] // 2
-    return tile_map(tiles, assembled(tiles, lambda tile: section.read(tile, 0)[middle]))
+    return preview_map(tiles, section.bytes, lambda tile: section.read(tile, 0)[middle])
 
 
 def report(found: Acquisition, p: TileParameters, placing: OverlapParameters) -> list[str]:

@@ -37,7 +37,7 @@ from octane.layout.inputs import doubted_sizes, find_inputs, kind_of
 from octane.layout.mosaic import MosaicGrid, Tile, completed, nominal_positions, position_rows
 from octane.layout.placement import TilePlacement
 from octane.layout.sections import distances, gaps, listed, number_of
-from octane.report.tile_map import assembled, placed_tiles, require_svg, tile_map
+from octane.report.tile_map import placed_tiles, preview_map, require_svg
 from octane.stitch.flat_field import estimate, shading_of
 from octane.store.image import Image
 from octane.store.volumes import Volume, open_volume, overruled_units
@@ -50,8 +50,6 @@ LEVELS = (10, 25, 50, 100)
 CLOSING = "What is a comment has the default that it shows. The command line wins."
 MEASURED_BYTES = 1e9
 """Maximum bytes read to measure the shading."""
-PREVIEWED_BYTES = 8e9
-"""Maximum bytes decoded for the preview."""
 
 
 def write_subject(
@@ -197,9 +195,6 @@ def _map(
         places = nominal_positions(image, tiling, given, table)
     sizes = (tiling.tile_extent[1:], tiling.extent[1:])
     tiles = placed_tiles(places, *sizes, not_imaged=tiling.not_imaged)
-    if tiling.voxels * image.dtype.itemsize > PREVIEWED_BYTES:
-        logger.info("preview: %s is large, so its tiles are drawn without a thumbnail", image.path)
-        return tile_map(tiles)
     middle = tiling.shape[0] // 2
 
     def plane(tile: Tile) -> npt.NDArray:
@@ -207,7 +202,7 @@ def _map(
             return section.read(tile, 0)[middle]
         return image.read((slice(middle, middle + 1), *tiling.region(tile)[1:]))[0]
 
-    return tile_map(tiles, assembled(tiles, plane))
+    return preview_map(tiles, tiling.voxels * image.dtype.itemsize, plane)
 
 
 def _names(found: Acquisition, given: TileParameters) -> dict[str, Setting]:

@@ -37,7 +37,7 @@ from octane.config.params import (
 )
 from octane.core.errors import InputError, OctaneError
 from octane.layout.mosaic import MosaicGrid, read_positions
-from octane.steps import mosaic
+from octane.report import tile_map
 from octane.steps.mosaic import write_mosaics
 from octane.steps.phantom import make_phantom
 from octane.store.image import open_image
@@ -519,7 +519,7 @@ def test_the_preview_shows_where_tiles_are_placed(overlap, phantom, cut, tmp_pat
 
 def test_a_preview_of_large_sections_reads_no_voxel(cut, tmp_path, monkeypatch):
     write_all({1: cut[1]}, tmp_path / "tiles", write_tiff)
-    monkeypatch.setattr(mosaic, "PREVIEWED_BYTES", 100)
+    monkeypatch.setattr(tile_map, "PREVIEWED_BYTES", 100)
     preview = tmp_path / "tiles.svg"
     run(tmp_path / "tiles", tmp_path / "made", SIZE, (0.2, 0.2), True, preview=preview, **NAMED)
     drawn = preview.read_text("utf-8")

@@ -12,6 +12,7 @@ from tiles_left_out import leave_out
 
 from octane.config.params import TileParameters
 from octane.core.errors import OctaneError
+from octane.report import tile_map
 from octane.steps import new_subject
 from octane.steps.new_subject import (
     SubjectOverrides,
@@ -269,7 +270,7 @@ def test_the_preview_shows_the_tiles_of_the_middle_mosaic(known, tmp_path, caplo
 
 
 def test_a_preview_of_a_large_mosaic_reads_no_voxel(known, tmp_path, monkeypatch):
-    monkeypatch.setattr(new_subject, "PREVIEWED_BYTES", 100)
+    monkeypatch.setattr(tile_map, "PREVIEWED_BYTES", 100)
     monkeypatch.setattr(new_subject, "MEASURED_BYTES", 100)
     shutil.rmtree(known / "section_02.ome.zarr/0/c")
     write_subject(known, config=tmp_path / "a.config", preview=tmp_path / "tiles.svg")
