@@ -3,7 +3,7 @@
 A step may record more figures than its model lists; they are kept unchanged.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from math import dist
 from statistics import median
 from typing import Annotated, cast
@@ -171,6 +171,17 @@ class UnevenFigures(Figures):
         """The tile in words."""
         times = f"{self.brightness:.2g} times as bright as its neighbours"
         return f"row {self.row}, column {self.column} is {times}"
+
+
+def by_tile(
+    positions: Mapping[str, tuple[float, float]],
+) -> dict[tuple[int, int], tuple[float, float]]:
+    """Positions of a section's record by row and column."""
+    found = {}
+    for name, position in positions.items():
+        row, column = map(int, name.split(","))
+        found[row, column] = position
+    return found
 
 
 class StitchFigures(Figures):

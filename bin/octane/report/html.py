@@ -30,6 +30,7 @@ from octane.core.records import (
     ResampleFigures,
     StackFigures,
     StitchFigures,
+    by_tile,
 )
 from octane.core.units import counted
 from octane.report import charts, pictures
@@ -38,10 +39,8 @@ from octane.report.summary import SectionQuality, outliers, qualities, summary_o
 from octane.report.tables import tables
 from octane.report.tile_map import (
     Arrows,
-    Pair,
     PlacedTile,
     Thumbnail,
-    Tile,
     arrow_scale,
     placed_tiles,
     tile_map,
@@ -259,12 +258,6 @@ def _sections(
         "flat": _flat_field(stitched, gallery),
         "maps": _tile_maps(stitched, {s.title for s in quality if s.flags}, grey, gallery),
     }
-
-
-def by_tile(positions: Mapping[str, Pair]) -> dict[Tile, Pair]:
-    """Positions by row and column."""
-    numbers = {key: key.split(",") for key in positions}
-    return {(int(numbers[key][0]), int(numbers[key][1])): own for key, own in positions.items()}
 
 
 def _tile_maps(

@@ -17,9 +17,9 @@ from octane.core.errors import OctaneError
 from octane.core.files import read_regular, writing
 from octane.core.geometry import expected_position
 from octane.core.metrics import as_json
-from octane.core.records import Outcome, Record, StitchFigures
+from octane.core.records import Outcome, Record, StitchFigures, by_tile
 from octane.report.crate import CRATE, crate
-from octane.report.html import PREVIEWED, TaskRecord, build, by_tile
+from octane.report.html import PREVIEWED, TaskRecord, build
 from octane.report.tables import described
 from octane.report.trace import trace_content
 
@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 RECORD, PREVIEW = "_metrics.json", "_preview.npz"
 """Endings of a task's two file names, which begin alike."""
+POSITIONS, TRACE = "_positions.csv", "_trace.json.gz"
+"""Endings of two more files that are named like the report."""
 VOLUMES = {
     "pyramid": ("", "the finished volume, one level per resolution, OME-Zarr"),
     "n4": ("_n4", "the corrected volume, OME-Zarr"),
@@ -76,12 +78,9 @@ def _load(records: Sequence[Path], previews: Sequence[Path]) -> list[TaskRecord]
     return entries
 
 
-def _trace(destination: Path) -> Path:
-    return destination.with_name(destination.stem.removesuffix("_report") + "_trace.json.gz")
-
-
-def _positions(destination: Path) -> Path:
-    return destination.with_name(destination.stem.removesuffix("_report") + "_positions.csv")
+def _next_to(destination: Path, ending: str) -> Path:
+    """Path of a file that is named like the report."""
+    return destination.with_name(destination.stem.removesuffix("_report") + ending)
 
 
 def _position_table(entries: Sequence[TaskRecord]) -> str:
@@ -111,7 +110,8 @@ def _files(
     workflow: bool,
 ) -> dict[str, str]:
     """Describe the files next to the report, by name; names of folders end in a slash."""
-    found, trace = {}, _trace(destination).name
+    found = {}
+    table, trace = (_next_to(destination, ending).name for ending in (POSITIONS, TRACE))
     steps = {entry.record.step for entry in entries}
     if lost is not None:
         found["metrics/"] = "the record of every finished task"
@@ -133,7 +133,7 @@ def _files(
         found["metrics/"] = "the record of every task"
         found[CRATE] = "provenance of these results, RO-Crate"
     if any(entry.record.figures.get("positions") for entry in entries):
-        found[_positions(destination).name] = "the positions of all tiles, CSV"
+        found[table] = "the positions of all tiles, CSV"
     return found | {
         destination.with_suffix(".json").name: "the same records for programs",
         trace: "the activity of every thread over time, for ui.perfetto.dev",
@@ -179,8 +179,8 @@ def write_report(
     table = _position_table(entries)
     contents = {
         destination: report.html.encode(),
-        _trace(destination): trace_content(timelines),
-        **({_positions(destination): table.encode()} if table else {}),
+        _next_to(destination, TRACE): trace_content(timelines),
+        **({_next_to(destination, POSITIONS): table.encode()} if table else {}),
         **{path: as_json(content).encode() for path, content in jsons.items()},
     }
     # The page is entered first, so that it gets its name last.

@@ -17,8 +17,8 @@ from report_subject import Subject
 
 from octane.config.params import ExecutionParameters
 from octane.core.errors import OctaneError
+from octane.core.geometry import expected_position
 from octane.core.records import Outcome
-from octane.layout.mosaic import expected_position
 from octane.report import charts, pictures
 from octane.report.crate import CRATE
 from octane.report.verdict import Check
