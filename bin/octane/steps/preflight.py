@@ -33,6 +33,7 @@ from octane.config.params import (
     MASK_WORDS,
     Settings,
     StepParameters,
+    TileParameters,
     WorkflowParameters,
 )
 from octane.config.samplesheet import check_samplesheet
@@ -123,9 +124,9 @@ def _flags(step: str, settings: Settings, first: bool) -> list[str]:
     # Only these two have the label gpu_slot, which a task needs to get a GPU.
     if step not in ("resample", "n4"):
         changes["execution"] = {"backend": "cpu"}
-    # The tile list says which file is which tile.
-    searching = {"pattern": None, "order": None, "table": None, "table_columns": (), "flip": ""}
-    changes["mosaic"] = {**searching, "transpose": False}
+    # The tile list says which file is which tile, but not how many rows and columns a section has.
+    listed = {*TileParameters.searching} - {"rows", "columns"}
+    changes["mosaic"] = {name: getattr(TileParameters(), name) for name in listed}
     # The workflow stages files, and adds their flags.
     if str(settings.n4.mask).lower() not in MASK_WORDS:
         changes["n4"] = {"mask": None}
