@@ -328,8 +328,21 @@ sharpen(const float *state, Int bins, Int voxels, double fwhm, double noise, con
     }
 }
 
-// Contract each row with the taps of its voxels into `sums`, (n_rows, cx), one warp per row. The contracted value is u
-// minus its expected value, or 1 if `table` is null, times the voxel's weight if there are weights.
+// The first of four control points is complete: write its sum over the warp's lanes, and move the
+// four on by one.
+__device__ inline void complete(float *sum, float *out) {
+    const float whole = warp_sum(sum[0]);
+    if (threadIdx.x % WARP == 0)
+        *out = whole;
+    sum[0] = sum[1];
+    sum[1] = sum[2];
+    sum[2] = sum[3];
+    sum[3] = 0;
+}
+
+// Contract each row with the taps of its voxels into `sums`, (n_rows, cx), one warp per row. The
+// contracted value is u minus its expected value, or 1 if `table` is null, times the voxel's weight
+// if there are weights.
 //
 // Each lane sums for the four control points of the warp's current span. When the warp moves to the
 // next span, the first of the four is complete and is summed over the lanes.
@@ -383,24 +396,11 @@ contract_x(const float *u, const float *weights, const unsigned short *columns, 
             }
             if (span == last)
                 break;
-            const float complete = warp_sum(sum[0]);
-            if (lane == 0)
-                out[span] = complete;
-            sum[0] = sum[1];
-            sum[1] = sum[2];
-            sum[2] = sum[3];
-            sum[3] = 0;
+            complete(sum, out + span);
         }
     }
-    for (; span < cx; span++) {
-        const float complete = warp_sum(sum[0]);
-        if (lane == 0)
-            out[span] = complete;
-        sum[0] = sum[1];
-        sum[1] = sum[2];
-        sum[2] = sum[3];
-        sum[3] = 0;
-    }
+    for (; span < cx; span++)
+        complete(sum, out + span);
 }
 
 // Contract one line of samples, `stride` apart, for one control point, which samples
@@ -486,9 +486,9 @@ expand(const float *lattice, Int nz, Int ny, Int cy, Int cx, const int *first_z,
 }
 
 // Subtract the field of `rows` from the log image, into u, and summarize its change: the x of `rows`
-// are the control points of the new field, the y of the old one. With p = exp(old - new), `sums` (2 per block) receives the sums of p - 1 and of its
-// square; `extremes` (3 per block) the largest |p - 1| and the lowest and highest u. Each block
-// processes `length` rows.
+// are the control points of the new field, the y of the old one. With p = exp(old - new), `sums`
+// (2 per block) receives the sums of p - 1 and of its square; `extremes` (3 per block) the largest
+// |p - 1| and the lowest and highest u. Each block processes `length` rows.
 extern "C" __global__ void __launch_bounds__(THREADS)
 update(const float *log, const unsigned short *columns, const Int *starts, Int n_rows, Int length,
        Int cx, const int *first, const float4 *taps, const float2 *rows, float *u, double *sums,
