@@ -28,6 +28,9 @@ from _n4_agreement import tissue_volume
 from _processes import run
 from nvrtc import Nvrtc, installed
 
+from octane.gpu.kernels import OPTIONS
+from octane.n4.cuda import MAX_BINS
+
 logger = logging.getLogger("kernels")
 
 PARTS = ("code", "atomics")
@@ -65,11 +68,10 @@ print(json.dumps({
     "band, float32": gpu.code(f4, f4, f4), "band, uint16": gpu.code(u2, f4, f4),
 }))
 """
-OPTIONS = ("--fmad=false",)
 
 SHAPE = (64, 256, 192)
 """Shape of the fitted grid for the atomics: 256 x 1024 x 769 voxels shrunk by 4."""
-BINS, MOST_WORDS = 200, 1024
+BINS = 200
 WARP = BANKS = 32
 
 
@@ -190,7 +192,7 @@ def turns(volume: npt.NDArray[np.float32], copies: int) -> dict[str, float]:
 def measure_atomics(chosen: argparse.Namespace) -> dict[str, object]:
     """Model the conflicts of the histogram, with one copy and with as many as fit."""
     shape = (8, 32, 64) if chosen.quick else SHAPE
-    copies = 1 << (MOST_WORDS // BINS).bit_length() - 1
+    copies = 1 << (MAX_BINS // BINS).bit_length() - 1
     cases = [
         {"volume": name, **{str(n): turns(volume, n) for n in (1, copies)}}
         for name, volume in volumes(shape).items()

@@ -12,6 +12,7 @@ import pytest
 from nvrtc import Compiled, Nvrtc, installed
 
 from octane.core.arrays import working_type
+from octane.gpu.kernels import OPTIONS
 from octane.n4 import cuda
 from octane.resample import gpu
 
@@ -40,7 +41,7 @@ def nvrtc(request):
 def compiled(nvrtc: Nvrtc, code: str, generation: int) -> Compiled:
     if generation not in nvrtc.generations:
         pytest.skip(f"this NVRTC offers {nvrtc.generations}, not {generation}")
-    made = nvrtc.compile(code, cuda.OPTIONS, generation)
+    made = nvrtc.compile(code, OPTIONS, generation)
     # NVRTC calls its oldest generation deprecated; other warnings are about the source.
     said = [line for line in made.log.splitlines() if "deprecated" not in line]
     assert not [line for line in said if re.search("warning|error", line, re.IGNORECASE)], made.log
@@ -69,7 +70,6 @@ def test_resampling_compiles_for_all_types(nvrtc, generation):
     voxels = [voxel for voxel in gpu.TYPES if voxel.kind != "c"]
     types = {(voxel, work, work) for voxel in voxels for work in [working_type(voxel)]}
     types |= {(source, voxel, source) for voxel in voxels for source in FLOATS}
-    assert gpu.OPTIONS == cuda.OPTIONS
     for combination in types:
         found = compiled(nvrtc, gpu.code(*combination), generation).resources()
         assert list(found) == ["band"]

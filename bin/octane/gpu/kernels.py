@@ -1,4 +1,4 @@
-"""CUDA kernels: their source with macros, and the number of blocks that a GPU runs at once."""
+"""CUDA kernels: compiler options, source with macros, and how many blocks a GPU runs at once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+
+OPTIONS = ("--fmad=false",)
+"""Compiler options: multiplications and additions are not fused."""
 
 
 @cache

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from octane.core.arrays import namespace, to_host
-from octane.gpu.kernels import blocks_at_once, source_with
+from octane.gpu.kernels import OPTIONS, blocks_at_once, source_with
 from octane.n4 import bspline
 from octane.n4.grid import FitVoxels
 from octane.n4.iteration import Head, Moments, log_image
@@ -46,9 +46,6 @@ PARTS = 1024
 # Least and most values along y per thread: more need fewer evaluations along z, but leave fewer
 # threads. The result does not depend on their number.
 STRETCH = 4, 16
-
-# The compiler must not fuse multiplications and additions: see cuda.cu.
-OPTIONS = ("--fmad=false",)
 
 KERNELS = (
     "count_bins",

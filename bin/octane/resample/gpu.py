@@ -21,15 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.core.arrays import integer_limits, working_type
-from octane.gpu.kernels import source_with
+from octane.gpu.kernels import OPTIONS, source_with
 from octane.gpu.pinned import whole_pages
 from octane.pipeline.lanes import Lane
 from octane.resample.operator import AxisOperator, reach
 
 SOURCE = Path(__file__).with_suffix(".cu")
-
-OPTIONS = ("--fmad=false",)
-"""Compiler options: multiplications and additions are not fused."""
 
 THREADS = 256
 
