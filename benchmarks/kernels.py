@@ -27,6 +27,7 @@ from _common import PROJECT, command_line, run_parts
 from _n4_agreement import tissue_volume
 from _processes import run
 from nvrtc import Nvrtc, installed
+from python_path import python_path
 
 from octane.gpu.kernels import OPTIONS
 from octane.n4.cuda import MAX_BINS
@@ -133,7 +134,7 @@ def measure_code(chosen: argparse.Namespace) -> dict[str, object]:
     checkouts = {"new": PROJECT} | ({"old": chosen.against} if chosen.against else {})
     modules = {
         label: json.loads(
-            run([sys.executable, "-c", MODULES], environment={"PYTHONPATH": f"{path}/bin"}).output
+            run([sys.executable, "-c", MODULES], environment=python_path(path / "bin")).output
         )
         for label, path in checkouts.items()
     }

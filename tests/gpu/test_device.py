@@ -10,6 +10,7 @@ import pynvml
 import pytest
 import SimpleITK as sitk
 from gpu_process import PROJECT, printed, run_process
+from python_path import python_path
 
 from octane.config.params import LeaseParameters
 from octane.core.errors import NoGpuError
@@ -65,7 +66,7 @@ def test_an_index_that_the_user_allows_is_that_of_the_lease_in_any_order_of_cuda
 def test_sums_use_cub_only_if_the_user_says_so(module, given):
     """Whichever module is imported first: zarr imports CuPy."""
     code = f"import octane.{module}, cupy; print(cupy.arange(10, dtype='f4').sum() == 45)"
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT / "bin")}
+    environment = {**os.environ, **python_path(PROJECT / "bin")}
     environment.pop("CUPY_ACCELERATORS", None)
     if given is not None:
         environment["CUPY_ACCELERATORS"] = given
