@@ -72,7 +72,7 @@ def gpu_rates(xp: ModuleType, sizes: Sizes) -> dict[str, float]:
         for _ in range(2)
     )
     source[...] = values.ravel()
-    block, part = xp.empty(values.shape, xp.float32), field_over(values.shape, xp)
+    block, part = xp.empty(values.shape, xp.float32), field_over(values.shape)
 
     def divide() -> None:
         block.set(source.reshape(values.shape))
@@ -115,10 +115,10 @@ def iteration_seconds(
     return least(fit, clock, sizes.runs) / sum(sizes.iterations)
 
 
-def field_over(shape: tuple[int, ...], xp: ModuleType = np) -> FieldPart:
+def field_over(shape: tuple[int, ...]) -> FieldPart:
     """Return a field of as many control points as three levels have."""
     lattice = np.random.default_rng(0).normal(0, 0.1, (7, 7, 7)).astype(np.float32)
-    return FieldPart(xp.asarray(lattice), shape, tuple(slice(0, n) for n in shape))
+    return FieldPart(lattice, shape, tuple(slice(0, n) for n in shape))
 
 
 def least(work: Callable[[], object], clock: Callable[[], float], runs: int) -> float:
