@@ -13,9 +13,9 @@ from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
-from _gpu_choice import field_over
 from _gpu_device import REPEATS, median_ms
 from _n4_agreement import tissue_volume
+from _n4_choice import field_over
 from _resample_stores import RESOLUTION, SPACING
 from _timing import timed
 from cupyx.scipy import ndimage

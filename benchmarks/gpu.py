@@ -52,10 +52,10 @@ def main() -> None:
     # Only now, because all of them import these packages.
     from _common import command_line, run_parts
     from _gpu_checks import counters, leases, sanitizer, tests
-    from _gpu_choice import choice
     from _gpu_commands import FULL, QUICK, cold_start, n4_part, resample_part
     from _gpu_device import described, device_part, transfers
     from _gpu_kernels import kernels
+    from _n4_choice import choice
     from device import NoDeviceError, cupy_with_device
 
     chosen = command_line(__doc__, PARTS).parse_args()

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from _against import call, command, compared
 from _common import add_python, command_line, cores, run_parts, scratch_folder
-from _gpu_choice import choice
 from _n4_agreement import agreement, tissue_volume
+from _n4_choice import choice
 from _n4_speed import memory, speed, write_noise
 from _n4_truth import levels, modes
 
