@@ -108,12 +108,11 @@ def fit_kernels(
     xp: ModuleType, image: np.ndarray, mask: np.ndarray | None, sizes: Sizes
 ) -> list[dict[str, object]]:
     """Measure the kernels of N4's iteration on every level, and whole iterations."""
-    inside = None if mask is None else xp.asarray(mask)
     # Work that keeps the device busy while the host launches: events then time only the kernels,
     # not the gaps between launches.
     ballast = xp.zeros(sizes.ballast, xp.uint8)
     found: list[dict[str, object]] = []
-    with FitVoxels(xp.asarray(image), inside, None, 1, CudaSteps.SLAB) as grid:
+    with FitVoxels(image, mask, None, 1, CudaSteps.SLAB, xp) as grid:
         steps = CudaSteps(grid, Sharpening(200, 0.15, 0.01))
         lattice = np.zeros((4, 4, 4), np.float32)
         plain, watch = steps.kernels, Stopwatch(xp)

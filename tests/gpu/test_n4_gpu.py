@@ -47,8 +47,7 @@ def examples(number):
 
 def first_level(cupy, image, mask=None, bins=200):
     """Set up the kernels at the first level."""
-    mask = None if mask is None else cupy.asarray(mask)
-    grid = FitVoxels(cupy.asarray(image), mask, None, 1, CudaSteps.SLAB)
+    grid = FitVoxels(image, mask, None, 1, CudaSteps.SLAB, cupy)
     steps = CudaSteps(grid, Sharpening(bins, 0.15, 0.01))
     steps.begin_level((4, 4, 4))
     return steps

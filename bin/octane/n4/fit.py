@@ -302,7 +302,8 @@ def fit_bias_field(
     per_axis = [len(iterations)] * 3 if fitting_levels is None else fitting_levels
     reports = []
     own = namespace(image)
-    kind = steps_for(xp if own is np else own, image.shape, number_of_histogram_bins)
+    xp = xp if own is np else own
+    kind = steps_for(xp, image.shape, number_of_histogram_bins)
     with FitVoxels(image, mask, weights, workers, kind.SLAB, xp) as grid:
         single = [axis for axis, n in enumerate(grid.shape) if n == 1]
         sharpening = Sharpening(number_of_histogram_bins, bias_field_fwhm, wiener_filter_noise)
@@ -312,7 +313,7 @@ def fit_bias_field(
             if level:
                 finer = [axis for axis in range(3) if level < per_axis[axis]]
                 lattice = bspline.refine(to_host(lattice), finer)
-            lattice = grid.xp.asarray(lattice)
+            lattice = xp.asarray(lattice)
             with span(f"begin level {level + 1}", counted=False):
                 steps.begin_level(lattice.shape)
             history: list[float] = []

@@ -44,8 +44,8 @@ class VoxelSlab:
 class FitVoxels:
     """The included voxels: their bounding box, their values and slabs of rows.
 
-    The values are on the device of `image`, or that of `xp` for a NumPy image; the mask and the
-    weights may be on either. A context manager; leaving it ends its threads.
+    Image, mask and weights may be NumPy or CuPy arrays; the values are on the device of `xp`. A
+    context manager; leaving it ends its threads.
 
     Attributes
     ----------
@@ -67,8 +67,7 @@ class FitVoxels:
         slab_size: int,
         xp: ModuleType = np,
     ) -> None:
-        own = namespace(image)
-        xp = self.xp = xp if own is np else own
+        self.xp = xp
         check_arrays(image, mask, weights)
         self.shape = tuple(image.shape)
         # Copies, because the loops of a CPU overwrite the values.
