@@ -104,7 +104,8 @@ def compare(folder: Path, volume: Path, picture: Path) -> None:
     truth = on_grid(original)
     tissue = truth > TISSUE
     result = image.array.opened[:]
-    shown = {"as imaged": on_grid(original * field(original.shape)), "result": result}
+    shaded = original * field(original.shape)
+    shown = {"as imaged": on_grid(shaded), "result": result}
     for name, values in shown.items():
         # N4 does not determine the scale.
         values = shown[name] = values * (truth[tissue].mean() / values[tissue].mean())
@@ -113,7 +114,7 @@ def compare(folder: Path, volume: Path, picture: Path) -> None:
         print(f"{name + ':':10} correlation {correlation:.3f}, rms difference {100 * rms:.1f} %")
     plane = len(truth) // 2
     section, depth = divmod(round(first[0] - 0.5 + scale[0] * plane), THICKNESS)
-    imaged = np.rint(original * field(original.shape))[section * THICKNESS + depth]
+    imaged = np.rint(shaded[section * THICKNESS + depth])
     mosaic = np.block(tiles(imaged[None]))[0]
     step = int(scale[1])
     planes = [("mosaic grid", mosaic[::step, ::step])]
