@@ -150,8 +150,8 @@ again() {
 call_A() {
     part device 60
     part kernels 150
-    (again device 60)
-    (again kernels 150)
+    again device 60
+    again kernels 150
     part transfers 120
 }
 

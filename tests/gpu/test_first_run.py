@@ -123,6 +123,15 @@ def test_missing_packages_are_named_without_a_traceback(first_run, stand_in):
     assert line.endswith("or name their folder in PYTHONPATH")
 
 
+def test_a_repetition_that_fails_is_named(first_run, stand_in, tmp_path):
+    stand_in("python3", "[[ $OCTANE_BENCH_RESULTS != */again ]] || exit 9")
+    done = first_run("A")
+    assert done.returncode == 1
+    logs = [tmp_path / "out" / "again" / f"{name}.log" for name in ("device", "kernels")]
+    named = "; ".join(f"{log.stem} (exit code 9, see {log})" for log in logs)
+    assert done.stderr == f"first_run: failed: {named}; the others are in {tmp_path / 'out'}\n"
+
+
 def test_the_calls_contain_every_part():
     parts = runpy.run_path(str(BENCHMARK))["PARTS"]
     text = SCRIPT.read_text(encoding="utf-8")
