@@ -4,8 +4,9 @@
 #   tools/first_run.sh pack FOLDER [--python 3.12] [--platform x86_64]   make the pack, at most 60 MiB
 #   FOLDER/octane/tools/first_run.sh A|B|C|D|all [--quick]               on the machine; under 10 minutes a call
 #
-# Results go to $OUT, by default ./first_run: gpu.json, in which each part is written as it ends, and a log
-# of each part. --quick rehearses with tiny data, also on the CUDA that tests/support/cuda emulates.
+# Results go to $OUT, by default ./first_run: gpu.json, in which each part is written as it ends, n4_quick.json with
+# SimpleITK's part, again/ with the parts that A repeats, and a log of each part. --quick rehearses with tiny data,
+# also on the CUDA that tests/support/cuda emulates.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 
