@@ -173,6 +173,26 @@ class UnevenFigures(Figures):
         return f"row {self.row}, column {self.column} is {times}"
 
 
+class SurfaceFigures(Figures):
+    """The tissue's surface in a section: a plane fitted to ``used`` of ``columns`` columns.
+
+    ``depth`` is that in the middle of the section below the upper edge of its first plane, in
+    micrometres; ``tilt`` (y, x) is in degrees, positive where the surface lies deeper at larger y
+    or x. ``depth_std`` and ``tilt_std`` are their standard deviations, ``rough`` is that of the
+    columns from the plane in micrometres, by their median. All are None if no single surface was
+    found, and ``reason`` says why.
+    """
+
+    depth: float | None = None
+    tilt: tuple[float, float] | None = None
+    depth_std: float | None = None
+    tilt_std: tuple[float, float] | None = None
+    rough: float | None = None
+    used: int = 0
+    columns: int = 0
+    reason: str = ""
+
+
 def by_tile(
     positions: Mapping[str, tuple[float, float]],
 ) -> dict[tuple[int, int], tuple[float, float]]:
@@ -210,6 +230,7 @@ class StitchFigures(Figures):
     overlaps: list[OverlapFigures] = []
     misplaced: list[MisplacedFigures] = []
     uneven: list[UnevenFigures] = []
+    surface: SurfaceFigures | None = None
     shading_before: float | None = None
     shading_after: float | None = None
     uncovered_pixels: int = 0
@@ -242,7 +263,11 @@ class StitchFigures(Figures):
 class SectionFigures(Figures):
     """One section of a stack.
 
-    ``thickness`` is in micrometres, and ``thickness_from`` describes its source. ``brightness`` is
+    ``thickness`` is in micrometres, and ``thickness_from`` describes its source;
+    ``measured_thickness`` and ``thickness_std`` are what the planes that it shares with the next
+    section show. ``surface`` is the depth of its surface in its image in micrometres,
+    ``surface_from`` the source of it, and ``levelled`` the tilt (y, x) in degrees that STACK
+    removed. ``brightness`` is
     the ratio of its tissue's brightness to its neighbours', ``step`` that to the previous section;
     ``flipped`` names the axes along which it must be mirrored to fit them. ``shift`` (y, x) in
     micrometres and ``rotation`` in degrees about the volume's centre are its displacement, measured
@@ -256,6 +281,11 @@ class SectionFigures(Figures):
     missing: bool = False
     thickness: float | None = None
     thickness_from: str | None = None
+    measured_thickness: float | None = None
+    thickness_std: float | None = None
+    surface: float | None = None
+    surface_from: str | None = None
+    levelled: tuple[float, float] | None = None
     brightness: float | None = None
     step: float | None = None
     flipped: str | None = None
@@ -270,7 +300,8 @@ class StackFigures(Figures):
 
     ``boundaries`` maps a section's number to the factor by which brightness jumps at its start;
     ``unlike`` lists neighbours, by number, without common structure. ``excluded_sections`` are
-    those that the user left out; the others without an image are ``missing_sections``.
+    those that the user left out; the others without an image are ``missing_sections``. ``blend`` is
+    the depth in micrometres over which sections are blended at their borders.
     """
 
     sections: list[SectionFigures]
@@ -279,6 +310,7 @@ class StackFigures(Figures):
     excluded_sections: list[int] = []
     unlike: list[tuple[int, int]] = []
     planes_not_imaged: int = 0
+    blend: float = 0.0
     align: str | None = None
     shape: Shape
     voxel_size: Vector

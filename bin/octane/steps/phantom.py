@@ -2,7 +2,8 @@
 
 Every value depends only on its position (and, for speckle, on the tile's own random stream), so
 that two tiles agree where they overlap. Positions are micrometres in the subject: z from the first
-section's surface, y and x from the first tile's nominal edge.
+section's surface, y and x from the first tile's nominal edge. A section's surface may be tilted and
+lie below its first plane, under water; depths are measured from it.
 """
 
 import csv
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from octane.config.params import ExecutionParameters, PhantomParameters, bytes_of
 from octane.config.sheets import POSITION_COLUMNS
 from octane.core.arrays import as_dtype
+from octane.core.errors import InputError
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region, Vector, blocks, shape_of, vector
 from octane.core.metrics import Metrics, write_json
@@ -38,8 +40,14 @@ LAYERS = ((1.0, 0.62), (0.93, 0.95), (0.84, 0.74), (0.74, 0.9), (0.66, 1.3))
 BACKGROUND = 0.06
 """Reflectivity of the agarose around the tissue."""
 
+WATER = 0.01
+"""Reflectivity of the water above a section's surface."""
+
 SCALE = 1000.0
 """Grey levels of reflectivity 1."""
+
+SECTION_COLUMNS = ("section", "surface", "tilt_y", "tilt_x", "thickness")
+"""Truth of a section: depth of its surface and thickness in micrometres, tilt in degrees."""
 
 SLAB = 8
 """Planes rendered at once, so that the working arrays stay smaller than the tile."""
@@ -69,11 +77,57 @@ class Subject(NamedTuple):
             for k, d, n, s in zip(p.tiles, pitch, last, p.voxel_size[1:], strict=True)
         ]
         return cls(
-            (p.sections * p.section_thickness, across[0], across[1]),
+            (sum(thicknesses(p)), across[0], across[1]),
             (pitch[0], pitch[1]),
             (tile[0], tile[1], tile[2]),
             (last[0], last[1]),
         )
+
+
+class Surface(NamedTuple):
+    """Surface of a section, where the microscope sees it.
+
+    ``depth`` is that below the first plane's upper edge, in micrometres, in the middle of the
+    subject (y, x); ``tilt`` is in degrees, positive where the surface lies deeper at larger y or x.
+    ``start`` is the surface's place along z in the subject.
+    """
+
+    start: float
+    depth: float
+    tilt: Position
+
+    def below(
+        self, depth: Coordinates, y: Coordinates, x: Coordinates, middle: Position
+    ) -> Coordinates:
+        """Depth below the surface, at depths below the first plane's edge: (z) or (z, y, x)."""
+        if not any(self.tilt):
+            return depth - self.depth
+        v, u = (np.tan(np.deg2rad(angle)) for angle in self.tilt)
+        own = self.depth + v * (y[:, None] - middle[0]) + u * (x - middle[1])
+        return depth[:, None, None] - own
+
+
+def thicknesses(p: PhantomParameters) -> list[float]:
+    """Thickness of each section as cut, micrometres."""
+    generator = np.random.default_rng([p.seed, 3])
+    drawn = generator.uniform(-p.thickness_jitter, p.thickness_jitter, p.sections)
+    return [p.section_thickness + float(change) for change in drawn]
+
+
+def surfaces(p: PhantomParameters) -> list[Surface]:
+    """Surface of each section, uniform over the parameters' range."""
+    generator = np.random.default_rng([p.seed, 4])
+    drawn = generator.uniform(-1, 1, (p.sections, 3)) * (p.surface_jitter, p.tilt, p.tilt)
+    starts = np.cumsum([0.0, *thicknesses(p)])
+    return [
+        Surface(float(start), p.surface + float(change), (float(tilt_y), float(tilt_x)))
+        for start, (change, tilt_y, tilt_x) in zip(starts, drawn, strict=False)
+    ]
+
+
+def _on_axes(z: Coordinates) -> Coordinates:
+    """Depths that vary along z only, or (z, y, x), with three axes."""
+    return z if z.ndim == 3 else z[:, None, None]
 
 
 def _step(x: npt.NDArray, width: float, rise: npt.ArrayLike) -> npt.NDArray:
@@ -89,7 +143,7 @@ def tissue(subject: Subject, z: Coordinates, y: Coordinates, x: Coordinates) -> 
     """Reflectivity of the tissue at positions in micrometres, about 0 to 1.3.
 
     A folded, layered ellipsoid with white matter, two ventricles and fibre bundles in agarose.
-    ``y`` and ``x`` are axes, or positions of pixels (y, x).
+    ``y`` and ``x`` are axes, or positions of pixels (y, x); ``z`` is an axis or one of voxels.
     """
     ez, ey, ex = subject.extent
     y, x = (y[:, None], x[None, :]) if y.ndim == 1 else (y, x)
@@ -109,7 +163,7 @@ def tissue(subject: Subject, z: Coordinates, y: Coordinates, x: Coordinates) -> 
         ventricles += _step(1 - ventricle, 8 * width, 0.3 - LAYERS[-1][1])
     value = np.empty((len(z), *distance.shape), np.float32)
     for start in range(0, len(z), SLAB):
-        zz = z[start : start + SLAB, None, None] / ez
+        zz = _on_axes(z[start : start + SLAB]) / ez
         # Taller in the middle of the stack, with folds that wander from section to section.
         radius = np.ones((len(zz), *distance.shape))
         for sine, cosine, k in waves:
@@ -132,7 +186,7 @@ def bias_field(
     Its logarithm runs over about -half_range to half_range.
     """
     ez, ey, ex = subject.extent
-    wz = np.cos(np.pi * z / ez)[:, None, None]
+    wz = np.cos(np.pi * _on_axes(z) / ez)
     wy = np.cos(np.pi * (y / ey - 0.1))[None, :, None]
     wx = np.sin(np.pi * (0.9 * x / ex - 0.4))[None, None, :]
     return np.exp(half_range * (0.45 * wx + 0.35 * wy + 0.2 * wz * wx)).astype(np.float32)
@@ -181,6 +235,11 @@ def displacements(p: PhantomParameters) -> list[Displacement]:
     return [Displacement(*map(float, move)) for move in drawn]
 
 
+def rolled_tile(p: PhantomParameters) -> tuple[int, Tile]:
+    """Index of the middle section and its middle tile, which ``rolled_planes`` rolls along z."""
+    return p.sections // 2, (p.tiles[0] // 2, p.tiles[1] // 2)
+
+
 def displaced_tissue(
     p: PhantomParameters, section: int, z: Coordinates, y: Coordinates, x: Coordinates
 ) -> Block:
@@ -218,19 +277,35 @@ def render_tile(
     """
     subject = Subject.of(p)
     depth, dy, dx = ((np.arange(n) + 0.5) * s for n, s in zip(shape, p.voxel_size, strict=True))
-    z, y, x = depth + section * p.section_thickness, dy + position[0], dx + position[1]
+    y, x = dy + position[0], dx + position[1]
+    surface, (_, ey, ex) = surfaces(p)[section], subject.extent
+    below = surface.below(depth, y, x, (ey / 2, ex / 2))
+    z = surface.start + below
     if p.speckle_looks > 0:
         values = speckle(p.speckle_looks, shape, [p.seed, section, *tile])
     else:
         values = np.ones(shape, np.float32)
-    values *= displaced_tissue(p, section, z, y, x)
+    values *= _lit(p, below, displaced_tissue(p, section, z, y, x))
     for start in range(0, len(z), SLAB):
         planes = slice(start, start + SLAB)
         values[planes] *= bias_field(subject, p.bias, z[planes], y, x)
-    values *= np.exp(-p.attenuation * depth / 1000).astype(np.float32)[:, None, None]
     values *= shading(p.shading, (subject.tile_extent[1], subject.tile_extent[2]), dy, dx)
     values *= SCALE * section_gain(p.seed, section, p.section_steps)
     return values
+
+
+def _lit(p: PhantomParameters, below: Coordinates, reflectivity: Block) -> Block:
+    """Light that comes back from tissue at depths ``below`` the surface, and from water above."""
+    size, below = p.voxel_size[0], _on_axes(below)
+    # The part of each voxel that lies below the surface.
+    inside = np.clip(below / size + 0.5, 0, 1).astype(np.float32)
+    light = np.exp(-p.attenuation * np.maximum(below, 0) / 1000).astype(np.float32)
+    if p.scattering:
+        scattered = reflectivity * inside
+        # The light passes all voxels above twice, and half of its own.
+        passed = np.cumsum(scattered, axis=0) - scattered / 2
+        light = light * np.exp(np.float32(-2 * p.scattering * size / 1000) * passed)
+    return inside * reflectivity * light + (1 - inside) * np.float32(WATER)
 
 
 def make_phantom(
@@ -238,6 +313,11 @@ def make_phantom(
 ) -> Metrics:
     """Write a subject: ``mosaics/``, ``truth/`` and ``positions.csv`` under ``destination``."""
     p = parameters
+    if p.thickness_jitter >= p.section_thickness:
+        raise InputError(
+            f"--thickness_jitter {p.thickness_jitter:g} leaves sections without thickness; give "
+            f"less than --section_thickness, {p.section_thickness:g}."
+        )
     subject = Subject.of(p)
     tiling = _tiling(p, subject)
     metrics = Metrics("phantom", settings=p.model_dump(mode="json"))
@@ -278,6 +358,8 @@ def _write_section(
         _, row, column = (r.start // n for r, n in zip(region, tiling.tile, strict=True))
         tile = (row, column)
         voxels = render_tile(p, section, tile, shape_of(region), positions[tile])
+        if (section, tile) == rolled_tile(p):
+            voxels = np.roll(voxels, p.rolled_planes, axis=0)
         advance(voxels.nbytes)
         made = as_dtype(voxels, p.dtype)
         metrics.count("written", made.nbytes)
@@ -311,6 +393,9 @@ def _write_truth(
         _write(folder / f"{name}.ome.zarr", level, "float32", render, execution)
     rows = [(k, *move) for k, move in enumerate(displacements(p), start=1)]
     _write_table(folder / "displacements.csv", [("section", *Displacement._fields), *rows])
+    cuts = zip(surfaces(p), thicknesses(p), strict=True)
+    rows = [(k, own.depth, *own.tilt, thick) for k, (own, thick) in enumerate(cuts, start=1)]
+    _write_table(folder / "sections.csv", [SECTION_COLUMNS, *rows])
     write_json(folder / "truth.json", p.model_dump(mode="json"))
     _, height, width = subject.tile_extent
     _, y, x = ((np.arange(n) + 0.5) * s for n, s in zip(p.tile_shape, p.voxel_size, strict=True))
@@ -327,9 +412,9 @@ def _write(
 ) -> None:
     """Write an image whose blocks are rendered by several threads."""
     regions = blocks(level.grid.shape, level.owned)
-    # The block in its own type, a tile in float32, and a slab's working arrays.
+    # The block in its own type, a tile and its light in float32, and a slab's working arrays.
     depth, height, width = level.owned
-    need = height * width * (16 * depth + BYTES_PER_VOXEL * SLAB)
+    need = height * width * (40 * depth + BYTES_PER_VOXEL * SLAB)
     workers = plan_workers(need, bytes_of(execution.memory), execution.workers, len(regions))
     with create_image(store, [level], dtype, attributes=attributes) as (writer,):
 

@@ -386,6 +386,7 @@ def stitch_section(
         overlaps=overlaps,
         misplaced=misplaced,
         uneven=uneven,
+        surface=None,
         shading_before=before,
         shading_after=after,
         uncovered_pixels=uncovered,

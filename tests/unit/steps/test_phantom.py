@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from octane.config.params import ExecutionParameters, PhantomParameters
+from octane.core.errors import InputError
 from octane.layout.displacement import Displacement
 from octane.steps.phantom import (
     SCALE,
+    WATER,
     Subject,
     bias_field,
     displacements,
@@ -86,8 +88,8 @@ def voxels_of(folder, number):
     return np.asarray(open_image(folder / f"mosaics/section_{number:02d}.ome.zarr").array.opened[:])
 
 
-def rows_of(folder):
-    with (folder / "truth/displacements.csv").open(newline="") as stream:
+def rows_of(folder, name="displacements"):
+    with (folder / f"truth/{name}.csv").open(newline="") as stream:
         return [[float(v) for v in row.values()] for row in csv.DictReader(stream)]
 
 
@@ -108,3 +110,67 @@ def test_sections_are_displaced_as_the_truth_says(write_phantom):
         down, across = Displacement(*move).before(*np.meshgrid(y, x, indexing="ij"), middle)
         expected = SCALE * tissue(subject, z + (number - 1) * 40, down, across)
         np.testing.assert_allclose(voxels_of(folder, int(number)), expected, rtol=1e-4)
+
+
+CUT = {
+    "sections": 3,
+    "tiles": (1, 1),
+    "tile_shape": (16, 60, 80),
+    "voxel_size": (10.0, 10.0, 10.0),
+    "edge_fraction": 0.0,
+    "section_thickness": 60.0,
+}
+
+
+def test_sections_lie_under_water_as_deep_and_tilted_as_the_truth_says(write_phantom):
+    given = {"surface": 50.0, "surface_jitter": 20.0, "tilt": 3.0, "thickness_jitter": 15.0}
+    folder, p = write_phantom(**CUT, **given)
+    subject, rows = Subject.of(p), np.array(rows_of(folder, "sections"))
+    assert (np.abs(rows[:, 1:] - (50, 0, 0, 60)) <= (20, 3, 3, 15)).all()
+    assert len(np.unique(rows[:, 1:])) == 12
+    assert subject.extent[0] == pytest.approx(rows[:, 4].sum())
+    z, y, x = ((np.arange(n) + 0.5) * 10 for n in p.tile_shape)
+    start = 0.0
+    for number, depth, tilt_y, tilt_x, thickness in rows:
+        slopes = np.tan(np.deg2rad([tilt_y, tilt_x]))
+        surface = depth + slopes[0] * (y[:, None] - 300) + slopes[1] * (x - 400)
+        below = z[:, None, None] - surface
+        voxels = voxels_of(folder, int(number)) / SCALE
+        assert voxels[below < -5] == pytest.approx(WATER)
+        expected = tissue(subject, start + below, y, x)
+        np.testing.assert_allclose(voxels[below > 5], expected[below > 5], rtol=1e-4)
+        # A voxel on the surface holds as much tissue as lies below it.
+        on = np.abs(below) < 5
+        part = below[on] / 10 + 0.5
+        mixed = part * expected[on] + (1 - part) * WATER
+        np.testing.assert_allclose(voxels[on], mixed, rtol=1e-4)
+        start += thickness
+
+
+def test_scattered_light_leaves_the_rest_for_the_voxels_below(write_phantom):
+    folder, p = write_phantom(**CUT, scattering=8.0)
+    z, y, x = ((np.arange(n) + 0.5) * 10 for n in p.tile_shape)
+    reflectivity = tissue(Subject.of(p), z, y, x)
+    # Of a depth-resolved attenuation coefficient: what is measured is what the voxels above left.
+    passed = np.cumsum(reflectivity, axis=0) - reflectivity / 2
+    expected = SCALE * reflectivity * np.exp(-2 * 8.0 * 0.01 * passed)
+    np.testing.assert_allclose(voxels_of(folder, 1), expected, rtol=1e-4)
+
+
+def test_one_tile_is_rolled_along_z(write_phantom):
+    given = {"tiles": (3, 3), "tile_shape": (8, 16, 16), "edge_fraction": 0.0, "sections": 3}
+    folder, _ = write_phantom(**given)
+    rolled, _ = write_phantom("rolled", **given, rolled_planes=2)
+    middle = np.s_[:, 16:32, 16:32]
+    for number in (1, 2, 3):
+        expected = voxels_of(folder, number)
+        if number == 2:
+            expected[middle] = np.roll(expected[middle], 2, axis=0)
+        np.testing.assert_array_equal(voxels_of(rolled, number), expected)
+
+
+def test_sections_keep_some_thickness(tmp_path):
+    parameters = PhantomParameters(section_thickness=20.0, thickness_jitter=20.0)
+    with pytest.raises(InputError, match="give less than --section_thickness, 20"):
+        make_phantom(tmp_path / "made", parameters, ExecutionParameters(backend="cpu"))
+    assert not (tmp_path / "made").exists()
