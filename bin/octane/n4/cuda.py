@@ -150,6 +150,7 @@ class CudaSteps:
         )
         self.shape = tuple(lattice_shape)
         cz, cy, cx = self.shape
+        self.lattice = xp.zeros(self.shape, xp.float32)
         self.fresh = True
         self.data = xp.empty((self.n_rows, cx), xp.float32)
         self.planes = xp.empty((grid.box_shape[0], cy, cx), xp.float64)
