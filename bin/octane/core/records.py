@@ -265,10 +265,11 @@ class SectionFigures(Figures):
 
     ``thickness`` is in micrometres, and ``thickness_from`` describes its source;
     ``measured_thickness`` and ``thickness_std`` are what the planes that it shares with the next
-    section show. ``surface`` is the depth of its surface in its image in micrometres,
+    section show, and ``thickness_reason`` says why nothing was found although the thickness should
+    be measured. ``surface`` is the depth of its surface in its image in micrometres,
     ``surface_from`` the source of it, and ``levelled`` the tilt (y, x) in degrees that STACK
-    removed. ``brightness`` is
-    the ratio of its tissue's brightness to its neighbours', ``step`` that to the previous section;
+    removed. ``brightness`` is the ratio of its tissue's brightness to its neighbours', ``step``
+    that to the previous section;
     ``flipped`` names the axes along which it must be mirrored to fit them. ``shift`` (y, x) in
     micrometres and ``rotation`` in degrees about the volume's centre are its displacement, measured
     or ``given`` by the user; ``moved`` tells whether STACK undid it. Values that could not be
@@ -283,6 +284,7 @@ class SectionFigures(Figures):
     thickness_from: str | None = None
     measured_thickness: float | None = None
     thickness_std: float | None = None
+    thickness_reason: str = ""
     surface: float | None = None
     surface_from: str | None = None
     levelled: tuple[float, float] | None = None
