@@ -68,6 +68,7 @@ class Subject:
         shading: tuple[float | None, float | None] = (None, None),
         moved: float = 0.0,
         not_imaged: Iterable[tuple[int, int]] = (),
+        surface: Mapping[str, object] | None = None,
     ) -> None:
         """Add STITCH's record; refinement ``moved`` the middle tile along y, micrometres."""
         positions = {f"{r},{c}": [280.0 * r, 420.0 * c] for r in range(3) for c in range(3)}
@@ -86,6 +87,7 @@ class Subject:
             "tile_extent": [400.0, 600.0],
             "mosaic_extent": [1200.0, 1800.0],
             "not_imaged": [*not_imaged],
+            "surface": surface,
         }
         pictures = {"thumbnail": self.image(self.edge, 3 * self.edge // 2)}
         if shading[0] is not None:
@@ -97,9 +99,14 @@ class Subject:
         sections: int,
         missing: tuple[int, ...] = (),
         shifts: Mapping[int, float] | None = None,
+        cuts: Mapping[int, Mapping[str, object]] | None = None,
     ) -> None:
-        """Add STACK's record; ``shifts``, micrometres by section number, are those corrected."""
-        shifts = shifts or {}
+        """Add STACK's record.
+
+        ``shifts``, micrometres by section number, are those corrected; ``cuts`` are figures of
+        surfaces and thicknesses.
+        """
+        shifts, cuts = shifts or {}, cuts or {}
         listed = [
             {
                 "name": f"section_{k:02d}.ome.zarr",
@@ -109,6 +116,7 @@ class Subject:
                 "missing": k in missing,
             }
             | ({"shift": [shifts[k], 0.0], "rotation": 0.5, "moved": True} if k in shifts else {})
+            | {**cuts.get(k, {})}
             for k in range(1, sections + 1)
         ]
         figures = {

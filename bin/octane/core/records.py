@@ -4,7 +4,7 @@ A step may record more figures than its model lists; they are kept unchanged.
 """
 
 from collections.abc import Collection, Mapping
-from math import dist
+from math import dist, hypot, radians, tan
 from statistics import median
 from typing import Annotated, cast
 
@@ -19,6 +19,8 @@ ORDER = ("mosaic", "resample", "stitch", "stack", "n4", "pyramid")
 Shape = tuple[int, int, int]
 SHADING = 0.03
 """Largest shading of tiles that needs no flat field; even illumination measures less."""
+AS_GIVEN, MEASURED = "as given", "measured"
+"""Sources of a surface's depth or a section's thickness that the verdict tells apart."""
 EXPOSED = 1.5
 """Ratio of a tile's brightness to its neighbours', or its inverse, above which it is uneven."""
 
@@ -191,6 +193,19 @@ class SurfaceFigures(Figures):
     used: int = 0
     columns: int = 0
     reason: str = ""
+
+    def rise(
+        self, extent: tuple[float, float], levelled: tuple[float, float] | None = None
+    ) -> tuple[float, float]:
+        """Largest difference in depth over a section, and its standard deviation.
+
+        ``extent`` (y, x) is that of the section, in the unit of the result; ``levelled`` is the
+        tilt that was removed.
+        """
+        own, unsure, removed = (angles or (0, 0) for angles in (self.tilt, self.tilt_std, levelled))
+        slopes = [tan(radians(a)) - tan(radians(b)) for a, b in zip(own, removed, strict=True)]
+        high = sum(abs(slope) * size for slope, size in zip(slopes, extent, strict=True))
+        return high, hypot(*(tan(radians(a)) * n for a, n in zip(unsure, extent, strict=True)))
 
 
 def by_tile(

@@ -185,6 +185,36 @@ def seam_chart(
     )
 
 
+def length_chart(
+    numbers: Sequence[int],
+    lengths: npt.NDArray,
+    bar: str,
+    marked: Sequence[bool],
+    plane: float,
+) -> Chart:
+    """Draw a length of each section in micrometres; those of ``marked`` sections are numbered.
+
+    The rows of ``lengths`` are the measured one, the one used, and half the height of a ``bar``
+    around the measured one; NaN: unknown. The axis extends a ``plane`` beyond them, so that small
+    differences look small.
+    """
+    n, odd, (measured, used, half) = np.array(numbers), np.array(marked), lengths
+    ends = np.stack([measured - half, measured + half, np.full(len(n), np.nan)], axis=-1)
+    low, high = _span(ends, measured, used)
+    axes = Axes(WIDE, _span(n), (low - plane, high + plane), ("section", "µm"), step=1)
+    bars, places = axes.line(n[:, None], ends), np.where(np.isfinite(measured), measured, used)
+    words = zip(axes.across(n[odd]), axes.down(places[odd]), n[odd].tolist(), strict=True)
+    return Chart(
+        axes,
+        [
+            Mark(bars, "muted", 1.2, bar * bool(bars), sample=BAR),
+            Mark(axes.line(n, used), "before", 1.6, "used", "4 4"),
+            Mark(axes.points(n, measured), "accent", 7, "measured", sample=DOT),
+        ],
+        [*words],
+    )
+
+
 def displacement_chart(
     numbers: Sequence[int], named: Mapping[str, npt.ArrayLike], limit: float, unit: str
 ) -> Chart:

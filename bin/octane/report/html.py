@@ -142,14 +142,22 @@ class _Gallery:
         spacing: Vector,
         kinds: Mapping[str, tuple[str, pictures.Scale]],
         arrays: Mapping[str, npt.NDArray],
+        numbers: pictures.Numbers = (),
     ) -> list[Context]:
-        """Make one row per orthogonal cut, with one picture per kind."""
+        """Make one row per orthogonal cut, with one picture per kind.
+
+        ``numbers`` of sections are written along z.
+        """
         rows: list[Context] = []
         for axis, (down, across) in CUTS.items():
             here = (spacing[down], spacing[across])
             slices = [(t, arrays[f"{kind}_{axis}"], scale) for kind, (t, scale) in kinds.items()]
-            self.files[f"{name}_{axis}.png"] = pictures.comparison([(slices, here)])
-            drawn = [(title, pictures.panel(array, here, scale)) for title, array, scale in slices]
+            along = numbers if down == 0 else ()
+            self.files[f"{name}_{axis}.png"] = pictures.comparison([(slices, here)], along)
+            drawn = [
+                (title, pictures.panel(array, here, scale, numbers=along))
+                for title, array, scale in slices
+            ]
             bar = pictures.in_mm(pictures.bar_of(slices[0][1].shape[1] * here[1]))
             row: Context = {"axis": axis, "down": "zyx"[down], "across": "zyx"[across]}
             rows.append(row | {"drawn": drawn, "bar": bar})
@@ -178,6 +186,13 @@ def _bands(stack: StackFigures | None) -> list[Band]:
     z = stack.voxel_size[0] if stack else 0.0
     sections = stack.sections if stack else ()
     return [((s.start - 0.5) * z, (s.stop - 0.5) * z, s.missing) for s in sections]
+
+
+def _numbers(stack: StackFigures | None) -> pictures.Numbers:
+    """Number of each section, and its middle as a fraction of the volume's depth."""
+    if stack is None or len(stack.sections) < 2:
+        return ()
+    return [(s.number, (s.start + s.stop) / 2 / stack.shape[0]) for s in stack.sections]
 
 
 def _threshold(entry: TaskRecord) -> float | None:
@@ -322,7 +337,8 @@ def _aligned(
         spacing = vector(*previews["slice_spacing"])
         grey = pictures.grey_scale(cuts.values())
         for name, cut in cuts.items():
-            drawn.append((name, pictures.panel(cut, (spacing[0], spacing[2]), grey)))
+            here, numbers = (spacing[0], spacing[2]), _numbers(stack)
+            drawn.append((name, pictures.panel(cut, here, grey, numbers=numbers)))
             gallery.files[f"alignment_{name}.png"] = pictures.png(drawn[-1][1])
     known = [(s.number, *s.shift, s.rotation or 0.0) for s in stack.sections if s.shift]
     numbers, y, x, turns = zip(*known, strict=True)
@@ -339,6 +355,30 @@ def _aligned(
         )
     ]
     return {"drawn": drawn, "sections": stack.sections, "charts": shown}
+
+
+def _cuts(quality: Sequence[SectionQuality], plane: float, gallery: _Gallery) -> list[Context]:
+    """Charts of the sections' surfaces and thicknesses, if any was measured."""
+    known = [(s, s.slab) for s in quality if s.slab and not s.slab.missing]
+    surfaces = [
+        (s.surface and s.surface.depth, slab.surface, s.rise and s.rise[0] / 2) for s, slab in known
+    ]
+    thicknesses = [
+        (slab.measured_thickness, slab.thickness, slab.thickness_std) for _, slab in known
+    ]
+    shown = []
+    for name, rows, bar in (
+        ("Section surface", surfaces, "range over the section"),
+        ("Section thickness", thicknesses, "± standard deviation"),
+    ):
+        # None becomes NaN.
+        lengths = np.array(rows, float).reshape(-1, 3).T
+        if len(known) > 1 and not np.isnan(lengths[0]).all():
+            numbers, marked = zip(*((b.number, name in a.flags) for a, b in known), strict=True)
+            chart = charts.length_chart(numbers, lengths, bar, marked, plane)
+            alt = f"{name} as measured and as used; sections that need a look are numbered."
+            shown.append(gallery.chart(name.lower().replace(" ", "_"), name, alt, chart))
+    return shown
 
 
 def _notices(entries: Sequence[TaskRecord]) -> list[tuple[str, str]]:
@@ -393,7 +433,8 @@ def build(
         cuts, spacing = volume
         grey = pictures.grey_scale(cuts.values())
         arrays = {f"volume_{axis}": cut for axis, cut in cuts.items()}
-        slices = gallery.cuts("volume", spacing, {"volume": ("volume", grey)}, arrays)
+        kinds = {"volume": ("volume", grey)}
+        slices = gallery.cuts("volume", spacing, kinds, arrays, _numbers(stack))
         small = pictures.panel(cuts["z"], spacing[1:], grey, bar=False, longest=THUMBNAIL)
         thumbnail = pictures.uri(small)
     unfinished = lost.sections if lost else []
@@ -418,7 +459,7 @@ def build(
         state=state_of(checked),
         lost={name.rpartition("_")[2] for name in lost.missing} if lost else set(),
         stack=stack,
-        slabs={slab.number: slab for slab in stack.sections} if stack else {},
+        cuts=_cuts(quality, stack.voxel_size[0], gallery) if stack else [],
         n4=_correction(*corrected, _bands(stack), gallery) if corrected else None,
         pyramid=pyramid[1] if pyramid else None,
         resampled=resampled,

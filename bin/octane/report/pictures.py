@@ -57,6 +57,8 @@ class Scale:
 
 Slice = tuple[str, npt.NDArray, Scale]
 """Title, values and colours of a picture."""
+Numbers = Sequence[tuple[int, float]]
+"""Numbers of sections, and the middle of each as a fraction of the way down a picture."""
 
 
 def grey_scale(arrays: Iterable[npt.NDArray]) -> Scale:
@@ -125,11 +127,13 @@ def panel(
     *,
     longest: int = 512,
     bar: bool = True,
+    numbers: Numbers = (),
 ) -> Image.Image:
     """Draw a slice in its physical aspect, with a scale bar in the lower left corner.
 
     ``spacing`` is the pixel spacing down and across, micrometres; ``longest`` is the longest edge
-    of the picture, pixels. Omit the scale ``bar`` if the spacing is unknown.
+    of the picture, pixels. Omit the scale ``bar`` if the spacing is unknown. ``numbers`` are
+    written along the right edge: all, or as many as there is room for.
     """
     height, width = (n * s for n, s in zip(array.shape, spacing, strict=True))
     unit = longest / max(height, width)
@@ -157,16 +161,42 @@ def panel(
                 stroke_width=max(1, edge / 3),
                 stroke_fill=back,
             )
+    _write_numbers(image, numbers)
     return image
 
 
-def comparison(rows: Sequence[tuple[Sequence[Slice], Sequence[float]]]) -> bytes:
+def _write_numbers(image: Image.Image, numbers: Numbers) -> None:
+    """Write every number, or every 2nd, 5th, 10th and so on, along the right edge."""
+    letters = max(LETTERS, 0.055 * image.width)
+    least = 1.2 * letters * len(numbers) / image.height
+    step = next(k * 10**power for power in range(9) for k in (1, 2, 5) if k * 10**power >= least)
+    draw, margin = ImageDraw.Draw(image), letters / 2 + 1
+    for number, place in numbers:
+        if number % step == 0:
+            draw.text(
+                (
+                    image.width - letters / 3,
+                    min(max(place * image.height, margin), image.height - margin),
+                ),
+                str(number),
+                "white",
+                _letters(letters),
+                anchor="rm",
+                stroke_width=max(1, letters / 15),
+                stroke_fill="black",
+            )
+
+
+def comparison(
+    rows: Sequence[tuple[Sequence[Slice], Sequence[float]]], numbers: Numbers = ()
+) -> bytes:
     """Draw rows of slices, each row with its spacing, as a self-contained PNG.
 
     Titles are above the first row, and a colour bar for each scale is below the last one.
+    ``numbers`` of sections are written into each slice.
     """
     drawn = [
-        [panel(array, spacing, scale, longest=COLUMN) for _, array, scale in row]
+        [panel(array, spacing, scale, longest=COLUMN, numbers=numbers) for _, array, scale in row]
         for row, spacing in rows
     ]
     titles, _, scales = zip(*rows[0][0], strict=True)

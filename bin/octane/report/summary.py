@@ -7,9 +7,16 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from octane.core.records import N4Figures, Record, StackFigures, StitchFigures
+from octane.core.records import (
+    N4Figures,
+    Record,
+    SectionFigures,
+    StackFigures,
+    StitchFigures,
+    SurfaceFigures,
+)
 
 FLOOR = (0.1, 0.005)
 """Floor of the median absolute deviation, relative to the median and absolute, so that nearly equal
@@ -26,7 +33,9 @@ class SectionQuality(BaseModel):
     if the user left it out, or ``unfinished`` if one of its tasks failed. Seams are the mismatch in
     overlaps, over its mean; ``not_imaged`` counts tiles that are declared so, ``uncovered`` pixels
     outside all tiles; ``cv_before`` and ``cv_after`` are coefficients of variation in tissue before
-    and after N4; ``flags`` names the checks that mark the section.
+    and after N4; ``flags`` names the checks that mark the section. ``surface`` is what STITCH
+    measured, ``rise`` the largest difference in depth over it that STACK left and its standard
+    deviation, in micrometres, and ``slab`` STACK's record of the section.
     """
 
     number: int | None
@@ -39,6 +48,9 @@ class SectionQuality(BaseModel):
     uncovered: int = 0
     cv_before: float | None = None
     cv_after: float | None = None
+    surface: SurfaceFigures | None = None
+    rise: tuple[float, float] | None = None
+    slab: SectionFigures | None = Field(default=None, exclude=True)
     flags: list[str] = []
 
 
@@ -84,6 +96,15 @@ def title_of(name: str, number: int | None) -> str:
     return name if number is None else f"Section {number}"
 
 
+def _rise(stitched: StitchFigures, stack: StackFigures | None) -> tuple[float, float] | None:
+    """The rise of a section's surface in the volume; None if unknown."""
+    if stack is None or stitched.surface is None or stitched.surface.tilt is None:
+        return None
+    levelled = {s.number: s.levelled for s in stack.sections}.get(stitched.number)
+    (_, height, width), (_, y, x) = stitched.shape, stack.voxel_size
+    return stitched.surface.rise((height * y, width * x), levelled)
+
+
 def qualities(
     stitched: Mapping[str, StitchFigures],
     stack: StackFigures | None,
@@ -103,14 +124,16 @@ def qualities(
             seam_median=s.seam_median,
             seam_max=s.seam_max,
             uncovered=s.uncovered_pixels,
+            surface=s.surface,
+            rise=_rise(s, stack),
         )
         for name, s in stitched.items()
     ]
     # For a volume that is not a stack, N4 records the entire volume as one section.
     varied = {v.number: v for v in n4.variation} if n4 and len(n4.variation) > 1 else {}
     states = dict.fromkeys(varied, "imaged")
-    for own in stack.sections if stack else ():
-        states[own.number] = "missing" if own.missing else "imaged"
+    slabs = {own.number: own for own in stack.sections} if stack else {}
+    states |= {number: "missing" if s.missing else "imaged" for number, s in slabs.items()}
     states |= dict.fromkeys(stack.excluded_sections if stack else (), "excluded")
     # A section without a number is the only one; STACK numbers it 1.
     known = {1 if section.number is None else section.number for section in found}
@@ -120,6 +143,7 @@ def qualities(
         if number not in known
     ]
     for section in found:
+        section.slab = slabs.get(1 if section.number is None else section.number)
         own = varied.get(section.number) if section.number is not None else None
         if own is not None:
             section.cv_before, section.cv_after = own.cv_before, own.cv_after

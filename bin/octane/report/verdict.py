@@ -10,7 +10,9 @@ import numpy as np
 
 from octane.config.validation import as_ranges
 from octane.core.records import (
+    AS_GIVEN,
     EXPOSED,
+    MEASURED,
     SHADING,
     N4Figures,
     Outcome,
@@ -47,7 +49,12 @@ UNLIKE = 0.5
 less."""
 NARROW = 0.05
 """Smallest given overlap, fraction of a tile, in which neighbours can be compared."""
-DIMMING = ("Missing sections", "Section brightness", "Section orientation", "Section alignment")
+SURE = 2.0
+"""Standard deviations within which a measured difference tells nothing."""
+DIMMING = (
+    *("Missing sections", "Section surface", "Section brightness"),
+    *("Section orientation", "Section alignment"),
+)
 """Checks of faults that make brightness jump where a section begins."""
 State = Literal["incomplete", "look", "good"]
 """State of a subject, worst first; ``incomplete`` lacks results that its plan expects."""
@@ -97,6 +104,8 @@ def checks(
         shaded = {title: own.shading_before for title, own in sections.items()}
         found.append(_alike("Shading of a section", shaded, COMPARED))
     if stack:
+        plane = stack.voxel_size[0]
+        found += [own for own in (_surface(quality, plane), _thickness(quality, plane)) if own]
         found += [_depth(stack), _bright(stack), _flipped(stack), _placed(stack)]
     if n4:
         found += [_converged(n4, threshold), _field(n4), _variation(n4)]
@@ -293,6 +302,99 @@ def _alike(name: str, figures: Mapping[str, float | None], least: int = 3) -> Ch
     return _judged(name, limit, f"{len(out)} of {known}", out, text)
 
 
+def _because(reasons: Mapping[str, str]) -> str:
+    """List titles by their reasons: Sections 2, 3 (no light), Section 4 (two interfaces)."""
+    groups: dict[str, list[str]] = {}
+    for title, reason in reasons.items():
+        groups.setdefault(reason, []).append(title)
+    return ", ".join(_named(own) + f" ({why})" * bool(why) for why, own in groups.items())
+
+
+def _between(values: Collection[float]) -> str:
+    """Format the range of values in micrometres."""
+    low, high = (f"{round(end, 1):g}" for end in (min(values), max(values)))
+    return f"{low} µm" if low == high else f"{low} to {high} µm"
+
+
+def _surface(quality: Sequence[SectionQuality], plane: float) -> Check | None:
+    """Check the surfaces at which STACK cropped the sections; None if none was looked for."""
+    slabs = {s.title: s.slab for s in quality if s.slab and not s.slab.missing}
+    used = {title: own.surface for title, own in slabs.items() if own.surface is not None}
+    seen = {s.title: s.surface for s in quality if s.surface and s.title in used}
+    depths = {title: own.depth for title, own in seen.items() if own.depth is not None}
+    reasons = {title: own.reason for title, own in seen.items() if own.depth is None}
+    auto = any(slabs[title].surface_from != AS_GIVEN for title in used)
+    if not (auto or seen):
+        return None
+    name, limit = (
+        "Section surface",
+        f"{'measured, flat' if auto else 'as given'} within {plane:.4g} µm",
+    )
+    if not (auto or depths):
+        return _unknown(name, limit, f"{_because(reasons)}: no surface was measured.")
+    off = [
+        title
+        for title, depth in depths.items()
+        if not auto and abs(depth - used[title]) > plane + SURE * (seen[title].depth_std or 0)
+    ]
+    texts = []
+    if off:
+        there, here = (_between([of[title] for title in off]) for of in (depths, used))
+        texts.append(f"{_named(off)}: the surface lies {there} deep, but {here} is cropped.")
+    rises = {s.title: s.rise for s in quality if s.rise and s.title in depths}
+    steep = {t: high for t, (high, std) in rises.items() if high > plane + SURE * std}
+    if steep:
+        most = _between([max(steep.values())])
+        texts.append(f"{_named([*steep])}: the surface rises by up to {most} across the section.")
+    options = ["--section_surface auto"] * (not auto) + ["--section_level true"] * bool(steep)
+    if texts:
+        texts.append(f"Give {' and '.join(options)}.")
+    lost = [title for title in used if auto and slabs[title].surface_from != MEASURED]
+    if lost:
+        named = _because({title: reasons.get(title, "") for title in lost})
+        here = _between([used[title] for title in lost])
+        texts.append(f"{named}: no surface was measured, {here} is cropped; look at the pictures.")
+    rough = {t: own.rough for t, own in seen.items() if auto and own.rough and own.rough > plane}
+    if rough:
+        by = _between(rough.values())
+        texts.append(f"{_named([*rough])}: the surface is {by} off a plane; look for torn tissue.")
+    value = f"{_between(depths.values())} deep" if depths else "none measured"
+    value += f", {len(depths)} of {len(used)} measured" if 0 < len(depths) < len(used) else ""
+    return _judged(name, limit, value, [*off, *steep, *lost, *rough], " ".join(texts))
+
+
+def _thickness(quality: Sequence[SectionQuality], plane: float) -> Check | None:
+    """Check the thickness of the sections; None if it was not measured."""
+    slabs = {s.title: s.slab for s in quality if s.slab and not s.slab.missing}
+    lost = {title: own.thickness_reason for title, own in slabs.items() if own.thickness_reason}
+    known = {
+        title: own.measured_thickness
+        for title, own in slabs.items()
+        if own.measured_thickness is not None
+    }
+    if not (lost or known):
+        return None
+    used = {title: own.thickness for title, own in slabs.items() if own.thickness is not None}
+    auto = bool(lost) or any(own.thickness_from == MEASURED for own in slabs.values())
+    off = [
+        title
+        for title, own in known.items()
+        if not auto and title in used
+        and abs(own - used[title]) > plane / 2 + SURE * (slabs[title].thickness_std or 0)
+    ]  # fmt: skip
+    texts = []
+    if off:
+        there, here = (_between([of[title] for title in off]) for of in (known, used))
+        remedy = "give --section_thickness auto"
+        texts.append(f"{_named(off)}: measured {there}, {here} is used; {remedy}.")
+    if lost:
+        here = _between([used[title] for title in lost if title in used])
+        texts.append(f"{_because(lost)}: not measured, {here} is used; look at the pictures.")
+    limit = "measured" if auto else f"as used within {plane / 2:.4g} µm"
+    value = f"{_between(known.values())} measured" if known else "none measured"
+    return _judged("Section thickness", limit, value, [*off, *lost], " ".join(texts))
+
+
 def _depth(stack: StackFigures) -> Check:
     beyond = stack.planes_not_imaged
     text = "Planes below the imaged depth are zero; check --section_thickness."
@@ -433,7 +535,9 @@ def _banded(
     last = jumps[-1]
     known = n4 or stack
     if not last and known and known.boundaries:
-        why = "All boundaries touch sections whose brightness or place another check marks."
+        why = (
+            "All boundaries touch sections whose surface, brightness or place another check marks."
+        )
         return _unknown(name, limit, why)
     if not last:
         why = _unlike(stack, "tissue") if stack else "No neighbouring sections share tissue."

@@ -20,6 +20,13 @@ CHARTS = {
     "histogram, empty": charts.histogram_chart(EDGES, np.zeros(10), np.zeros(10)),
     "seams": charts.seam_chart([1, 2, 3], [0.1, 0.1, 0.5], [0.2, 0.2, 0.6], 0.2),
     "seams, none": charts.seam_chart([1, 2], [0.0, 0.0], [0.0, 0.0], 0.0),
+    "lengths": charts.length_chart(
+        [1, 2, 4],
+        np.array([[40, 45, np.nan], [40, 40, 42], [2, np.nan, np.nan]]),
+        "range",
+        [False, True, True],
+        10,
+    ),
     "shifts": charts.displacement_chart([1, 2, 4], {"y": [0.2, -8, 3], "x": [0, 8, 4]}, 10, "µm"),
     "shifts, small": charts.displacement_chart([1, 2], {"y": [0.2, -0.2]}, 10, "µm"),
     "rotations": charts.displacement_chart([6, 7], {"rotation": [1, -3]}, 1, "degrees"),
@@ -65,6 +72,18 @@ def test_the_profile_marks_boundaries_and_gaps() -> None:
     assert labels(far) == ["before N4", "after N4"]
     assert far.axes.names[0] == "z (mm)"
     assert far.axes.x == (0, 190)
+
+
+def test_a_length_that_is_unknown_is_numbered_where_one_is_used() -> None:
+    chart = CHARTS["lengths"]
+    assert [text for *_, text in chart.words] == [2, 4]
+    np.testing.assert_allclose([y for _, y, _ in chart.words], chart.axes.down([45, 42]))
+    bars, used, dots = (places(mark.path) for mark in chart.marks)
+    # A bar whose length is unknown is left out, as is the dot of what was not measured.
+    assert (len(bars), len(used), len(dots)) == (2, 3, 2)
+    assert labels(chart) == ["range", "used", "measured"]
+    # The axis reaches one plane of 10 micrometres beyond all of them.
+    assert chart.axes.y == (28, 55)
 
 
 def test_outlying_seams_are_named() -> None:

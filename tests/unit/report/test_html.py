@@ -350,6 +350,50 @@ def test_displacements_have_a_table_and_a_cut_before_and_after(subject: Subject)
     assert 'alt="Central XZ plane after alignment"' in page
 
 
+def test_surfaces_and_thicknesses_are_charted_and_tabled_where_measured(subject: Subject) -> None:
+    found = {"depth": 31.0, "tilt": [0.1, -0.2], "depth_std": 0.4, "rough": 1.0}
+    cuts = {
+        1: {"surface": 31.0, "surface_from": "measured", "levelled": [0.1, -0.2]},
+        2: {"surface": 31.0, "surface_from": "of the other sections"},
+    }
+    cuts[1] |= {"measured_thickness": 163.2, "thickness_std": 1.1, "thickness": 163.2}
+    cuts[2] |= {"thickness_reason": "no structure in common", "thickness": 150.0}
+    subject.stitch(1, surface=found)
+    subject.stitch(2, surface={"reason": "two interfaces"})
+    subject.stack(2, cuts=cuts)
+    path = subject.report()
+    page, twin = Page(path), json.loads(path.with_suffix(".json").read_text())
+    text = " ".join(page.text.split())
+    for words in (
+        "31.0 ± 0.4 µm +0.10°, -0.20°, levelled",
+        "two interfaces 15 – 29",
+        "163.2 ± 1.1 µm",
+        "Section 2 (no structure in common): not measured, 150 µm is used",
+    ):
+        assert words in text
+    # The section that was not measured is numbered in both.
+    for name in ("section_surface", "section_thickness"):
+        svg = (path.parent / "previews" / f"{name}.svg").read_text(encoding="utf-8")
+        alarm = svg[svg.index(f'color="{charts.LIGHT["alarm"]}"') :]
+        assert re.findall(r">(\d+)</text>", alarm) == ["2"]
+    surfaces = [section["surface"] for section in twin["sections"]]
+    assert surfaces[0]["depth"] == 31.0
+    assert surfaces[1]["reason"] == "two interfaces"
+    assert [section["rise"] for section in twin["sections"]] == [[0.0, 0.0], None]
+
+
+def test_nothing_is_shown_of_surfaces_that_nobody_measured(subject: Subject) -> None:
+    for number in (1, 2):
+        subject.stitch(number, surface={"reason": "data begin within the tissue"})
+    subject.stack(2, cuts={k: {"surface": 0.0, "surface_from": "as given"} for k in (1, 2)})
+    path = subject.report()
+    text = Page(path).text
+    assert "no surface was measured" in text
+    assert "Tilt" not in text
+    assert "Measured " not in text
+    assert not list((path.parent / "previews").glob("section_surface*"))
+
+
 @pytest.mark.parametrize(
     ("after", "words"), [(None, "tiles were not corrected"), (0.011, "were divided by")]
 )

@@ -77,6 +77,22 @@ def test_a_scale_bar_is_round_and_fits(extent: float) -> None:
     assert f"{bar:e}"[0] in "125"
 
 
+@pytest.mark.parametrize(("count", "written"), [(4, [1, 2, 3, 4]), (60, [*range(10, 61, 10)])])
+def test_as_many_numbers_of_sections_are_written_as_there_is_room_for(
+    count: int, written: list[int]
+) -> None:
+    numbers = [(k, (k - 0.5) / count) for k in range(1, count + 1)]
+    blank, scale = np.zeros((40, 80)), Scale(0, 1)
+    picture = pixels_of(pictures.panel(blank, (1, 1), scale, bar=False, numbers=numbers))[..., 0]
+    lit = np.flatnonzero(picture.any(axis=1))
+    groups = np.split(lit, np.flatnonzero(np.diff(lit) > 1) + 1)
+    places = [float(np.mean(group[[0, -1]])) / len(picture) for group in groups]
+    np.testing.assert_allclose(places, [dict(numbers)[k] for k in written], atol=0.05)
+    # They are whole, and stand at the right edge.
+    assert not picture[:, :450].any()
+    assert not np.concatenate([picture[:, -1], picture[0], picture[-1]]).any()
+
+
 def test_the_scale_bar_is_as_long_as_it_says() -> None:
     array = np.zeros((100, 100))
     pixels = pixels_of(pictures.panel(array, (10, 10), Scale(0, 1)))[..., 0]

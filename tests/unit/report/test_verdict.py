@@ -462,3 +462,155 @@ def test_what_cannot_be_compared_is_not_checked_and_says_why():
     assert sum(check.sentence == "Fewer than two sections were imaged." for check in unknown) == 4
     assert all(check.value == "–" and check.sentence for check in unknown)
     assert not [check for check in found if check.state == "warning"]
+
+
+BEGUN = "data begin within the tissue"
+
+
+def judged_cuts(*sections, boundaries=None):
+    """Checks of sections, each given by its surface as measured and its slab; 1 mm by 2 mm."""
+    tiles, slabs = {}, []
+    for number, (surface, slab) in enumerate(sections, 1):
+        figures = {"section": number, "tiles": 9, "shape": (30, 100, 200), "surface": surface}
+        tiles[f"s{number}"] = StitchFigures.model_validate(figures)
+        slabs.append({"number": number, "start": number, "stop": number + 1, **slab})
+    figures = {"sections": slabs, "shape": (9, 100, 200), "voxel_size": (10.0, 10.0, 10.0)}
+    stack = StackFigures.model_validate(figures | {"boundaries": boundaries or {}})
+    return {c.name: c for c in checks(qualities(tiles, stack, None), tiles, stack, None)}
+
+
+def deep(depth, tilt=(0.0, 0.0), std=0.5, rough=2.0, **slab):
+    """A section with a surface that was measured, and used unless its slab says otherwise."""
+    found = {"depth": depth, "tilt": tilt, "depth_std": std, "tilt_std": (0.01, 0.01)}
+    return found | {"rough": rough}, {"surface": depth, "surface_from": "measured", **slab}
+
+
+def given(depth, surface=0.0, **more):
+    return deep(depth, **more, surface=surface, surface_from="as given")
+
+
+UNSEEN = {"reason": BEGUN}
+ODD = {"reason": "two interfaces"}, {"surface": 31.0, "surface_from": "of the other sections"}
+
+
+@pytest.mark.parametrize(
+    ("sections", "value", "sentence"),
+    [
+        ([given(9), given(-4)], "-4 to 9 µm deep", ""),
+        ([given(41.26, 40), given(36, 40)], "36 to 41.3 µm deep", ""),
+        # Twice its standard deviation is not known.
+        ([given(17, std=4)], "17 µm deep", ""),
+        (
+            [given(38), given(3), given(42)],
+            "3 to 42 µm deep",
+            "Sections 1, 3: the surface lies 38 to 42 µm deep, but 0 µm is cropped. "
+            "Give --section_surface auto.",
+        ),
+        (
+            [given(2, 40), (UNSEEN, {"surface": 40.0, "surface_from": "as given"})],
+            "2 µm deep, 1 of 2 measured",
+            "Section 1: the surface lies 2 µm deep, but 40 µm is cropped. "
+            "Give --section_surface auto.",
+        ),
+        (
+            [given(30, tilt=(0, 0.6))],
+            "30 µm deep",
+            "Section 1: the surface lies 30 µm deep, but 0 µm is cropped. Section 1: the surface "
+            "rises by up to 20.9 µm across the section. "
+            "Give --section_surface auto and --section_level true.",
+        ),
+        ([deep(12), deep(60, tilt=(0.2, -0.1))], "12 to 60 µm deep", ""),
+        (
+            [deep(12), deep(60, tilt=(-0.5, 0.5))],
+            "12 to 60 µm deep",
+            "Section 2: the surface rises by up to 26.2 µm across the section. "
+            "Give --section_level true.",
+        ),
+        ([deep(60, tilt=(-0.5, 0.5), levelled=(-0.5, 0.5))], "60 µm deep", ""),
+        (
+            [deep(31), ODD],
+            "31 µm deep, 1 of 2 measured",
+            "Section 2 (two interfaces): no surface was measured, 31 µm is cropped; look at the "
+            "pictures.",
+        ),
+        (
+            [ODD, (UNSEEN, {"surface": 0.0, "surface_from": "none measured"})],
+            "none measured",
+            "Section 1 (two interfaces), Section 2 (data begin within the tissue): no surface was "
+            "measured, 0 to 31 µm is cropped; look at the pictures.",
+        ),
+        (
+            [deep(31, rough=14), deep(31)],
+            "31 µm deep",
+            "Section 1: the surface is 14 µm off a plane; look for torn tissue.",
+        ),
+    ],
+)
+def test_surfaces_are_judged_with_a_remedy(sections, value, sentence):
+    found = judged_cuts(*sections)
+    check = found["Section surface"]
+    assert (check.value, check.sentence) == (value, sentence)
+    assert check.state == ("warning" if sentence else "good")
+    named = ", ".join(re.findall(r"Sections? ([\d, ]*\d)", sentence))
+    assert {own.removeprefix("Section ") for own in check.sections} == {*named.split(", ")} - {""}
+    assert "Section thickness" not in found
+
+
+def test_data_that_begin_within_the_tissue_are_not_blamed():
+    begun = UNSEEN, {"surface": 0.0, "surface_from": "as given"}
+    check = judged_cuts(begun, begun)["Section surface"]
+    assert check.state == "not checked"
+    assert check.sentence == f"Sections 1, 2 ({BEGUN}): no surface was measured."
+    # Records without measurements do not show the check.
+    assert "Section surface" not in judged_cuts((None, {}), (None, {"missing": True}))
+
+
+def thick(thickness, measured, std=0.5, **more):
+    figures = {"thickness": thickness, "measured_thickness": measured, "thickness_std": std}
+    return None, {**figures, "thickness_from": "from the metadata", **more}
+
+
+@pytest.mark.parametrize(
+    ("sections", "value", "sentence"),
+    [
+        ([thick(150, 155.8), thick(150, None)], "155.8 µm measured", ""),
+        ([thick(150, 163, std=4.1)], "163 µm measured", ""),
+        (
+            [thick(150, 163), thick(150, 151), thick(150, 140), thick(150, None)],
+            "140 to 163 µm measured",
+            "Sections 1, 3: measured 140 to 163 µm, 150 µm is used; give --section_thickness auto.",
+        ),
+        (
+            [thick(163, 163, thickness_from="measured"), thick(150, None)],
+            "163 µm measured",
+            "",
+        ),
+        (
+            [
+                thick(163, 163, thickness_from="measured"),
+                thick(150, None, thickness_reason="no structure"),
+                thick(150, None, thickness_reason="no structure"),
+                thick(150, None),
+            ],
+            "163 µm measured",
+            "Sections 2, 3 (no structure): not measured, 150 µm is used; look at the pictures.",
+        ),
+        (
+            [thick(150, None, thickness_reason="no shared depth"), thick(150, None)],
+            "none measured",
+            "Section 1 (no shared depth): not measured, 150 µm is used; look at the pictures.",
+        ),
+    ],
+)
+def test_thicknesses_are_judged_with_a_remedy(sections, value, sentence):
+    check = judged_cuts(*sections)["Section thickness"]
+    assert (check.value, check.sentence) == (value, sentence)
+    assert check.state == ("warning" if sentence else "good")
+
+
+def test_bands_of_water_are_not_judged_a_second_time():
+    bands = {2: 0.2, 3: 1.3}
+    found = judged_cuts(given(30), given(0), given(0), boundaries=bands)
+    assert found["Section boundaries"].sections == ("Section 3",)
+    found = judged_cuts(given(30), given(0), given(30), boundaries=bands)
+    assert found["Section boundaries"].sentence.startswith("All boundaries touch sections whose")
