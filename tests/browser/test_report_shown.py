@@ -107,7 +107,10 @@ addEventListener('DOMContentLoaded', () => frames.forEach(([page, width]) => {
 def folder(tmp_path_factory):
     """Three pages: a subject with many problems, one of 40 good sections, and a cohort."""
     troubled = Subject(tmp_path_factory.mktemp("few"), edge=96)
-    troubled.whole(6, missing=(2, 3), outlier=5)
+    surface = {"depth": 31.0, "tilt": [0.9, -0.2], "depth_std": 0.4}
+    thick = {"thickness": 150.0, "measured_thickness": 163.2, "thickness_std": 1.1}
+    cut = {"surface": 0.0, "surface_from": "as given", **thick}
+    troubled.whole(6, missing=(2, 3), outlier=5, surface=surface, cut=cut)
     troubled.on_gpu()
     many = Subject(tmp_path_factory.mktemp("many"), edge=96).whole(40)
     run = {"Nextflow": "24.10.0", "revision": "0123456789abcdef" * 3}

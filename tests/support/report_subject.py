@@ -197,13 +197,18 @@ class Subject:
         self.save("pyramid", {"levels": levels}, self.slices())
 
     def whole(
-        self, sections: int, missing: tuple[int, ...] = (), outlier: int | None = None
+        self,
+        sections: int,
+        missing: tuple[int, ...] = (),
+        outlier: int | None = None,
+        surface: Mapping[str, object] | None = None,
+        cut: Mapping[str, object] | None = None,
     ) -> "Subject":
         for k in range(1, sections + 1):
             if k not in missing:
                 self.resample(k)
-                self.stitch(k, seam=0.4 if k == outlier else None)
-        self.stack(sections, missing)
+                self.stitch(k, seam=0.4 if k == outlier else None, surface=surface)
+        self.stack(sections, missing, cuts={k: cut or {} for k in range(1, sections + 1)})
         self.n4(truth=True, sections=(k for k in range(1, sections + 1) if k not in missing))
         self.pyramid()
         return self
