@@ -29,6 +29,7 @@ from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.stitch.blending import Projections, accumulate
 from octane.stitch.checks import Findings, compare
+from octane.stitch.columns import columns
 from octane.stitch.flat_field import FlatField, Light, given_flat_field, light_of
 from octane.stitch.registration import refined_positions
 from octane.stitch.seams import measured_seams
@@ -85,14 +86,17 @@ def _planned(
     return Mosaic(image, tiling, working, workers, voxels)
 
 
-def _projected(mosaic: Mosaic, metrics: Metrics) -> Projections:
-    """Read every tile, and take its mean over depth: enough to compare overlaps.
+def _projected(
+    mosaic: Mosaic, metrics: Metrics
+) -> tuple[Projections, dict[Tile, npt.NDArray[np.float32]]]:
+    """Read every tile, and take its mean over depth and its columns: enough to compare tiles.
 
-    The mean of a tile that was not imaged is 0.
+    The mean of a tile that was not imaged is 0, and it has no columns.
     """
     image, tiling = mosaic.image, mosaic.tiling
     shapes = {tile: shape_of(tiling.region(tile)[1:]) for tile in tiling.not_imaged}
     found = {tile: np.zeros(shape, np.float32) for tile, shape in shapes.items()}
+    profiles: dict[Tile, npt.NDArray[np.float32]] = {}
 
     def one(tile: Tile, lane: Lane) -> int:
         region = tiling.region(tile)
@@ -107,7 +111,7 @@ def _projected(mosaic: Mosaic, metrics: Metrics) -> Projections:
                 # NaN and Inf would break the comparison of overlaps.
                 known = np.ma.masked_invalid(bright)
                 mean = known.mean(axis=0, dtype=np.float32).filled(0)
-            found[tile] = mean
+            found[tile], profiles[tile] = mean, columns(block)
         return block.nbytes
 
     run_pipeline(
@@ -119,7 +123,8 @@ def _projected(mosaic: Mosaic, metrics: Metrics) -> Projections:
         describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
     )
     # In the same order on any number of threads.
-    return {tile: found[tile] for tile in tiling.tiles}
+    ordered = {tile: found[tile] for tile in tiling.tiles}
+    return ordered, {tile: profiles[tile] for tile in tiling.imaged}
 
 
 def _empty(name: str, tiling: MosaicGrid, projections: Projections, metrics: Metrics) -> set[Tile]:
@@ -326,7 +331,7 @@ def stitch_section(
     mosaic = _planned(image, tiling, placement.grid, execution)
     metrics.figures["kept_in_memory"] = mosaic.voxels is not None
     with metrics.timed("project"):
-        seen = _projected(mosaic, metrics)
+        seen, profiles = _projected(mosaic, metrics)
     empty = _empty(image.path.name, tiling, seen, metrics)
     with metrics.timed("overlaps"):
         light = light_of(seen, placement, given, parameters)
