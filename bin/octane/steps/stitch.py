@@ -21,7 +21,7 @@ from octane.core.errors import InputError
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
-from octane.core.records import StitchFigures, fitting
+from octane.core.records import StitchFigures, SurfaceFigures, fitting
 from octane.layout.mosaic import MosaicGrid, Position, Tile, nominal_positions
 from octane.layout.placement import Placement, TilePlacement
 from octane.layout.sections import number_of
@@ -29,10 +29,11 @@ from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.stitch.blending import Projections, accumulate
 from octane.stitch.checks import Findings, compare
-from octane.stitch.columns import columns
+from octane.stitch.columns import Columns, columns
 from octane.stitch.flat_field import FlatField, Light, given_flat_field, light_of
 from octane.stitch.registration import refined_positions
 from octane.stitch.seams import measured_seams
+from octane.stitch.surface import measured_surface
 from octane.store.image import Image, open_image
 from octane.store.ngff import Attributes
 from octane.store.volumes import overruled_units
@@ -86,9 +87,7 @@ def _planned(
     return Mosaic(image, tiling, working, workers, voxels)
 
 
-def _projected(
-    mosaic: Mosaic, metrics: Metrics
-) -> tuple[Projections, dict[Tile, npt.NDArray[np.float32]]]:
+def _projected(mosaic: Mosaic, metrics: Metrics) -> tuple[Projections, dict[Tile, Columns]]:
     """Read every tile, and take its mean over depth and its columns: enough to compare tiles.
 
     The mean of a tile that was not imaged is 0, and it has no columns.
@@ -96,7 +95,7 @@ def _projected(
     image, tiling = mosaic.image, mosaic.tiling
     shapes = {tile: shape_of(tiling.region(tile)[1:]) for tile in tiling.not_imaged}
     found = {tile: np.zeros(shape, np.float32) for tile, shape in shapes.items()}
-    profiles: dict[Tile, npt.NDArray[np.float32]] = {}
+    profiles: dict[Tile, Columns] = {}
 
     def one(tile: Tile, lane: Lane) -> int:
         region = tiling.region(tile)
@@ -216,7 +215,16 @@ def _warn_of_light(
         )
 
 
-def _attributes(image: Image, placement: TilePlacement, odd: Collection[Tile]) -> Attributes:
+def _surface(surface: SurfaceFigures) -> Attributes:
+    """Metadata of a section's surface: where it lies, or the reason why that is not known."""
+    if surface.reason:
+        return {"reason": surface.reason}
+    return surface.model_dump(mode="json", include={"depth", "tilt", "tilt_std"})
+
+
+def _attributes(
+    image: Image, placement: TilePlacement, odd: Collection[Tile], surface: SurfaceFigures
+) -> Attributes:
     """Metadata of the section, with the ``odd`` tiles, on which it must not be compared."""
     attributes = {k: v for k, v in image.attributes.items() if k != "mosaic"}
     noted = attributes.get("section")
@@ -225,6 +233,7 @@ def _attributes(image: Image, placement: TilePlacement, odd: Collection[Tile]) -
         **(noted if isinstance(noted, dict) else {}),
         "edge": list(placement.edge),
         "extent": list(placement.extent),
+        "surface": _surface(surface),
         **({"not_compared": [placement.box(tile) for tile in sorted(odd)]} if odd else {}),
     }
     if not placement.covered().all():
@@ -351,7 +360,9 @@ def stitch_section(
         sizes = (tiling.tile_extent[1:], tiling.spacing[1:])
         found = compare(evened, starts, positions, *sizes)
         _checked(image, found, parameters, positions_table, metrics)
-    del evened
+    with metrics.timed("surface"):
+        surface = measured_surface(profiles, placement, dark=parameters.dark_offset)
+    del evened, profiles
     overlaps, misplaced, uneven = found
     dark = {(tile.row, tile.column) for tile in uneven if tile.brightness == 0}
     uneven = [own for own in uneven if (own.row, own.column) not in tiling.not_imaged]
@@ -371,7 +382,7 @@ def stitch_section(
         [Level.volume(placement.grid)],
         image.dtype,
         codec=parameters.codec,
-        attributes=_attributes(image, placement, odd),
+        attributes=_attributes(image, placement, odd, surface),
         overwrite=execution.overwrite,
     ) as (writer,):
         _write(mosaic, writer, placement.grid, lit, light.applied, metrics)
@@ -391,7 +402,7 @@ def stitch_section(
         overlaps=overlaps,
         misplaced=misplaced,
         uneven=uneven,
-        surface=None,
+        surface=surface,
         shading_before=before,
         shading_after=after,
         uncovered_pixels=uncovered,

@@ -32,7 +32,7 @@ def columns(block: npt.NDArray, size: int = COLUMN) -> Columns:
     return found
 
 
-def _summed(plane: npt.NDArray, size: int, dtype: npt.DTypeLike) -> npt.NDArray:
+def _summed(plane: npt.NDArray, size: int, dtype: type[np.floating]) -> npt.NDArray:
     """Sum over squares of pixels; einsum is several times as fast as sums over short axes."""
     height, width = (n // size for n in plane.shape)
     folded = plane.reshape(height, size, width * size)
