@@ -12,6 +12,7 @@ A parameter can be set per subject, in a column of a samplesheet, if its model o
 says so (``per_subject``); the others apply to the entire run.
 """
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -196,11 +197,27 @@ def _ranged(text: str) -> str:
     return text
 
 
+def _measurable(value: object) -> object:
+    """Accept a number from 0 on, or 'auto' in any case."""
+    text = str(_only(value)).strip().lower()
+    if text == AUTO:
+        return AUTO
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise ValueError("give a number from 0 on, or auto")
+    return number
+
+
 Size = Annotated[str, BeforeValidator(_sized)]
 SectionNumbers = Annotated[
     Annotated[Text, AfterValidator(_ranged)] | None, BeforeValidator(_or_none)
 ]
 Switch = Annotated[bool, BeforeValidator(_switched)]
+Measurable = Annotated[float | Literal["auto"], BeforeValidator(_measurable)]
+"""A number, or ``auto`` where the data show it."""
 
 
 class StepParameters(BaseModel):
@@ -470,12 +487,19 @@ class StackParameters(StepParameters):
         unit="micrometer",
         workflow="section_thickness",
     )
-    section_surface: float = parameter(
+    section_surface: Measurable = parameter(
         0.0,
-        "Depth of a section's surface in its image; what is above, such as water, is cropped.",
+        "Depth of a section's surface in its image; what is above, such as water, is cropped. "
+        "auto: as STITCH measures it in each section; one without a clear surface takes the median "
+        "of the others.",
         unit="micrometer",
         workflow="section_surface",
-        ge=0,
+    )
+    section_level: bool = parameter(
+        False,
+        "Level each section: remove the tilt of its surface that STITCH measured. Needs "
+        "--section_surface auto.",
+        workflow="section_level",
     )
     allow_missing_sections: int = parameter(
         0,

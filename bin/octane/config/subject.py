@@ -30,6 +30,7 @@ FIRST = (
     "displacements",
     "section_thickness",
     "section_surface",
+    "section_level",
     "allow_missing_sections",
     "exclude_sections",
     "only_sections",

@@ -38,6 +38,8 @@ CHANGED = {
     },
     StackParameters: {
         "section_thickness": 150.25,
+        "section_surface": "auto",
+        "section_level": True,
         "allow_missing_sections": 3,
         "excluded_sections": "7 12-14",
     },
@@ -253,6 +255,11 @@ def test_a_negative_number_is_a_value_and_no_flag(number):
         ("n4_spline_distance_mm", "5mm", "give the number of millimetres without a unit."),
         ("section_thickness", "thick", "should be a valid number"),
         ("overlap", -1, "should be greater than or equal to 0"),
+        ("section_surface", "100um", "give the number of micrometres without a unit."),
+        *(
+            ("section_surface", value, "give a number from 0 on, or auto.")
+            for value in ("automatic", -1, "nan", "inf")
+        ),
     ],
 )
 def test_a_percentage_and_a_unit_get_a_hint(name, value, hint):
