@@ -20,6 +20,9 @@ from octane.layout.sections import require_known
 
 COLUMNS = ("section", "y", "x", "rotation")
 """Section number, then its displacement in micrometres and degrees."""
+NEGLIGIBLE = 0.25
+"""Displacement at a section's border, voxels, below which it is not undone: interpolation would
+blur it for nothing."""
 
 
 class Displacement(NamedTuple):

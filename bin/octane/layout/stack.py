@@ -9,23 +9,26 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import StackParameters
+from octane.config.params import AUTO, StackParameters
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector, vector
 from octane.layout.displacement import IN_PLACE, Displacement, read_displacements
 from octane.layout.mosaic import Position
 from octane.layout.sections import distances, listed, numbered
+from octane.layout.surfaces import NONE_MEASURED, OF_OTHERS, Surface, measured, surfaces
 from octane.store.image import Image
 
 BY_PLACE = "from the translations along z"
+BY_DEPTH = "the imaged depth"
 
 
 @dataclass(frozen=True)
 class SectionSlab:
     """Place of a section in the volume, in micrometres and planes; ``image`` is None for a gap.
 
-    ``thickness_from`` is the source of the thickness, in words. STACK undoes ``displaced``, a
-    displacement about ``middle`` (y, x).
+    Its box begins at its ``cut`` surface, which lies ``surface`` deep in the volume; in z, ``edge``
+    and ``extent`` are those in the middle of the section. ``thickness_from`` is the source of the
+    thickness, in words. STACK undoes ``displaced``, a displacement about ``middle`` (y, x).
     """
 
     number: int
@@ -33,6 +36,7 @@ class SectionSlab:
     image: Image | None
     edge: Vector
     extent: Vector
+    cut: Surface
     surface: float
     thickness: float
     thickness_from: str
@@ -41,10 +45,27 @@ class SectionSlab:
     middle: Position = (0.0, 0.0)
 
     def imaged(self, planes: range, grid: Grid) -> npt.NDArray[np.int64]:
-        """Those of ``planes`` that are within the section's imaged depth."""
+        """Those of ``planes`` that are within the section's imaged depth at all pixels.
+
+        Levelled, a section lacks a wedge of its lowest planes and, where its surface lay above the
+        image, of its first ones.
+        """
+        z, depth = self._depths(planes, grid)
+        rise = self.cut.rise(self.extent)
+        first, last = rise - self.cut.depth, self.extent[0] - rise
+        return z[(depth >= first - 1e-6) & (depth <= last + 1e-6)]
+
+    def reached(self, planes: range, grid: Grid) -> npt.NDArray[np.int64]:
+        """Those of ``planes`` that are not below the section's imaged depth at all pixels."""
+        z, depth = self._depths(planes, grid)
+        return z[depth <= self.extent[0] + self.cut.rise(self.extent) + 1e-6]
+
+    def _depths(
+        self, planes: range, grid: Grid
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """The planes, and their depths below the section's surface."""
         z = np.array(planes)
-        depth = (z + 0.5) * grid.spacing[0] - self.surface
-        return z[depth <= self.extent[0] + 1e-6]
+        return z, (z + 0.5) * grid.spacing[0] - self.surface
 
 
 def section_metadata(image: Image) -> Mapping[str, Sequence[float]]:
@@ -52,38 +73,41 @@ def section_metadata(image: Image) -> Mapping[str, Sequence[float]]:
     return cast("Mapping[str, Sequence[float]]", image.attributes.get("section", {}))
 
 
-def _depth(image: Image, parameters: StackParameters, extent: Vector) -> float:
+def _below(cut: Surface) -> str:
+    return " below its surface" if cut.depth else ""
+
+
+def _depth(image: Image, extent: Vector, cut: Surface) -> float:
     """Depth imaged below the surface; whole planes may cover less."""
-    return (
-        max(extent[0], section_metadata(image).get("extent", extent)[0])
-        - parameters.section_surface
-    )
-
-
-def _below(parameters: StackParameters) -> str:
-    return " below --section_surface" if parameters.section_surface else ""
+    return max(extent[0], section_metadata(image).get("extent", extent)[0]) - cut.depth
 
 
 def _thickness(
-    image: Image, parameters: StackParameters, extent: Vector, stated: float | None
+    image: Image,
+    parameters: StackParameters,
+    extent: Vector,
+    cut: Surface,
+    stated: float | None,
 ) -> tuple[float, str]:
     """Thickness of a section, and its source; ``stated`` is that of the translations, if any."""
-    above, deep = parameters.section_surface, _depth(image, parameters, extent)
-    if deep <= image.grid.spacing[0] / 2:
+    deep, voxel = _depth(image, extent, cut), image.grid.spacing[0]
+    if deep <= voxel / 2:
         raise InputError(
-            f"--section_surface {above:g} leaves no plane of {image.path}, which is "
-            f"{deep + above:g} micrometre deep; give a smaller one."
+            f"--section_surface {cut.depth:g} leaves no plane of {image.path}, which is "
+            f"{deep + cut.depth:g} micrometre deep; give a smaller one."
         )
     if parameters.section_thickness is not None:
-        if parameters.section_thickness < image.grid.spacing[0]:
+        if parameters.section_thickness < voxel:
             raise InputError(
                 f"--section_thickness {parameters.section_thickness:g} is less than one voxel of "
-                f"{image.path} ({image.grid.spacing[0]:g} micrometre); give it in micrometres."
+                f"{image.path} ({voxel:g} micrometre); give it in micrometres."
             )
-        if parameters.section_thickness > deep * (1 + 1e-6):
+        # Before STITCH, a measured surface is unknown; after it, STACK warns of blank planes.
+        most = deep + cut.depth if parameters.section_surface == AUTO else deep
+        if parameters.section_thickness > most * (1 + 1e-6):
             raise InputError(
                 f"--section_thickness {parameters.section_thickness:g} exceeds the depth of "
-                f"{image.path}, {deep:g} micrometre{_below(parameters)}; give at most that, or "
+                f"{image.path}, {most:g} micrometre{_below(cut)}; give at most that, or "
                 "omit it."
             )
         return parameters.section_thickness, "as given"
@@ -91,7 +115,13 @@ def _thickness(
         return float(cast("float", section_metadata(image)["thickness"])), "from the metadata"
     if stated is not None:
         return stated, BY_PLACE
-    return extent[0] - above, "the imaged depth"
+    throughout = extent[0] - cut.depth - cut.rise(extent)
+    if any(cut.tilt) and throughout < voxel:
+        raise InputError(
+            f"{image.path} is tilted by {cut.tilt[0]:.2g} and {cut.tilt[1]:.2g} degrees (y x), "
+            "which leaves no plane of it whole; give --section_thickness, or omit --section_level."
+        )
+    return throughout, BY_DEPTH
 
 
 def imaged_box(section: Image) -> tuple[Vector, Vector]:
@@ -117,9 +147,11 @@ def lay_out(
             f"has {spacing[1]:g} x {spacing[2]:g} micrometre (y x); resample to one --resolution."
         )
     numbers = numbered(images, parameters.allow_missing_sections, parameters.excluded)
-    known = {n: (image, *box) for (n, image), box in zip(numbers.items(), boxes, strict=True)}
-    apart = distances({n: edge[0] for n, (_, edge, _) in known.items()})
-    deep = min(_depth(image, parameters, extent) for image, _, extent in known.values())
+    cuts = surfaces(images, [extent for _, extent in boxes], spacing[0], parameters)
+    parts = zip(numbers.items(), boxes, cuts, strict=True)
+    known = {n: (image, *box, cut) for (n, image), box, cut in parts}
+    apart = distances({n: edge[0] for n, (_, edge, *_) in known.items()})
+    deep = min(_depth(image, extent, cut) for image, _, extent, cut in known.values())
     stated = apart.mean if apart is not None and apart.are_thickness(deep, spacing[0]) else None
     slabs: list[SectionSlab] = []
     surface = 0.0
@@ -127,11 +159,11 @@ def lay_out(
         if number not in known:
             slab = replace(slabs[-1], number=number, name="missing", image=None, surface=surface)
         else:
-            image, edge, extent = known[number]
-            own, above = _thickness(image, parameters, extent, stated), parameters.section_surface
-            edge = vector(edge[0] + above, *edge[1:])
-            extent = vector(extent[0] - above, *extent[1:])
-            slab = SectionSlab(number, image.path.name, image, edge, extent, surface, *own)
+            image, edge, extent, cut = known[number]
+            own = _thickness(image, parameters, extent, cut, stated)
+            edge = vector(edge[0] + cut.depth, *edge[1:])
+            extent = vector(extent[0] - cut.depth, *extent[1:])
+            slab = SectionSlab(number, image.path.name, image, edge, extent, cut, surface, *own)
         slabs.append(slab)
         surface += slab.thickness
     low = [min(s.edge[axis] for s in slabs) for axis in (1, 2)]
@@ -179,30 +211,33 @@ def sections_without_overlap(slabs: Sequence[SectionSlab]) -> list[str]:
     return [f"{who} {listed(odd)} {overlap} {text}"] if odd else []
 
 
-def blank_below(images: list[Image], parameters: StackParameters) -> list[str]:
+def blank_below(slabs: Sequence[SectionSlab]) -> list[str]:
     """Warning about sections whose thickness in the metadata exceeds their imaged depth."""
     sizes = [
         (
-            image.path.name,
-            float(cast("float", section_metadata(image).get("thickness", 0))),
-            _depth(image, parameters, image.grid.extent),
+            slab,
+            float(cast("float", section_metadata(slab.image).get("thickness", 0))),
+            _depth(slab.image, slab.image.grid.extent, slab.cut),
         )
-        for image in images
+        for slab in slabs
+        if slab.image is not None
     ]
     found = [size for size in sizes if size[1] > size[2] * (1 + 1e-6)]
     more = f" (and {len(found) - 1} more)" if found[1:] else ""
     return [
-        f"{name}{more} is {thickness:g} micrometre thick by its metadata but only {deep:g} deep"
-        f"{_below(parameters)}: deeper planes will be blank; check it, or give "
+        f"{slab.name}{more} is {thickness:g} micrometre thick by its metadata but only {deep:g} "
+        f"deep{_below(slab.cut)}: deeper planes will be blank; check it, or give "
         "--section_thickness."
-        for name, thickness, deep in found[:1]
+        for slab, thickness, deep in found[:1]
     ]
 
 
 def other_distance(slabs: Sequence[SectionSlab]) -> list[str]:
     """Warning about translations along z that contradict the thickness used."""
     imaged = [slab for slab in slabs if slab.image is not None]
-    first, apart = imaged[0], distances({slab.number: slab.edge[0] for slab in imaged})
+    first = imaged[0]
+    # Of the images, as their stores state them: surfaces vary from section to section.
+    apart = distances({slab.number: slab.edge[0] - slab.cut.depth for slab in imaged})
     assert first.image is not None
     half = first.image.grid.spacing[0] / 2
     if apart is None or (apart.is_steady and abs(apart.mean - first.thickness) <= half):
@@ -220,3 +255,24 @@ def thickness_taken(slabs: Sequence[SectionSlab]) -> str:
     size = f"{sizes[0]:g} to {sizes[-1]:g}" if sizes[1:] else f"{sizes[0]:g}"
     sources = " or ".join(dict.fromkeys(slab.thickness_from for slab in slabs))
     return f"Section thickness: {size} micrometre, {sources}."
+
+
+def without_surface(slabs: Sequence[SectionSlab]) -> list[str]:
+    """Warning about sections whose surface STITCH looked for and could not measure."""
+    odd = [
+        (slab, found.reason)
+        for slab in slabs
+        if slab.image is not None
+        and slab.cut.source in (OF_OTHERS, NONE_MEASURED)
+        and (found := measured(slab.image)) is not None
+    ]
+    if not odd:
+        return []
+    named = ", ".join(f"{slab.number} ({reason})" for slab, reason in odd)
+    cut = odd[0][0].cut
+    whose, begins = ("section", "it begins") if len(odd) == 1 else ("sections", "they begin")
+    if cut.source == OF_OTHERS:
+        place = f"{cut.depth:.4g} micrometre deep, as the median of the others."
+    else:
+        place = "with the first plane; give --section_surface in micrometres if water lies above."
+    return [f"The surface of {whose} {named} was not measured: {begins} {place}"]

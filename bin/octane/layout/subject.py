@@ -17,6 +17,7 @@ from octane.layout.levels import level_grids, target_of
 from octane.layout.mosaic import MosaicGrid, nominal_positions, unlike_mosaics
 from octane.layout.placement import TilePlacement, crowded_tiles, tiles_apart
 from octane.layout.stack import (
+    BY_DEPTH,
     BY_PLACE,
     SectionSlab,
     blank_below,
@@ -25,6 +26,7 @@ from octane.layout.stack import (
     sections_without_overlap,
     thickness_taken,
 )
+from octane.layout.surfaces import NONE_MEASURED
 from octane.store.image import Image
 from octane.store.volumes import Volume, lost_directions, overruled_units
 
@@ -131,19 +133,23 @@ class SubjectLayout:
         )
         if any(slab.thickness_from == BY_PLACE for slab in self.slabs):
             text += f" {thickness_taken(self.slabs)}"
+        if any((s.thickness_from, s.cut.source) == (BY_DEPTH, NONE_MEASURED) for s in self.slabs):
+            text += (
+                " Sections are counted with all that was imaged, and become thinner when STITCH "
+                "has measured where their surface lies."
+            )
         if excluded := self.settings.stack.excluded_sections:
             text += f" Excluded sections: {excluded}."
         return text
 
     def warnings(self) -> list[str]:
         """Warnings about the inputs' metadata and the positions of tiles and sections."""
-        images = [volume for volume in self.inputs if isinstance(volume, Image)]
         names, stack = [volume.path.name for volume in self.inputs], self.settings.stack
         texts = unlike_mosaics(names, self.mosaics) + tiles_apart(names, self.placements)
         texts += crowded_tiles(names, self.mosaics, self.placements)
         texts += sections_without_overlap(self.slabs)
         if self.slabs and stack.section_thickness is None:
-            texts += blank_below(images, stack) + other_distance(self.slabs)
+            texts += blank_below(self.slabs) + other_distance(self.slabs)
         texts += [text for volume in self.inputs for text in lost_directions(volume)]
         texts += doubted_sizes(self.inputs) + overruled_units(self.inputs)
         if self.mosaics:

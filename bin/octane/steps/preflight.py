@@ -29,6 +29,7 @@ from octane.acquisition.section_tiles import section_name, write_positions
 from octane.acquisition.survey import Acquisition, survey
 from octane.config.flags import sentences
 from octane.config.params import (
+    AUTO,
     FLAT_FIELD_WORDS,
     MASK_WORDS,
     Settings,
@@ -64,6 +65,7 @@ from octane.layout.sections import (
 )
 from octane.layout.stack import given_displacements
 from octane.layout.subject import SubjectLayout, is_resampled, lay_out_mosaic, lay_out_subject
+from octane.layout.surfaces import require_surfaces
 from octane.pipeline.workers import run_tiles
 from octane.steps.space import check_space
 from octane.stitch.flat_field import given_flat_field
@@ -347,6 +349,10 @@ def _plan(
             if kind == "volume" and placed and workflow.input_kind == "auto":
                 _require_no_mosaic(volumes[0])
             settings = _derived(settings, kind, left_out, tiles)
+            if kind != "volume":
+                is_stitched = kind == "mosaic" and not workflow.skip_stitch
+                with collecting(problems):
+                    require_surfaces([] if is_stitched else volumes, settings.stack)
             if tiles is not None and not (placed or workflow.skip_stitch):
                 problems.append(str(unplaced_tiles(tiles.folder)))
                 # The other checks need no places.
@@ -468,7 +474,7 @@ def _check_volumes(
     if (workflow.truth or "truth" in beside) and not workflow.skip_n4:
         moving = {
             "stack_align": settings.stack.align != "none",
-            "section_surface": settings.stack.section_surface > 0,
+            "section_surface": settings.stack.section_surface != 0,
             "displacements": "displacements" in beside,
         }
         problems += [
@@ -556,8 +562,9 @@ def _check_companions(beside: Mapping[str, Path], layout: SubjectLayout) -> None
     volume, settings, kind = layout.inputs[0], layout.settings, layout.kind
     name = f"{volume.path} after RESAMPLE" if settings.resample.resolution is not None else None
     if kind != "volume":
-        # These move tiles and sections by unknown amounts; N4 checks again.
+        # Tiles and sections are moved by unknown amounts, or begin at one; N4 checks again.
         is_moved = settings.stack.align != "none" or "displacements" in beside
+        is_moved |= settings.stack.section_surface == AUTO
         if is_moved or (kind == "mosaic" and settings.stitch.refine):
             return
         name = "the volume that STACK makes (with --skip_n4 a run ends with it)"

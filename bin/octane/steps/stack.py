@@ -16,7 +16,7 @@ from octane.core.files import writing
 from octane.core.geometry import Grid, Region, blocks, bounds, place_in, shape_of, vector
 from octane.core.metrics import Metrics
 from octane.core.records import StackFigures
-from octane.layout.displacement import COLUMNS, IN_PLACE, Displacement
+from octane.layout.displacement import COLUMNS, IN_PLACE, NEGLIGIBLE, Displacement
 from octane.layout.sections import (
     imaged_plane,
     read_sections,
@@ -30,7 +30,9 @@ from octane.layout.stack import (
     other_distance,
     sections_without_overlap,
     thickness_taken,
+    without_surface,
 )
+from octane.layout.surfaces import require_surfaces
 from octane.pipeline.cuts import CUT, Cuts
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.stitch.faces import Faces, boundaries, brightness, ends_of, flips, steps
@@ -43,10 +45,6 @@ from octane.store.writer import Level, create_image
 
 logger = logging.getLogger(__name__)
 
-NEGLIGIBLE = 0.25
-"""Displacement at a section's border, voxels, below which it is not moved: interpolation would blur
-it for nothing."""
-
 
 def _paste(result: npt.NDArray, region: Region, slab: SectionSlab, grid: Grid, lane: Lane) -> None:
     """Interpolate a section into a block that it may meet."""
@@ -54,7 +52,7 @@ def _paste(result: npt.NDArray, region: Region, slab: SectionSlab, grid: Grid, l
     first, stop = max(planes.start, region[0].start), min(planes.stop, region[0].stop)
     if slab.image is None or first >= stop:
         return
-    inside = slab.imaged(range(first, stop), grid)
+    inside = slab.reached(range(first, stop), grid)
     found = interpolated(slab, inside, region, grid, lane) if len(inside) else None
     if found is None:
         return
@@ -83,7 +81,7 @@ def _unaligned_cut(
         _paste(part, (own, *row), slab, grid, lane)
         return part.nbytes
 
-    workers = block_workers(grid, dtype, len(sections), execution)
+    workers = block_workers(sections, grid, dtype, len(sections), execution)
     run_pipeline(sections, work, label="unaligned cut", workers=workers, metrics=metrics)
     return cut[:, 0]
 
@@ -154,6 +152,7 @@ def stack_sections(
     images = [open_image(path, reading) for path in sources]
     first = images[0]
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
+    require_surfaces(images, parameters)
     grid, slabs = lay_out(images, [*map(imaged_box, images)], parameters, first.grid.spacing)
     given: dict[int, Displacement] = {}
     if displacements is not None:
@@ -162,6 +161,8 @@ def stack_sections(
     moves = {"displacements": "unset" if displacements is None else "from a table"}
     metrics = Metrics("stack", settings=moves | parameters.recorded(reading))
     contradicted = [] if parameters.section_thickness is not None else other_distance(slabs)
+    for text in without_surface(slabs):
+        metrics.warn(text)
     for note in [*overruled_units(images), *sections_without_overlap(slabs), *contradicted]:
         metrics.warn_in_report(note)
     fits = fit(slabs, grid, first.dtype, parameters, execution, metrics)
@@ -181,7 +182,7 @@ def stack_sections(
     sections = [
         {"name": s.name, "number": s.number, "start": s.planes.start, "stop": s.planes.stop}
         | {"missing": s.image is None}
-        | {"top": grid.edge[0] + s.surface - parameters.section_surface}
+        | {"top": grid.edge[0] + s.surface - s.cut.depth}
         for s in slabs
     ]
     undone = [{"shift": s.displaced[:2], "rotation": s.displaced.rotation} for s in slabs]
@@ -208,17 +209,13 @@ def stack_sections(
         plane = imaged_plane(read_sections(attributes, grid.shape[0]), grid.shape[0])
         cuts = Cuts(writer, grid, first.dtype, plane)
         _write(destination, cuts, slabs, grid, first.dtype, faces, execution, metrics)
-    beyond = sum(len(s.planes) - len(imaged[s.number]) for s in slabs if s.number in imaged)
-    if beyond:
-        metrics.warn(
-            "The section thickness exceeds the imaged depth: planes below it are zero; "
-            "check --section_thickness."
-        )
+    beyond = _warn_of_blank(slabs, grid, metrics)
     found = _checked(faces, fits.displacements | given, given, slabs, metrics)
     noted = StackFigures.model_validate(
         {
             "sections": [
                 {**section, "thickness": slab.thickness, "thickness_from": slab.thickness_from}
+                | _surface_of(slab)
                 | found.get(slab.number, {})
                 for section, slab in zip(sections, slabs, strict=True)
             ],
@@ -237,6 +234,33 @@ def stack_sections(
         overwrite = execution.overwrite
         _write_table(save_displacements, slabs, fits.displacements, overwrite=overwrite)
     return metrics
+
+
+def _surface_of(slab: SectionSlab) -> dict[str, object]:
+    """Figures of a section's surface; none for a gap."""
+    if slab.image is None:
+        return {}
+    depth, tilt, source = slab.cut
+    return {"surface": depth, "surface_from": source, "levelled": tilt if any(tilt) else None}
+
+
+def _warn_of_blank(slabs: Sequence[SectionSlab], grid: Grid, metrics: Metrics) -> int:
+    """Warn of planes that were imaged nowhere, and return their number, or only in part."""
+    sections = [slab for slab in slabs if slab.image is not None]
+    beyond = sum(len(own.planes) - len(own.reached(own.planes, grid)) for own in sections)
+    if beyond:
+        metrics.warn(
+            "The section thickness exceeds the imaged depth: planes below it are zero; "
+            "check --section_thickness."
+        )
+    for slab in sections:
+        lack = len(slab.reached(slab.planes, grid)) - len(slab.imaged(slab.planes, grid))
+        if lack:
+            metrics.warn(
+                f"Section {slab.number} is tilted: {lack} of its {len(slab.planes)} levelled "
+                "planes were imaged only in part and are zero elsewhere; check --section_thickness."
+            )
+    return beyond
 
 
 def _checked(
@@ -296,7 +320,7 @@ def _write(
 ) -> None:
     """Interpolate and write the volume block by block, and keep the faces of its sections."""
     regions = blocks(grid.shape, Level.volume(grid).owned)
-    workers = block_workers(grid, dtype, len(regions), execution)
+    workers = block_workers(slabs, grid, dtype, len(regions), execution)
 
     def work(region: Region, lane: Lane) -> int:
         result = lane.buffer("result", shape_of(region), dtype)

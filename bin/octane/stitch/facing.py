@@ -109,8 +109,9 @@ def survey(
         read = np.unique(np.concatenate(own))
         deep = int(read[-1] - read[0]) + 1
         sums = [np.zeros(size, np.float32) for _ in own]
-        # As many voxels as in a block of the volume: larger tiles read fewer chunks twice.
-        wide = edge * max(1, math.isqrt(depth // deep))
+        # As many voxels as in a block of the volume: larger tiles read fewer chunks twice, but the
+        # wider one of a tilted section is, the deeper it is read.
+        wide = edge * (1 if any(slab.cut.tilt) else max(1, math.isqrt(depth // deep)))
         # In order within one task, so that sums do not depend on the number of threads.
         for tile in blocks((1, ny, nx), (1, wide, wide)):
             seen = interpolated(slab, read, tile, grid, lane)
@@ -133,7 +134,7 @@ def survey(
         sections,
         work,
         label="faces",
-        workers=block_workers(grid, dtype, len(sections), execution, kept=kept),
+        workers=block_workers(sections, grid, dtype, len(sections), execution, kept=kept),
         metrics=metrics,
         describe=lambda slab: slab.name,
     )

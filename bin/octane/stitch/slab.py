@@ -1,5 +1,7 @@
 """A section's voxels, interpolated linearly at its place in the volume."""
 
+import math
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -7,26 +9,37 @@ import numpy.typing as npt
 
 from octane.config.params import ExecutionParameters, bytes_of
 from octane.core.arrays import working_type
-from octane.core.geometry import Grid, Region, shape_of
+from octane.core.geometry import Grid, Region, shape_of, vector
 from octane.layout.mosaic import Position
-from octane.layout.stack import SectionSlab
+from octane.layout.stack import SectionSlab, imaged_box
 from octane.pipeline.lanes import Lane
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.resample.operator import AxisOperator, interpolator, unchanged
 from octane.resample.resampler import resample
+from octane.stitch.levelling import Tilted, levelled
 from octane.stitch.sampling import sampled
+from octane.store.image import Image
 from octane.store.writer import Level
 
 
 def block_workers(
-    grid: Grid, dtype: np.dtype, count: int, execution: ExecutionParameters, *, kept: int = 0
+    slabs: Sequence[SectionSlab],
+    grid: Grid,
+    dtype: np.dtype,
+    count: int,
+    execution: ExecutionParameters,
+    *,
+    kept: int = 0,
 ) -> int:
     """Number of the volume's ``count`` blocks to interpolate at once, next to ``kept`` bytes.
 
     Raises an OctaneError that says how much memory one block needs if it does not fit.
     """
-    need = 5 * int(np.prod(np.minimum(Level.volume(grid).owned, grid.shape)))
-    need *= max(4, dtype.itemsize)
+    depth, height, width = np.minimum(Level.volume(grid).owned, grid.shape).tolist()
+    # A levelled section is read as much deeper as it is tilted, in its own type and as numbers.
+    extent = vector(0.0, height * grid.spacing[1], width * grid.spacing[2])
+    deeper = 2 * max(slab.cut.rise(extent) for slab in slabs) / grid.spacing[0]
+    need = (5 * depth + 2 * math.ceil(deeper)) * height * width * max(4, dtype.itemsize)
     memory, fixed = bytes_of(execution.memory), PROCESS_BYTES + kept
     return plan_workers(need, memory, execution.workers, count, fixed=fixed)
 
@@ -69,34 +82,68 @@ def _operator(index: npt.NDArray[np.floating], n: int) -> tuple[AxisOperator, sl
     return interpolator(np.where(whole, np.round(index), index), n).part(slice(None))
 
 
-def _along_z(slab: SectionSlab, planes: npt.NDArray[np.int64]) -> tuple[AxisOperator, slice]:
-    """Interpolation from a section's planes to the volume's."""
+def _places(slab: SectionSlab, planes: npt.NDArray[np.int64]) -> tuple[npt.NDArray, float]:
+    """Places of the volume's planes and of the surface, in planes of the section's image.
+
+    They are those in the middle of the section.
+    """
     assert slab.image is not None
     own = slab.image.grid
     # The volume counts depth from its own top, a section from where it was imaged.
     offset = slab.edge[0] - slab.surface
     index = ((planes + 0.5) * own.spacing[0] + offset - own.origin[0]) / own.spacing[0]
+    return index, (slab.edge[0] - own.origin[0]) / own.spacing[0]
+
+
+def _along_z(slab: SectionSlab, planes: npt.NDArray[np.int64]) -> tuple[AxisOperator, slice]:
+    """Interpolation from a section's planes to the volume's."""
+    assert slab.image is not None
+    index, surface = _places(slab, planes)
     # Planes above the surface, which may be water, are left out.
-    first = np.ceil((slab.edge[0] - own.origin[0]) / own.spacing[0] - 1e-6)
-    return _operator(np.maximum(index, first) if first > 0 else index, own.shape[0])
+    first = np.ceil(surface - 1e-6)
+    return _operator(np.maximum(index, first) if first > 0 else index, slab.image.grid.shape[0])
+
+
+def _tilted(slab: SectionSlab, planes: npt.NDArray[np.int64], area: tuple[slice, slice]) -> Tilted:
+    """Places of the volume's planes in an area of a section with a tilted surface."""
+    assert slab.image is not None
+    own, (edge, extent) = slab.image.grid, imaged_box(slab.image)
+    deeper = []
+    for slope, pixels, axis in zip(slab.cut.slope, area, (1, 2), strict=True):
+        middle = slab.edge[axis] + slab.extent[axis] / 2
+        at = own.origin[axis] + np.arange(pixels.start, pixels.stop) * own.spacing[axis]
+        deeper.append(slope * (at - middle) / own.spacing[0])
+    low, high = ((end - own.origin[0]) / own.spacing[0] for end in (edge[0], edge[0] + extent[0]))
+    places, surface = _places(slab, planes)
+    return Tilted(places, *deeper, surface, (low, high))
 
 
 def _on_planes(
     slab: SectionSlab, planes: npt.NDArray[np.int64], area: tuple[slice, slice], lane: Lane
 ) -> npt.NDArray:
     """Values of an area of a section, in its own rows and columns, on the volume's planes."""
-    image = slab.image
-    assert image is not None
+    assert slab.image is not None
+    if any(slab.cut.tilt):
+        tilted = _tilted(slab, planes, area)
+        taken = tilted.needed(slab.image.grid.shape[0])
+        values = _read(slab.image, (taken, *area), lane)
+        with lane.timed("compute"):
+            return levelled(values, taken.start, tilted)
     operator, taken = _along_z(slab, planes)
-    region = (taken, *area)
+    values = _read(slab.image, (taken, *area), lane)
+    with lane.timed("compute"):
+        _, ny, nx = values.shape
+        return resample(values, (operator, unchanged(ny), unchanged(nx)))
+
+
+def _read(image: Image, region: Region, lane: Lane) -> npt.NDArray:
+    """Read a region of a section, in the type in which it is interpolated."""
     with lane.timed("read"):
         memory = lane.buffer("section", shape_of(region), image.dtype)
         values = image.read(region, memory)
     lane.metrics.count("read", values.nbytes)
     with lane.timed("compute"):
-        _, ny, nx = values.shape
-        values = values.astype(working_type(image.dtype), copy=False)
-        return resample(values, (operator, unchanged(ny), unchanged(nx)))
+        return values.astype(working_type(image.dtype), copy=False)
 
 
 def _moved(
