@@ -69,26 +69,37 @@ def _level(
     found: np.ndarray,
 ) -> None:
     """Interpolate the result row by row."""
-    surface, low, high, first = limits
-    last, one = len(image) - 1, found.dtype.type(1)
+    surface, low, high, start = limits
+    last, columns, one = len(image) - 1, found.shape[2], found.dtype.type(1)
+    before, part = np.empty(columns, np.int64), np.empty(columns, found.dtype)
     for i in range(found.shape[1]):
         for k in range(found.shape[0]):
-            for j in range(found.shape[2]):
+            for j in range(columns):
                 deeper = down[i] + across[j]
                 z = at[k] + deeper
-                if not low - 1e-6 <= z <= high + 1e-6:
-                    found[k, i, j] = 0
-                    continue
-                top = np.ceil(surface + deeper - 1e-6)
-                z = max(z, top)
+                is_imaged = low - 1e-6 <= z <= high + 1e-6
+                z = max(z, np.ceil(surface + deeper - 1e-6)) - start
                 # Places within 1e-6 of a plane copy it.
                 whole = np.floor(z + 0.5)
                 z = whole if abs(z - whole) < 1e-6 else z
-                before = np.floor(z)
-                part = found.dtype.type(z - before)
-                upper = min(max(int(before - first), 0), last)
-                lower = min(max(int(before - first) + 1, 0), last)
-                value = image[upper, i, j]
-                if part > 0:
-                    value = (one - part) * value + part * image[lower, i, j]
-                found[k, i, j] = value
+                z = min(max(z, 0.0), float(last))
+                plane = np.floor(z)
+                part[j] = z - plane
+                before[j] = int(plane) if is_imaged else -1
+            first = 0
+            while first < columns:
+                # Pixels between the same planes become vectors.
+                plane, stop = before[first], first + 1
+                while stop < columns and before[stop] == plane:
+                    stop += 1
+                line, lower = found[k, i, first:stop], part[first:stop]
+                if plane < 0:
+                    line[:] = 0
+                else:
+                    a = image[plane, i, first:stop]
+                    b = image[min(plane + 1, last), i, first:stop]
+                    for j in range(stop - first):
+                        # Not 0 * b, which may be infinite.
+                        mixed = (one - lower[j]) * a[j] + lower[j] * b[j]
+                        line[j] = mixed if lower[j] > 0 else a[j]
+                first = stop
