@@ -422,6 +422,36 @@ def test_sections_thicker_than_deep_by_their_metadata_are_named_once_before_the_
     )
 
 
+def test_surfaces_that_stitch_does_not_measure_are_refused(
+    problems, plan, mosaics, write_image, tmp_path
+):
+    auto = {"section_surface": "auto"}
+    (line,) = problems(mosaics, section_level=True)
+    assert line.endswith("give --section_surface auto as well.")
+    (line,) = problems(mosaics, skip_stitch=True, **auto)
+    assert re.search(r"which .*section_01.* does not state; give the mosaics, or --section_s", line)
+    assert (
+        "--section_surface auto --section_level true"
+        in plan(mosaics, section_level=True, overlap=0.1, **auto)["flags"]["stack"]
+    )
+    for number, surface in enumerate([{"depth": 5.0, "tilt": [0.0, 0.0]}, {"reason": "a"}, None]):
+        noted = {} if surface is None else {"surface": surface}
+        attributes = {"kind": "section", "section": {"number": number, **noted}}
+        write_image(f"sections/section_{number}.ome.zarr", ONES, attributes=attributes)
+    (line,) = problems(tmp_path / "sections", **auto)
+    assert "section_2.ome.zarr does not state" in line
+    made = plan(tmp_path / "sections", exclude_sections="2", **auto)
+    assert "become thinner" not in made["about"]
+
+
+def test_sections_count_fully_until_their_surface_is_measured(plan, mosaics):
+    about = plan(mosaics, section_surface="auto")["about"]
+    assert about.count("Sections are counted with all that was imaged") == 1
+    assert plan(mosaics, section_surface="auto", section_thickness=40)
+    for given in ({"section_thickness": 30, "section_surface": "auto"}, {"section_surface": 10}):
+        assert "counted with" not in plan(mosaics, **given)["about"]
+
+
 @pytest.mark.parametrize(
     ("edges", "stated", "taken"),
     [
@@ -550,7 +580,8 @@ def test_tiles_that_were_not_imaged_need_neither_chunks_nor_space(mosaics, tmp_p
 
 
 def test_a_truth_is_not_compared_with_sections_that_are_moved(problems, plan, mosaics):
-    for name, value in (("stack_align", "rigid"), ("section_surface", 5)):
+    moving = (("stack_align", "rigid"), ("section_surface", 5), ("section_surface", "auto"))
+    for name, value in moving:
         (line,) = problems(mosaics, truth="truth", **{name: value})
         assert line.startswith("--truth shows the sections where they were imaged")
         assert f"--{name} moves them" in line
