@@ -61,6 +61,15 @@ def moved(voxels: np.ndarray, grid: MosaicGrid, made: PhantomParameters) -> np.n
     return changed
 
 
+def submerged(voxels: np.ndarray, grid: MosaicGrid, made: PhantomParameters) -> np.ndarray:
+    """Cover the section with 30 micrometres of water."""
+    deeper, changed = made.model_copy(update={"surface": 30.0}), voxels.copy()
+    for tile, place in grid.positions(Subject.of(made).pitch).items():
+        region = grid.region(tile)
+        changed[region] = render_tile(deeper, 1, tile, voxels[region].shape, place)
+    return changed
+
+
 def one(of: Callable[[np.ndarray], np.ndarray], tile: Tile = (1, 1)) -> Change:
     """Change a single tile."""
 
@@ -107,6 +116,12 @@ FAULTS: dict[str, tuple[Change | None, tuple[float, float] | None, list[str], st
     "one tile not imaged": (lost, None, ["Tile brightness"], "1 tile of Section 2 was not"),
     "dark section": (dimmed(0.3), None, ["Section brightness"], "--n4_histogram_matching sec"),
     "bands": (dimmed(0.9), None, ["Section boundaries"], "Sections 2, 3: bands, brightness jumps"),
+    "surface under water": (
+        submerged,
+        None,
+        ["Section surface"],
+        r"Section 2: the surface lies [23]\d(\.\d)? µm deep, but 0 µm is cropped",
+    ),
     "section not imaged": (dimmed(0), None, ["Section brightness"], "Section 2 is blank"),
     "flipped in y": (
         flipped(1),

@@ -307,7 +307,7 @@ def _because(reasons: Mapping[str, str]) -> str:
     groups: dict[str, list[str]] = {}
     for title, reason in reasons.items():
         groups.setdefault(reason, []).append(title)
-    return ", ".join(_named(own) + f" ({why})" * bool(why) for why, own in groups.items())
+    return listed([_named(own) + f" ({why})" * bool(why) for why, own in groups.items()])
 
 
 def _between(values: Collection[float]) -> str:

@@ -366,7 +366,7 @@ def test_surfaces_and_thicknesses_are_charted_and_tabled_where_measured(subject:
     text = " ".join(page.text.split())
     for words in (
         "31.0 ± 0.4 µm +0.10°, -0.20°, levelled",
-        "two interfaces 15 – 29",
+        "Section 2 (two interfaces): no surface was measured, 31 µm is cropped",
         "163.2 ± 1.1 µm",
         "Section 2 (no structure in common): not measured, 150 µm is used",
     ):
