@@ -10,12 +10,11 @@ from pydantic import ValidationError
 from octane.config.params import AUTO, StackParameters
 from octane.core.errors import InputError
 from octane.core.geometry import Vector
-from octane.core.records import SurfaceFigures
+from octane.core.records import AS_GIVEN, MEASURED, SurfaceFigures
 from octane.layout.displacement import NEGLIGIBLE
 from octane.layout.mosaic import Position
 from octane.store.volumes import Volume
 
-MEASURED = "measured"
 OF_OTHERS = "of the other sections"
 NONE_MEASURED = "none measured"
 
@@ -33,7 +32,7 @@ class Surface(NamedTuple):
 
     depth: float
     tilt: Position = (0.0, 0.0)
-    source: str = "as given"
+    source: str = AS_GIVEN
 
     @property
     def slope(self) -> tuple[float, ...]:
