@@ -33,6 +33,15 @@ def test_changed_settings_come_first_and_are_marked():
         assert len(marks) == len(record.settings)
 
 
+def test_only_numbers_have_a_unit():
+    for surface, unit in ((30, "micrometer"), ("auto", "")):
+        given = STEPS["stack"].model_validate({"section_surface": surface})
+        record = Record(step="stack", settings=given.model_dump(mode="json"))
+        found: Any = tables([record], workflow=True)["settings"]
+        units = {row["name"]: row["unit"] for row in found["stack"]}
+        assert (units["section_surface"], units["section_thickness"]) == (unit, "")
+
+
 def test_sections_that_the_user_excluded_are_marked_as_changed():
     given = STEPS["stack"].model_validate({"excluded_sections": "2", "codec": "blosc-lz4"})
     record = Record(step="stack", settings=given.model_dump(mode="json"))
