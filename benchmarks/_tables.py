@@ -378,6 +378,21 @@ def _alignment(record: dict) -> str:
     return table((f"sections ({pairs} pairs)", *ALIGNERS), rows)
 
 
+def _levelling(record: dict) -> str:
+    """Return a line for each size and amount of speckle, and the cost of each way for STACK."""
+    rows = [
+        (
+            f"2 x 2 tiles of {own['size']} px, {own['looks']} looks",
+            *(_percent(error) for error in own["error"].values()),
+            f"{own['best']} of {own['subjects']}",
+        )
+        for own in record["rows"]
+    ]
+    spent = [f"{own['cpu_seconds']:.1f} s" for own in record["cost"]["ways"].values()]
+    last = [f"CPU seconds of STACK, {_size(record['cost']['shape'])} voxels", *spent, ""]
+    return table(("sections", *record["rows"][0]["error"], "levelled is best"), [*rows, last])
+
+
 def _stitch_cost(flat_field: dict, alignment: dict) -> str:
     """Return the cost of a flat field for STITCH, and of alignment for STACK and both steps."""
     flat = flat_field["cost"]
@@ -611,6 +626,7 @@ TABLES: dict[str, Table] = {
     "kernels": of_part("kernels", "code", _kernels),
     "kernels-atomics": of_part("kernels", "atomics", _atomics),
     "alignment": of_part("stitch", "alignment", _alignment),
+    "levelling": of_part("stitch", "levelling", _levelling),
     "stitch-cost": of_parts(("stitch", "flat_field"), ("stitch", "alignment"), make=_stitch_cost),
     "demo": of_part("workflow", "demo", _demo),
     "commands": of_part("workflow", "startup", _commands),

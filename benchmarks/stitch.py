@@ -12,8 +12,9 @@ one created by ``python -m venv BASIC && BASIC/bin/pip install basicpy`` and giv
 from _common import add_python, command_line, run_parts
 from _stitch_alignment import alignment
 from _stitch_flat_field import flat_field
+from _stitch_levelling import levelling
 
-PARTS = ("flat_field", "alignment")
+PARTS = ("flat_field", "alignment", "levelling")
 
 
 def main() -> None:
@@ -25,6 +26,7 @@ def main() -> None:
     parts = {
         "flat_field": lambda: flat_field(chosen.quick, chosen.basic_python),
         "alignment": lambda: alignment(chosen.quick, chosen.peers_python),
+        "levelling": lambda: levelling(chosen.quick),
     }
     run_parts("stitch", parts, chosen)
 
