@@ -72,7 +72,7 @@ def stack(tmp_path, reading):
     def run(sources, *, name="stack", table=None, workers=2, **settings):
         destination = tmp_path / f"{name}.ome.zarr"
         execution = ExecutionParameters(backend="cpu", workers=workers, overwrite=True)
-        parameters = StackParameters(**{"section_surface": "auto", **settings})
+        parameters = StackParameters.model_validate({"section_surface": "auto", **settings})
         metrics = stack_sections(sources, destination, parameters, reading, execution, table)
         image = open_image(destination)
         return image.array.opened[:], image, metrics

@@ -13,7 +13,8 @@ INSIDE = (-0.5, SHAPE[0] - 0.5)
 def tilted(at, slope=(0.11, -0.07), *, surface=-9.0, rows=slice(None), columns=slice(None)):
     """Planes tilted about the middle of an image; the surface lies above it unless given."""
     down, across = (
-        step * (np.arange(n) - (n - 1) / 2) for step, n in zip(slope, SHAPE[1:], strict=True)
+        step * np.linspace((1 - n) / 2, (n - 1) / 2, n)
+        for step, n in zip(slope, SHAPE[1:], strict=True)
     )
     return Tilted(np.asarray(at, float), down[rows], across[columns], surface, INSIDE)
 
