@@ -168,7 +168,7 @@ def gaps(numbers: Sequence[int]) -> list[int]:
     return [n for a, b in pairwise(sorted(numbers)) for n in range(a + 1, b)]
 
 
-def listed(numbers: Sequence[int]) -> str:
+def listed(numbers: Sequence[int | str]) -> str:
     """The first numbers of a list, and how many more there are."""
     more = f" and {len(numbers) - LISTED} more" if len(numbers) > LISTED else ""
     return ", ".join(map(str, numbers[:LISTED])) + more

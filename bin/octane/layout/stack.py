@@ -268,7 +268,7 @@ def without_surface(slabs: Sequence[SectionSlab]) -> list[str]:
     ]
     if not odd:
         return []
-    named = ", ".join(f"{slab.number} ({reason})" for slab, reason in odd)
+    named = listed([f"{slab.number} ({reason})" for slab, reason in odd])
     cut = odd[0][0].cut
     whose, begins = ("section", "it begins") if len(odd) == 1 else ("sections", "they begin")
     if cut.source == OF_OTHERS:

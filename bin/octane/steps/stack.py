@@ -19,6 +19,7 @@ from octane.core.records import StackFigures
 from octane.layout.displacement import COLUMNS, IN_PLACE, NEGLIGIBLE, Displacement
 from octane.layout.sections import (
     imaged_plane,
+    listed,
     read_sections,
     require_alike,
 )
@@ -253,13 +254,16 @@ def _warn_of_blank(slabs: Sequence[SectionSlab], grid: Grid, metrics: Metrics) -
             "The section thickness exceeds the imaged depth: planes below it are zero; "
             "check --section_thickness."
         )
-    for slab in sections:
-        lack = len(slab.reached(slab.planes, grid)) - len(slab.imaged(slab.planes, grid))
-        if lack:
-            metrics.warn(
-                f"Section {slab.number} is tilted: {lack} of its {len(slab.planes)} levelled "
-                "planes were imaged only in part and are zero elsewhere; check --section_thickness."
-            )
+    parts = {
+        own.number: len(own.reached(own.planes, grid)) - len(own.imaged(own.planes, grid))
+        for own in sections
+    }
+    if odd := [number for number, lacking in parts.items() if lacking]:
+        tilted = "Section {} is" if len(odd) == 1 else "Sections {} are"
+        metrics.warn(
+            f"{tilted.format(listed(odd))} tilted: up to {max(parts.values())} levelled planes of "
+            "a section were imaged only in part and are zero elsewhere; check --section_thickness."
+        )
     return beyond
 
 

@@ -38,8 +38,9 @@ def block_workers(
     depth, height, width = np.minimum(Level.volume(grid).owned, grid.shape).tolist()
     # A levelled section is read as much deeper as it is tilted, in its own type and as numbers.
     extent = vector(0.0, height * grid.spacing[1], width * grid.spacing[2])
-    deeper = 2 * max(slab.cut.rise(extent) for slab in slabs) / grid.spacing[0]
-    need = (5 * depth + 2 * math.ceil(deeper)) * height * width * max(4, dtype.itemsize)
+    rise = max((slab.cut.rise(extent) for slab in slabs), default=0.0)
+    deeper = math.ceil(2 * rise / grid.spacing[0])
+    need = (5 * depth + 2 * deeper) * height * width * max(4, dtype.itemsize)
     memory, fixed = bytes_of(execution.memory), PROCESS_BYTES + kept
     return plan_workers(need, memory, execution.workers, count, fixed=fixed)
 
