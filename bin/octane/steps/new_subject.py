@@ -1,8 +1,8 @@
 """Config of a new subject, from the metadata of its data.
 
 Nothing is guessed: settings that the metadata do not determine stay comments that say what is
-missing, and PREFLIGHT asks for them. At most a few tiles are read, to measure their shading; with a
-preview, those of one mosaic.
+missing, and PREFLIGHT asks for them. At most a few tiles are read, to measure their shading and the
+surface of three sections; with a preview, those of one mosaic.
 """
 
 import logging
@@ -18,9 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.acquisition.planned import holds_tiles, planned_mosaic, unplaced_tiles
+from octane.acquisition.section_tiles import SectionTiles
 from octane.acquisition.survey import Acquisition
 from octane.acquisition.survey import survey as survey_tiles
 from octane.config.params import (
+    AUTO,
     ESTIMATE,
     StitchParameters,
     SubjectOverrides,
@@ -31,14 +33,23 @@ from octane.config.validation import unfit_name, unlinkable
 from octane.core.errors import InputError, OctaneError, collecting
 from octane.core.files import require_free, writing
 from octane.core.geometry import spelled
-from octane.core.records import SHADING
+from octane.core.records import SHADING, SurfaceFigures
 from octane.core.units import format_bytes, format_lengths
 from octane.layout.inputs import doubted_sizes, find_inputs, kind_of
-from octane.layout.mosaic import MosaicGrid, Tile, completed, nominal_positions, position_rows
+from octane.layout.mosaic import (
+    MosaicGrid,
+    Position,
+    Tile,
+    completed,
+    nominal_positions,
+    position_rows,
+)
 from octane.layout.placement import TilePlacement
 from octane.layout.sections import distances, gaps, listed, number_of
 from octane.report.tile_map import placed_tiles, preview_map, require_svg
+from octane.stitch.columns import columns
 from octane.stitch.flat_field import estimate, shading_of
+from octane.stitch.surface import measured_surface
 from octane.store.image import Image
 from octane.store.volumes import Volume, open_volume, overruled_units
 
@@ -49,7 +60,9 @@ LEVELS = (10, 25, 50, 100)
 """Voxel sizes to suggest: the first that is not finer than the data."""
 CLOSING = "What is a comment has the default that it shows. The command line wins."
 MEASURED_BYTES = 1e9
-"""Maximum bytes read to measure the shading."""
+"""Maximum bytes read to measure the shading, or the surface."""
+SPREAD = ((0.5, 0.5), (0.2, 0.2), (0.2, 0.8), (0.8, 0.2), (0.8, 0.8))
+"""Places in a section, as fractions of it, whose tiles show its surface."""
 
 
 def write_subject(
@@ -152,6 +165,7 @@ def subject_settings(
         "outdir": Setting(str(outdir), [f"The results are in {outdir / name}."]),
         "resolution": _resolution(kind, volumes),
     }
+    table = None
     if found is not None:
         settings |= _tiles(volumes, None)
         if found.source:
@@ -161,6 +175,8 @@ def subject_settings(
         # A table of positions would override an overlap.
         table = _table(source) if overrides.overlap is None else None
         settings |= _tiles(volumes, table) | _light(volumes, table, overrides)
+    if kind == "mosaic":
+        settings |= _surface(volumes, table, overrides, found)
     if kind != "volume":
         settings["section_thickness"] = _thickness(volumes)
         settings["allow_missing_sections"] = _missing(volumes)
@@ -186,13 +202,9 @@ def _map(
         raise unplaced_tiles(found.folder)
     image = cast("Image", volumes[len(volumes) // 2])
     tiling = MosaicGrid.of(image)
-    given = StitchParameters(overlap=overrides.overlap)
     section = None if found is None else found.sections[len(volumes) // 2]
-    if section is not None and section.positions:
-        places = completed(section.positions, tiling)
-    else:
-        table = _table(source) if found is None and overrides.overlap is None else None
-        places = nominal_positions(image, tiling, given, table)
+    table = _table(source) if found is None and overrides.overlap is None else None
+    places = _places(image, tiling, section, table, overrides)
     sizes = (tiling.tile_extent[1:], tiling.extent[1:])
     tiles = placed_tiles(places, *sizes, not_imaged=tiling.not_imaged)
     middle = tiling.shape[0] // 2
@@ -203,6 +215,19 @@ def _map(
         return image.read((slice(middle, middle + 1), *tiling.region(tile)[1:]))[0]
 
     return preview_map(tiles, tiling.voxels * image.dtype.itemsize, plane)
+
+
+def _places(
+    image: Image,
+    tiling: MosaicGrid,
+    section: SectionTiles | None,
+    table: Path | None,
+    overrides: SubjectOverrides,
+) -> dict[Tile, Position]:
+    """Positions of a mosaic's tiles; raise if they are not known."""
+    if section is not None and section.positions:
+        return completed(section.positions, tiling)
+    return nominal_positions(image, tiling, StitchParameters(overlap=overrides.overlap), table)
 
 
 def _names(found: Acquisition, given: TileParameters) -> dict[str, Setting]:
@@ -324,6 +349,60 @@ def _light(
         "before it."
     )
     return {"stitch_flat_field": Setting(ESTIMATE, [sentence], False)}
+
+
+def _surface(
+    volumes: Sequence[Volume],
+    table: Path | None,
+    overrides: SubjectOverrides,
+    found: Acquisition | None,
+) -> dict[str, Setting]:
+    """Depth of the surface, if it shows in the first, the middle or the last section."""
+    indices = sorted({0, len(volumes) // 2, len(volumes) - 1})
+    images = [cast("Image", volumes[index]) for index in indices]
+    tile = max(math.prod(MosaicGrid.of(image).tile) * image.dtype.itemsize for image in images)
+    if tile * len(SPREAD) * len(images) > MEASURED_BYTES:
+        return {}
+    measured: dict[str, SurfaceFigures] = {}
+    rise = 0.0
+    for index, image in zip(indices, images, strict=True):
+        section, tiling = found.sections[index] if found else None, MosaicGrid.of(image)
+        try:
+            places = _places(image, tiling, section, table, overrides)
+            profiles = {
+                tile: columns(section.read(tile, 0) if section else image.read(tiling.region(tile)))
+                for tile in _spread_tiles(tiling)
+            }
+        except OctaneError:
+            # PREFLIGHT names what is missing.
+            return {}
+        placement = TilePlacement(tiling, {tile: places[tile] for tile in profiles})
+        own = measured[image.path.name] = measured_surface(profiles, placement)
+        slopes = np.abs(np.tan(np.deg2rad(own.tilt or (0, 0))))
+        rise = max(rise, float((slopes * tiling.extent[1:]).max()))
+    depths = {name: own.depth for name, own in measured.items() if own.depth is not None}
+    if not depths:
+        return {}
+    shown = [f"{depth:.0f} µm deep in {name}" for name, depth in depths.items()]
+    unseen = [f"not found in {n} ({own.reason})" for n, own in measured.items() if own.reason]
+    text = f"As measured on a few tiles, the surface is {', '.join([*shown, *unseen])}"
+    text += f", and rises by up to {rise:.0f} µm over a section."
+    voxel = min(image.grid.spacing[0] for image in images)
+    if unseen or max(rise, max(depths.values()) - min(depths.values())) > voxel:
+        text += " 'auto' measures every section and is recommended: remove the slashes before it."
+        return {"section_surface": Setting(AUTO, [text], False)}
+    text += " What is above is not tissue: remove the slashes to leave it out."
+    return {
+        "section_surface": Setting(round(float(np.median([*depths.values()])), 1), [text], False)
+    }
+
+
+def _spread_tiles(tiling: MosaicGrid) -> list[Tile]:
+    """Imaged tiles in the middle of a section and towards its corners."""
+    last = (tiling.rows - 1, tiling.columns - 1)
+    wanted = [np.multiply(place, last) for place in SPREAD]
+    nearest = (min(tiling.imaged, key=lambda t: math.dist(t, place)) for place in wanted)
+    return list(dict.fromkeys(nearest))
 
 
 def _thickness(volumes: Sequence[Volume]) -> Setting:

@@ -54,7 +54,7 @@ AGREED = 0.6
 """Smallest part of the columns with tissue below a plane that must rise there."""
 PART = 0.2
 """Smallest part of all columns that must rise at a plane; others may show only water."""
-BOTH = 0.4
+BOTH = 0.5
 """Part of the columns at a plane which also rise at another one, above which neither is chosen."""
 LESSER = 0.5
 """Rise relative to the plane's above which another plane counts."""

@@ -12,6 +12,7 @@ from tiles_left_out import leave_out
 
 from octane.config.params import TileParameters
 from octane.core.errors import OctaneError
+from octane.layout.mosaic import MosaicGrid
 from octane.report import tile_map
 from octane.steps import new_subject
 from octane.steps.new_subject import (
@@ -21,6 +22,8 @@ from octane.steps.new_subject import (
     survey,
     write_subject,
 )
+from octane.steps.phantom import Subject
+from octane.store.image import open_image
 
 VOXELS, TILE = np.ones((4, 20, 30), np.float32), (4, 10, 10)
 
@@ -251,6 +254,64 @@ def test_a_flat_field_is_recommended_where_tiles_are_shaded(write_phantom, shadi
         assert re.search(
             r"on 9 tiles of section_01.*, brightness varies by (28|29|30) %", own.found[0]
         )
+
+
+WET = {
+    "sections": 3,
+    "tiles": (3, 3),
+    "tile_shape": (24, 48, 48),
+    "voxel_size": (10.0, 10.0, 10.0),
+    "section_thickness": 120.0,
+    "speckle_looks": 4,
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "value", "words"),
+    [
+        (
+            {"surface": 60},
+            60,
+            r"is (59|60|61) µm deep in section_01\.ome\.zarr, (59|60|61) µm deep in",
+        ),
+        ({"surface": 60, "surface_jitter": 20}, "auto", "'auto' measures every section"),
+        ({"surface": 60, "tilt": 2}, "auto", "rises by up to"),
+        ({}, None, ""),
+    ],
+)
+def test_the_surface_is_recommended_where_water_lies_above(write_phantom, given, value, words):
+    folder, _ = write_phantom(**WET, **given)
+    found = settings(folder / "mosaics").get("section_surface")
+    if value is None:
+        assert found is None
+        return
+    assert not found.stated
+    assert found.value == (value if value == "auto" else pytest.approx(value, abs=1))
+    assert re.search(words, found.found[0])
+    # Without an overlap nothing is known about the tiles' places, which PREFLIGHT asks for.
+    (folder / "positions.csv").unlink()
+    for store in (folder / "mosaics").iterdir():
+        attributes = store / "zarr.json"
+        text = attributes.read_text(encoding="utf-8")
+        attributes.write_text(text.replace('"pitch"', '"other"'), encoding="utf-8")
+    assert "section_surface" not in settings(folder / "mosaics")
+    assert "section_surface" in settings(folder / "mosaics", overlap=(0.25, 0.25))
+
+
+def test_the_surface_is_measured_in_files_of_tiles(write_phantom, tmp_path, made):
+    folder, p = write_phantom(**WET, surface=60)
+    pitch = Subject.of(p).pitch
+    (tmp_path / "tiles").mkdir()
+    for number in (1, 2, 3):
+        image = open_image(folder / "mosaics" / f"section_{number:02d}.ome.zarr")
+        tiling = MosaicGrid.of(image)
+        for (row, column), place in tiling.positions(pitch).items():
+            name = tmp_path / "tiles" / f"slice_{number}_row_{row}_col_{column}"
+            write_ome_tiff(name, image.read(tiling.region((row, column))), p.voxel_size, place)
+    path, _ = write_subject(tmp_path / "tiles", project=made)
+    text = path.read_text(encoding="utf-8").replace("\n    // ", " ")
+    sentence = r"tissue: remove the slashes to leave it out\. section_surface = (59|60)\.\d\n"
+    assert re.search(sentence, text)
 
 
 def test_the_preview_shows_the_tiles_of_the_middle_mosaic(known, tmp_path, caplog):

@@ -25,7 +25,7 @@ from octane.core.errors import OctaneError
 from octane.core.records import StitchFigures
 from octane.pipeline.workers import PROCESS_BYTES
 from octane.resample.operator import interpolator
-from octane.steps.phantom import Subject, render_tile
+from octane.steps.phantom import Subject, render_tile, surfaces
 from octane.steps.resample import resample_image
 from octane.steps.stitch import stitch_section
 from octane.store import writer
@@ -478,6 +478,41 @@ def test_a_section_cut_into_blocks_gives_the_same_bits(reconstruct, stitch, monk
     np.testing.assert_allclose(metrics.previews["thumbnail"], whole.mean(axis=0), rtol=1e-5)
 
 
+# The surface
+
+WET = {
+    "tiles": (3, 3),
+    "tile_shape": (24, 64, 64),
+    "voxel_size": (10.0, 10.0, 10.0),
+    "section_thickness": 120.0,
+    "speckle_looks": 1,
+}
+
+
+@pytest.mark.parametrize(("target", "settings"), [(None, {}), (20, {"refine": True})])
+def test_the_surface_of_a_section_is_measured(reconstruct, target, settings):
+    given = {"surface": 80, "surface_jitter": 10, "tilt": 0.6, "seed": 3}
+    image, metrics, parameters, _ = reconstruct(target, settings=settings, **WET, **given)
+    true, noted = surfaces(parameters)[0], image.attributes["section"]["surface"]
+    voxel = image.grid.spacing[0]
+    assert abs(noted["depth"] - true.depth) < 0.2 * voxel
+    assert np.abs(np.subtract(noted["tilt"], true.tilt)).max() < 0.1
+    figures = StitchFigures.model_validate(metrics.figures).surface
+    assert figures is not None
+    assert noted == figures.model_dump(mode="json", include={"depth", "tilt", "tilt_std"})
+    assert figures.used > figures.columns / 2
+
+
+def test_a_section_without_a_surface_says_why(reconstruct):
+    image, metrics, *_ = reconstruct(**WET)
+    reason = "data begin within the tissue"
+    assert image.attributes["section"]["surface"] == {"reason": reason}
+    figures = StitchFigures.model_validate(metrics.figures).surface
+    assert figures is not None
+    assert figures.reason == reason
+    assert not metrics.warnings
+
+
 # Flat fields
 
 TILES = {"tiles": (3, 3), "tile_shape": (16, 96, 96), "overlap": (0.2, 0.2), "speckle_looks": 4}
@@ -569,10 +604,11 @@ def test_a_dark_offset_is_taken_away(section, stitch, tmp_path):
 @pytest.mark.parametrize("settings", [{}, {"refine": True}])
 def test_the_number_of_threads_changes_no_bit(section, stitch, settings):
     made = [
-        stitch(section(shading=0.3), f"w{n}", workers=n, flat_field="estimate", **settings)[0]
+        stitch(section(shading=0.3), f"w{n}", workers=n, flat_field="estimate", **settings)
         for n in (1, 3)
     ]
-    np.testing.assert_array_equal(*made)
+    np.testing.assert_array_equal(*(voxels for voxels, *_ in made))
+    assert made[0][1].attributes == made[1][1].attributes
 
 
 def test_positions_are_refined_by_evened_tiles(section, stitch):

@@ -7,6 +7,7 @@ import pytest
 from scipy.optimize import curve_fit
 
 from octane.config.params import PhantomParameters
+from octane.core.geometry import vector
 from octane.layout.mosaic import MosaicGrid
 from octane.layout.placement import TilePlacement
 from octane.steps.phantom import Subject, render_tile, surfaces
@@ -29,12 +30,19 @@ PHANTOM = {
 def measured(change=None, seed=1, *, dark=0.0, **given):
     """Surface of a phantom's first section, whose tiles are changed, and the true one."""
     p = PhantomParameters.model_validate({**PHANTOM, "seed": seed, **given})
-    subject, spacing = Subject.of(p), tuple(map(float, p.voxel_size))
-    shape = [p.tile_shape[0], *(k * n for k, n in zip(p.tiles, p.tile_shape[1:], strict=True))]
+    subject, spacing = Subject.of(p), vector(*p.voxel_size)
+    depth, height, width = p.tile_shape
+    shape = (depth, p.tiles[0] * height, p.tiles[1] * width)
+    extent = vector(*np.multiply(shape, spacing))
     grid = MosaicGrid(
-        tuple(shape), tuple(p.tile_shape), spacing, (0.0, 0.0, 0.0), subject.tile_extent,
-        tuple(n * s for n, s in zip(shape, spacing, strict=True)), subject.pitch,
-    )  # fmt: skip
+        shape,
+        (depth, height, width),
+        spacing,
+        vector(0, 0, 0),
+        vector(*subject.tile_extent),
+        extent,
+        subject.pitch,
+    )
     positions = grid.positions(subject.pitch)
     profiles = {}
     for tile, place in positions.items():
@@ -176,6 +184,8 @@ def test_single_columns_agree_with_scipy_fits_of_a_step():
     design = np.column_stack([np.ones(200), places])
     peer, *_ = np.linalg.lstsq(design, fits, rcond=None)
     found = fitted_surface(values, places, 10.0)
+    assert found.depth is not None
+    assert found.tilt is not None
     assert abs(found.depth / 10 - peer[0]) < 0.05
     assert abs(found.depth / 10 - 10.3) < 0.05
     # Planes per micrometre are ten times as many micrometres.
