@@ -393,6 +393,32 @@ def _levelling(record: dict) -> str:
     return table(("sections", *record["rows"][0]["error"], "levelled is best"), [*rows, last])
 
 
+def _surface(record: dict) -> str:
+    def cell(value: float | None, digits: int) -> str:
+        return "" if value is None else f"{value:.{digits}f}"
+
+    rows = [
+        (
+            *(case["name"], str(case["looks"]), f"{case['found']} of {case['sections']}"),
+            *(cell(case[name], 3) for name in ("depth", "tilt")),
+            f"{case['false']} of {case['sections']}",
+        )
+        for case in record["rows"]
+    ]
+    columns = ("section", "looks", "found", "depth, voxels", "tilt, °", "found where none is")
+    return table(columns, rows)
+
+
+def _surface_cost(record: dict) -> str:
+    own = record["cost"]
+    names = ("stitch", "stack", "columns", "surface")
+    rest = own["stitch"] + own["stack"] - own["columns"] - own["surface"]
+    share = (own["columns"] + own["surface"]) / rest
+    columns = ("section", "STITCH, CPU s", "STACK", "columns", "surface", "more than without")
+    row = (f"{_size(own['shape'])} voxels", *(f"{own[name]:.2f}" for name in names))
+    return table(columns, [(*row, f"{share:.0%}")])
+
+
 def _stitch_cost(flat_field: dict, alignment: dict) -> str:
     """Return the cost of a flat field for STITCH, and of alignment for STACK and both steps."""
     flat = flat_field["cost"]
@@ -627,6 +653,8 @@ TABLES: dict[str, Table] = {
     "kernels-atomics": of_part("kernels", "atomics", _atomics),
     "alignment": of_part("stitch", "alignment", _alignment),
     "levelling": of_part("stitch", "levelling", _levelling),
+    "surface": of_part("stitch", "surface", _surface),
+    "surface-cost": of_part("stitch", "surface", _surface_cost),
     "stitch-cost": of_parts(("stitch", "flat_field"), ("stitch", "alignment"), make=_stitch_cost),
     "demo": of_part("workflow", "demo", _demo),
     "commands": of_part("workflow", "startup", _commands),

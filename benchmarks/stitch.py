@@ -13,8 +13,9 @@ from _common import add_python, command_line, run_parts
 from _stitch_alignment import alignment
 from _stitch_flat_field import flat_field
 from _stitch_levelling import levelling
+from _stitch_surface import surface
 
-PARTS = ("flat_field", "alignment", "levelling")
+PARTS = ("flat_field", "alignment", "levelling", "surface")
 
 
 def main() -> None:
@@ -27,6 +28,7 @@ def main() -> None:
         "flat_field": lambda: flat_field(chosen.quick, chosen.basic_python),
         "alignment": lambda: alignment(chosen.quick, chosen.peers_python),
         "levelling": lambda: levelling(chosen.quick),
+        "surface": lambda: surface(chosen.quick),
     }
     run_parts("stitch", parts, chosen)
 
