@@ -58,6 +58,10 @@ BOTH = 0.5
 """Part of the columns at a plane which also rise at another one, above which neither is chosen."""
 LESSER = 0.5
 """Rise relative to the plane's above which another plane counts."""
+VARIED = 0.3
+"""Variation of tissue between columns, in the logarithm, from which water above is told."""
+ALIKE = 0.5
+"""Slope of the brightness above over that below up to which water lies above."""
 BEYOND = 0.02
 """Part of the columns for which a plane may lie outside the data."""
 FIRST = 2
@@ -385,8 +389,7 @@ def _refused(
 ) -> str | None:
     """Say why a plane is not the surface; None if it is."""
     surface = _on(plane, terms)
-    near = rises.near(surface)
-    used, height = np.isfinite(near.depths[:, 0]), near.heights[:, 0]
+    used = np.isfinite(rises.near(surface).depths[:, 0])
     over, under = surface < FIRST, surface > levels.own.shape[1] - SHORT
     above, below = levels.at(surface)
     tissue = (below > np.median(above[used]) + RISE) & ~over & ~under
@@ -399,16 +402,24 @@ def _refused(
         return TOO_HIGH.format(part=100 * over.mean())
     if under.mean() > BEYOND:
         return TOO_LOW.format(part=100 * under.mean())
-    rest = rises.apart(surface)
+    if (other := _second(plane, rises, terms)) is not None:
+        first, last = sorted(float(p[0]) * spacing for p in (plane, other))
+        return TWO.format(first=first, second=last)
+    # Water shows nothing of what lies below it; a layer in tissue is as varied as the tissue above.
+    water, varied = (own[used] - own[used].mean() for own in (above, below))
+    alike = float(np.einsum("n,n", water, varied) / np.einsum("n,n", varied, varied))
+    return WITHIN if varied.std() > VARIED and alike > ALIKE else None
+
+
+def _second(plane: Values, rises: Rises, terms: Values) -> Values | None:
+    """Find another plane at which most of the columns at ``plane`` rise as well."""
+    surface = _on(plane, terms)
+    height, rest = rises.near(surface).heights[:, 0], rises.apart(surface)
     other = _agreed(rest, terms)
     if other is None:
         return None
-    second = rest.near(_on(other, terms)).heights[:, 0]
-    both = used & (second >= LESSER * height)
-    if np.count_nonzero(both) < BOTH * np.count_nonzero(used):
-        return None
-    first, last = sorted(float(p[0]) * spacing for p in (plane, other))
-    return TWO.format(first=first, second=last)
+    both = rest.near(_on(other, terms)).heights[:, 0] >= LESSER * height
+    return other if np.count_nonzero(both) >= BOTH * np.isfinite(height).sum() else None
 
 
 def _fitted(

@@ -141,6 +141,8 @@ def test_blurred_and_fading_tissue_has_its_surface_where_it_was():
     [
         (surface.WITHIN, None, {"surface": 0}),
         (surface.WITHIN, None, {"surface": 6}),
+        # A flat layer of fibres in tissue.
+        (surface.WITHIN, layer(12, 32, 1.8), {"surface": 0}),
         (surface.NO_LIGHT, lambda v: v * 0, {}),
         (surface.NO_LIGHT, lambda v: v * np.nan, {}),
         (surface.NO_CONTRAST, water, {}),
