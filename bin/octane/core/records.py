@@ -141,18 +141,24 @@ class MisplacedFigures(Figures):
     """A tile that does not fit its neighbours, and where it fits.
 
     ``shift`` is in micrometres (y, x), ``swapped`` the row and column of the tile whose place it
-    fits; without either it fits nowhere.
+    fits, ``planes`` the number of planes by which it fits deeper, or higher if negative; without
+    any of them it fits nowhere.
     """
 
     row: int
     column: int
     shift: tuple[float, float] | None = None
     swapped: tuple[int, int] | None = None
+    planes: int | None = None
 
     @property
     def sentence(self) -> str:
         """The tile in words."""
         name = f"row {self.row}, column {self.column}"
+        if self.planes is not None:
+            n = abs(self.planes)
+            way = "deeper" if self.planes > 0 else "higher"
+            return f"{name} fits {n} plane{'s' if n > 1 else ''} {way}"
         if self.swapped is not None:
             return f"{name} fits at row {self.swapped[0]}, column {self.swapped[1]}"
         if self.shift is None:

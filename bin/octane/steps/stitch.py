@@ -358,7 +358,7 @@ def stitch_section(
     with metrics.timed("check"):
         starts = {tile: (y.shift, x.shift) for tile, (y, x) in placement.places.items()}
         sizes = (tiling.tile_extent[1:], tiling.spacing[1:])
-        found = compare(evened, starts, positions, *sizes)
+        found = compare(evened, profiles, starts, positions, *sizes)
         _checked(image, found, parameters, positions_table, metrics)
     with metrics.timed("surface"):
         surface = measured_surface(profiles, placement, dark=parameters.dark_offset)

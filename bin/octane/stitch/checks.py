@@ -10,6 +10,7 @@ import numpy as np
 
 from octane.core.records import EXPOSED, MisplacedFigures, OverlapFigures, UnevenFigures
 from octane.layout.mosaic import Position, Tile
+from octane.stitch.columns import Columns
 from octane.stitch.comparison import (
     CLEAR,
     CLOSE,
@@ -23,6 +24,7 @@ from octane.stitch.comparison import (
     compared,
     gain,
 )
+from octane.stitch.planes import shifted_along_z
 from octane.stitch.seams import seam, seam_without_speckle
 
 ENOUGH = 0.8
@@ -48,6 +50,7 @@ Pairs = Mapping[Tile, list[ComparedPair]]
 
 def compare(
     projections: Images,
+    profiles: Mapping[Tile, Columns],
     starts: Mapping[Tile, Position],
     positions: Mapping[Tile, Position],
     extent: Position,
@@ -55,9 +58,9 @@ def compare(
 ) -> Findings:
     """Compare all tiles of a section with their neighbours; all in (y, x).
 
-    ``projections`` are means over depth; ``starts`` are the fractional indices of the tiles' first
-    voxels in the section. ``positions`` of the tiles' edges, ``extent`` of a full tile and
-    ``spacing`` of voxels are in micrometres.
+    ``projections`` are means over depth, ``profiles`` columns along it; ``starts`` are the
+    fractional indices of the tiles' first voxels in the section. ``positions`` of the tiles' edges,
+    ``extent`` of a full tile and ``spacing`` of voxels are in micrometres.
     """
     tiles = CoarseTiles.of(projections, starts)
     along = compared(tiles)
@@ -94,6 +97,11 @@ def compare(
     if not are_wrong:
         odd |= {(own.row, own.column) for own in uneven}
         misplaced += [MisplacedFigures(row=y, column=x) for y, x in lost(tiles, of, odd, tissue)]
+        known = {(own.row, own.column) for own in misplaced}
+        misplaced += [
+            MisplacedFigures(row=y, column=x, planes=planes)
+            for (y, x), planes in shifted_along_z(profiles, starts, known).items()
+        ]
     return overlaps, misplaced, uneven
 
 
