@@ -14,8 +14,9 @@ from _stitch_alignment import alignment
 from _stitch_flat_field import flat_field
 from _stitch_levelling import levelling
 from _stitch_surface import surface
+from _stitch_planes import planes
 
-PARTS = ("flat_field", "alignment", "levelling", "surface")
+PARTS = ("flat_field", "alignment", "levelling", "surface", "planes")
 
 
 def main() -> None:
@@ -29,6 +30,7 @@ def main() -> None:
         "alignment": lambda: alignment(chosen.quick, chosen.peers_python),
         "levelling": lambda: levelling(chosen.quick),
         "surface": lambda: surface(chosen.quick),
+        "planes": lambda: planes(chosen.quick),
     }
     run_parts("stitch", parts, chosen)
 

@@ -195,7 +195,7 @@ def _between(logarithms: Columns, part: float, axis: int) -> Columns:
 
 @dataclass(frozen=True)
 class PlanePair:
-    """Two neighbours, and the gains of moving ``second`` deeper, as :class:`SharedColumns` has them.
+    """Two neighbours, and the :meth:`~SharedColumns.gains` of moving ``second`` deeper.
 
     They are relative to ``usual``, the shift of most neighbours along the axis; ``columns`` is the
     number of columns that the two share.
@@ -212,7 +212,7 @@ class PlanePair:
         return self.gains if tile == self.second else self.gains[::-1]
 
     def fit(self, tiles: ProfiledTiles, tile: Tile, planes: int) -> int:
-        """1 if both fit clearly better with ``tile`` so much deeper, -1 if clearly worse, else 0."""
+        """1 if both fit clearly better with ``tile`` moved deeper, -1 if worse, 0 if neither."""
         shared = tiles.shared(self.first, self.second)
         if shared is None:
             return 0

@@ -1,0 +1,160 @@
+"""Part ``planes``: phantoms' tiles that are rolled along z, how many STITCH finds, and its cost."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from _common import PROJECT, cores, scratch_folder
+from _processes import run
+
+from octane.config.params import PhantomParameters, StitchParameters
+from octane.layout.mosaic import MosaicGrid, Position, Tile, nominal_positions
+from octane.layout.placement import TilePlacement
+from octane.steps.phantom import Block, Subject, render_tile, rolled_tile, speckle, stage_errors
+from octane.stitch.columns import Columns, columns
+from octane.stitch.planes import shifted_along_z
+from octane.store.image import open_image
+
+VOXEL = (3.5, 4.0, 4.0)
+"""Voxel size, micrometres."""
+SIZES = (64, 96, 128)
+"""Edges of tiles, voxels."""
+PLANES = 32
+TILES = (3, 3)
+ROLLED = (1, 2, 3, 5, 8)
+LOOKS = (1, 4, 16, 0)
+"""Independent looks in the speckle of a voxel; 0 for no speckle."""
+SEEDS = (1, 2, 3, 4, 5)
+WATER = {"surface": 25, "surface_jitter": 10, "tilt": 3}
+"""Water above the tissue: depth of the surface in micrometres, its tilt in degrees."""
+ERRORS = {"position_error": 10}
+"""Errors of the stage, micrometres, in further good phantoms with water."""
+RUNS = 5
+
+Tiles = Mapping[Tile, Block]
+
+
+def phantom(size: int, seed: int, **given: float) -> PhantomParameters:
+    """Return a subject of one section, which has no speckle yet."""
+    made = {
+        "sections": 1,
+        "tiles": TILES,
+        "tile_shape": (PLANES, size, size),
+        "voxel_size": VOXEL,
+        "section_thickness": PLANES * VOXEL[0],
+        "speckle_looks": 0,
+        "seed": seed,
+    }
+    return PhantomParameters.model_validate({**made, **given})
+
+
+def rendered(p: PhantomParameters) -> tuple[Tiles, dict[Tile, Position]]:
+    """Return the tiles without speckle, and the nominal indices of their first voxels."""
+    subject = Subject.of(p)
+    places = {
+        (row, column): (row * subject.pitch[0], column * subject.pitch[1])
+        for row, column in np.ndindex(*p.tiles)
+    }
+    errors = stage_errors(p, 0, [*places])
+    depth, *full = p.tile_shape
+    tiles = {}
+    for tile, (y, x) in places.items():
+        ends = zip(tile, p.tiles, full, subject.edge_tile, strict=True)
+        shape = (depth, *(last if own == n - 1 else edge for own, n, edge, last in ends))
+        tiles[tile] = render_tile(p, 0, tile, shape, (y + errors[tile][0], x + errors[tile][1]))
+    return tiles, {tile: (y / VOXEL[1], x / VOXEL[2]) for tile, (y, x) in places.items()}
+
+
+def profiled(p: PhantomParameters, tiles: Tiles, looks: int) -> dict[Tile, Columns]:
+    """Return the columns of tiles with speckle."""
+    if not looks:
+        return {tile: columns(voxels) for tile, voxels in tiles.items()}
+    return {
+        tile: columns(voxels * speckle(looks, voxels.shape, [p.seed, 0, *tile]))
+        for tile, voxels in tiles.items()
+    }
+
+
+def rows(size: int, seeds: tuple[int, ...], water: bool) -> list[dict[str, object]]:
+    """Count rolled tiles that are found, and false alarms, by looks."""
+    given = WATER if water else {}
+    counted: dict[int, dict] = {
+        looks: {
+            **{name: dict.fromkeys(ROLLED, 0) for name in ("found", "exact", "near")},
+            "others": 0,
+            "alarms": 0,
+        }
+        for looks in LOOKS
+    }
+    for seed in seeds:
+        good = [phantom(size, seed, **given), *([phantom(size, seed, **given, **ERRORS)] * water)]
+        # Rendered once for all looks.
+        seen = [rendered(p) for p in good]
+        for looks, counts in counted.items():
+            profiles = [profiled(p, tiles, looks) for p, (tiles, _) in zip(good, seen, strict=True)]
+            for own, (_, starts) in zip(profiles, seen, strict=True):
+                counts["alarms"] += len(shifted_along_z(own, starts, ()))
+            odd = rolled_tile(good[0])[1]
+            for planes in ROLLED:
+                rolled = {odd: np.roll(profiles[0][odd], planes, axis=0)}
+                found = shifted_along_z({**profiles[0], **rolled}, seen[0][1], ())
+                counts["others"] += len(found.keys() - {odd})
+                if odd in found:
+                    # Rolled deeper, a tile fits higher.
+                    apart = abs(found[odd] + planes)
+                    counts["found"][planes] += 1
+                    counts["exact"][planes] += apart == 0
+                    counts["near"][planes] += apart == 1
+    of = {"of": len(seeds), "good": len(seeds) * (1 + water)}
+    return [
+        {"tile": size, "looks": looks, "water": water, **of, **counts}
+        for looks, counts in counted.items()
+    ]
+
+
+def cost(tiles: int, runs: int) -> dict[str, object]:
+    """CPU seconds of STITCH and STACK of a section, and of the comparison along z within STITCH."""
+    words = ["--sections", "1", "--tiles", str(tiles), "--tile_shape", "64", "256", "256"]
+    found: dict[str, list[float]] = {"stitch": [], "stack": [], "columns": [], "planes": []}
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
+        folder = Path(scratch)
+        run([sys.executable, PROJECT / "bin" / "phantom.py", folder / "made", *words])
+        (mosaic,) = (folder / "made" / "mosaics").iterdir()
+        image = open_image(mosaic)
+        grid = MosaicGrid.of(image)
+        placement = TilePlacement(grid, nominal_positions(image, grid, StitchParameters(), None))
+        starts = {tile: (y.shift, x.shift) for tile, (y, x) in placement.places.items()}
+        blocks = {tile: image.read(grid.region(tile)) for tile in grid.imaged}
+        more = ["--overwrite", "--workers", str(cores())]
+
+        def command(name: str, *given: Path) -> float:
+            return run([sys.executable, PROJECT / "bin" / name, *given, *more]).cpu_seconds
+
+        for _ in range(runs):
+            section = folder / mosaic.name
+            found["stitch"].append(command("stitch.py", mosaic, section))
+            found["stack"].append(command("stack.py", folder / "stack.ome.zarr", section))
+            times = [time.process_time()]
+            profiles = {tile: columns(block) for tile, block in blocks.items()}
+            times.append(time.process_time())
+            shifted_along_z(profiles, starts, ())
+            times.append(time.process_time())
+            for name, seconds in zip(("columns", "planes"), np.diff(times), strict=True):
+                found[name].append(float(seconds))
+    own = {name: median(seconds) for name, seconds in found.items()}
+    return {"shape": placement.grid.shape, **own}
+
+
+def planes(quick: bool) -> dict[str, object]:
+    """Count what is found by size and speckle, with water and without, and measure the cost."""
+    found = [
+        own
+        for water in (True, False)
+        for size in (SIZES[:1] if quick else SIZES)
+        for own in rows(size, SEEDS[:1] if quick else SEEDS, water)
+    ]
+    return {"rows": found, "cost": cost(2, 1) if quick else cost(3, RUNS)}
