@@ -13,8 +13,8 @@ from _common import add_python, command_line, run_parts
 from _stitch_alignment import alignment
 from _stitch_flat_field import flat_field
 from _stitch_levelling import levelling
-from _stitch_surface import surface
 from _stitch_planes import planes
+from _stitch_surface import surface
 
 PARTS = ("flat_field", "alignment", "levelling", "surface", "planes")
 

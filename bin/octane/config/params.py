@@ -501,6 +501,12 @@ class StackParameters(StepParameters):
         "--section_surface auto.",
         workflow="section_level",
     )
+    blend: Annotated[float, Field(ge=0, allow_inf_nan=False)] = parameter(
+        0.0,
+        "Depth below a section's surface over which it is blended with the section above, where "
+        "both show the tissue; 0: not blended.",
+        unit="micrometer",
+    )
     allow_missing_sections: int = parameter(
         0,
         "How many missing section numbers to accept; each becomes a blank slab and is listed in "

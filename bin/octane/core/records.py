@@ -289,8 +289,9 @@ class SectionFigures(Figures):
     section show, and ``thickness_reason`` says why nothing was found although the thickness should
     be measured. ``surface`` is the depth of its surface in its image in micrometres,
     ``surface_from`` the source of it, and ``levelled`` the tilt (y, x) in degrees that STACK
-    removed. ``brightness`` is the ratio of its tissue's brightness to its neighbours', ``step``
-    that to the previous section;
+    removed. ``blended`` is the depth over which it is blended with the section above, micrometres.
+    ``brightness`` is the ratio of its tissue's brightness to its neighbours', ``step`` that to the
+    previous section;
     ``flipped`` names the axes along which it must be mirrored to fit them. ``shift`` (y, x) in
     micrometres and ``rotation`` in degrees about the volume's centre are its displacement, measured
     or ``given`` by the user; ``moved`` tells whether STACK undid it. Values that could not be
@@ -309,6 +310,7 @@ class SectionFigures(Figures):
     surface: float | None = None
     surface_from: str | None = None
     levelled: tuple[float, float] | None = None
+    blended: float = 0.0
     brightness: float | None = None
     step: float | None = None
     flipped: str | None = None
@@ -324,7 +326,7 @@ class StackFigures(Figures):
     ``boundaries`` maps a section's number to the factor by which brightness jumps at its start;
     ``unlike`` lists neighbours, by number, without common structure. ``excluded_sections`` are
     those that the user left out; the others without an image are ``missing_sections``. ``blend`` is
-    the depth in micrometres over which sections are blended at their borders.
+    the depth in micrometres over which sections were to be blended at their borders.
     """
 
     sections: list[SectionFigures]

@@ -28,7 +28,8 @@ V = TypeVar("V", bound=Volume)
 class Section:
     """One section of a stacked volume: its store and number, and its planes at the finest level.
 
-    ``missing`` marks the blank slab of a section that was not imaged.
+    ``missing`` marks the blank slab of a section that was not imaged. ``blended`` is the depth in
+    micrometres over which it is blended with the section above.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Section:
     start: int
     stop: int
     missing: bool = False
+    blended: float = 0.0
 
 
 class Distances(NamedTuple):

@@ -146,6 +146,11 @@ def lay_out(
             f"--stack_align {parameters.align} needs voxels as high as wide, but {images[0].path} "
             f"has {spacing[1]:g} x {spacing[2]:g} micrometre (y x); resample to one --resolution."
         )
+    if 0 < parameters.blend < spacing[0] * (1 - 1e-6):
+        raise InputError(
+            f"--stack_blend {parameters.blend:g} is less than one voxel of {images[0].path} "
+            f"({spacing[0]:g} micrometre); give at least that, or 0."
+        )
     numbers = numbered(images, parameters.allow_missing_sections, parameters.excluded)
     cuts = surfaces(images, [extent for _, extent in boxes], spacing[0], parameters)
     parts = zip(numbers.items(), boxes, cuts, strict=True)

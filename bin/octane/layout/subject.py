@@ -12,6 +12,7 @@ from octane.core.arrays import output_type
 from octane.core.errors import InputError
 from octane.core.geometry import Grid
 from octane.core.units import counted, format_bytes, format_lengths
+from octane.layout.borders import shared_less
 from octane.layout.inputs import doubted_sizes
 from octane.layout.levels import level_grids, target_of
 from octane.layout.mosaic import MosaicGrid, nominal_positions, unlike_mosaics
@@ -148,6 +149,7 @@ class SubjectLayout:
         texts = unlike_mosaics(names, self.mosaics) + tiles_apart(names, self.placements)
         texts += crowded_tiles(names, self.mosaics, self.placements)
         texts += sections_without_overlap(self.slabs)
+        texts += shared_less(self.slabs, stack.blend, self.volume)
         if self.slabs and stack.section_thickness is None:
             texts += blank_below(self.slabs) + other_distance(self.slabs)
         texts += [text for volume in self.inputs for text in lost_directions(volume)]

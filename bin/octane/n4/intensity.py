@@ -120,7 +120,9 @@ def histogram_matching(
     return replace(maps, source=source, target=target)
 
 
-def z_profile_gain(volume: np.ndarray, mask: np.ndarray, sections: Sequence[Planes]) -> np.ndarray:
+def z_profile_gain(
+    volume: np.ndarray, mask: np.ndarray, sections: Sequence[Planes], blended: int = 0
+) -> np.ndarray:
     """Gain that brings the mean of each plane to its section's: 1 / attenuation with depth.
 
     Means are geometric. A median would jump where another tissue becomes the majority of a plane.
@@ -132,6 +134,11 @@ def z_profile_gain(volume: np.ndarray, mask: np.ndarray, sections: Sequence[Plan
         logarithm.
     sections : sequence of (start, stop)
         Planes of each section. Differences between sections are kept.
+    blended : int
+        Largest number of a section's first planes that are blended with the section above. The
+        light of these planes belongs to both, so that every section's mean is over its deeper
+        planes. The means of planes are arithmetic then: blending weakens speckle, which raises a
+        geometric mean.
 
     Returns
     -------
@@ -140,12 +147,21 @@ def z_profile_gain(volume: np.ndarray, mask: np.ndarray, sections: Sequence[Plan
     """
     gain = np.ones(len(volume))
     counted = mask & (volume > 0)
+
+    def log_mean(plane: int) -> float:
+        values = volume[plane][counted[plane]]
+        if blended:
+            return float(np.log(values.mean(dtype=np.float64)))
+        return float(np.log(values).mean(dtype=np.float64))
+
     for start, stop in sections:
         planes = np.array([k for k in range(start, stop) if counted[k].any()], np.intp)
         if not planes.size:
             continue
-        means = np.array([np.log(volume[k][counted[k]]).mean(dtype=np.float64) for k in planes])
-        gain[start:stop] = np.exp(np.interp(np.arange(start, stop), planes, means.mean() - means))
+        means = np.array([log_mean(k) for k in planes])
+        deeper = means[planes >= start + blended]
+        level = (deeper if deeper.size else means).mean()
+        gain[start:stop] = np.exp(np.interp(np.arange(start, stop), planes, level - means))
     return gain
 
 

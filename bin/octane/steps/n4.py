@@ -18,6 +18,7 @@ from octane.core.metrics import Metrics
 from octane.core.progress import IterationLog
 from octane.core.records import N4Figures
 from octane.gpu.run import Share, on_device
+from octane.layout.borders import blended_planes
 from octane.layout.sections import Section, imaged_plane, sections_of
 from octane.n4.apply import correct_block
 from octane.n4.choice import Choice, choose, load_of
@@ -213,6 +214,12 @@ def _read(
     return replace(run, companions=companions), shrunk, mask, weights
 
 
+def _blended(run: Run) -> list[int]:
+    """Number of planes of each section that are blended with the section above."""
+    thick = run.volume.grid.spacing[0]
+    return [blended_planes(section.blended, thick) for section in run.sections]
+
+
 def _intensity_maps(
     run: Run, shrunk: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_]
 ) -> IntensityMaps:
@@ -225,7 +232,9 @@ def _intensity_maps(
         groups = sections if p.histogram_matching == "section" else planes
         maps = histogram_matching(shrunk, mask, groups)
     if p.z_profile_gain:
-        maps = replace(maps, gain=z_profile_gain(maps.apply(shrunk), mask, sections))
+        blended = -(-max(_blended(run), default=0) // run.plan.keep[0].step)
+        gain = z_profile_gain(maps.apply(shrunk), mask, sections, blended)
+        maps = replace(maps, gain=gain)
     return maps
 
 
@@ -328,8 +337,9 @@ def _apply(run: Run, model: BiasModel, maps: IntensityMaps, share: Share) -> Non
     """Read, correct and write the entire volume, and the field if requested."""
     volume, plan, p, metrics, xp = run.volume, run.plan, run.parameters, run.metrics, share.xp
     dtype = output_type(p.dtype, volume.dtype)
-    planes = {s.number: np.arange(s.start, s.stop) for s in run.sections}
-    faces = Faces({number: ends_of(own) for number, own in planes.items()}, volume.grid.shape[1:])
+    mixed = zip(run.sections, _blended(run), strict=True)
+    ends = {s.number: ends_of(np.arange(s.start, s.stop), count) for s, count in mixed}
+    faces = Faces(ends, volume.grid.shape[1:])
     create = partial(create_volume, like=volume, codec=p.codec, overwrite=run.execution.overwrite)
     with ExitStack() as stack:
         writer, size = stack.enter_context(

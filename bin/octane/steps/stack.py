@@ -5,6 +5,7 @@ import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from octane.core.files import writing
 from octane.core.geometry import Grid, Region, blocks, bounds, place_in, shape_of, vector
 from octane.core.metrics import Metrics
 from octane.core.records import StackFigures
+from octane.layout.borders import Border, blended_planes, borders, shared_less
 from octane.layout.displacement import COLUMNS, IN_PLACE, NEGLIGIBLE, Displacement
 from octane.layout.sections import (
     imaged_plane,
@@ -36,6 +38,7 @@ from octane.layout.stack import (
 from octane.layout.surfaces import require_surfaces
 from octane.pipeline.cuts import CUT, Cuts
 from octane.pipeline.lanes import Lane, run_pipeline
+from octane.stitch.borders import blend
 from octane.stitch.faces import Faces, boundaries, brightness, ends_of, flips, steps
 from octane.stitch.facing import Fit, fit
 from octane.stitch.slab import block_workers, interpolated
@@ -164,7 +167,9 @@ def stack_sections(
     contradicted = [] if parameters.section_thickness is not None else other_distance(slabs)
     for text in without_surface(slabs):
         metrics.warn(text)
-    for note in [*overruled_units(images), *sections_without_overlap(slabs), *contradicted]:
+    unshared = shared_less(slabs, parameters.blend, grid)
+    notes = (overruled_units(images), sections_without_overlap(slabs), contradicted, unshared)
+    for note in chain.from_iterable(notes):
         metrics.warn_in_report(note)
     fits = fit(slabs, grid, first.dtype, parameters, execution, metrics)
     # Nothing connects these either, but the user has placed both.
@@ -180,10 +185,13 @@ def stack_sections(
         # Pixels as large as those of the cuts through the volume.
         step = max(1, -(-max(grid.shape) // CUT))
         metrics.previews["unaligned_y"] = np.abs(cut[::step, ::step])
+    met = borders(slabs, parameters.blend, grid)
+    blended = {border.below.number: border.depth for border in met}
     sections = [
         {"name": s.name, "number": s.number, "start": s.planes.start, "stop": s.planes.stop}
         | {"missing": s.image is None}
         | {"top": grid.edge[0] + s.surface - s.cut.depth}
+        | ({"blended": blended[s.number]} if s.number in blended else {})
         for s in slabs
     ]
     undone = [{"shift": s.displaced[:2], "rotation": s.displaced.rotation} for s in slabs]
@@ -199,6 +207,12 @@ def stack_sections(
     attributes: Attributes = {**named, "kind": "volume", "step": "stack", "sections": own}
     imaged = {s.number: s.imaged(s.planes, grid) for s in slabs if s.image is not None}
     faces = Faces({number: ends_of(own) for number, own in imaged.items()}, grid.shape[1:])
+    written = faces
+    if met:
+        # The faces that are compared for brightness are those before blending, which hides it.
+        counts = {n: blended_planes(depth, grid.spacing[0]) for n, depth in blended.items()}
+        ends = {number: ends_of(own, counts.get(number, 0)) for number, own in imaged.items()}
+        written = Faces(ends, grid.shape[1:])
     with create_image(
         destination,
         [Level.volume(grid)],
@@ -209,7 +223,8 @@ def stack_sections(
     ) as (writer,):
         plane = imaged_plane(read_sections(attributes, grid.shape[0]), grid.shape[0])
         cuts = Cuts(writer, grid, first.dtype, plane)
-        _write(destination, cuts, slabs, grid, first.dtype, faces, execution, metrics)
+        both = (faces, written)
+        _write(destination, cuts, slabs, met, grid, first.dtype, both, execution, metrics)
     beyond = _warn_of_blank(slabs, grid, metrics)
     found = _checked(faces, fits.displacements | given, given, slabs, metrics)
     noted = StackFigures.model_validate(
@@ -220,7 +235,8 @@ def stack_sections(
                 | found.get(slab.number, {})
                 for section, slab in zip(sections, slabs, strict=True)
             ],
-            "boundaries": boundaries(faces),
+            "boundaries": boundaries(written),
+            "blend": parameters.blend,
             "align": parameters.align,
             "missing_sections": missing,
             "excluded_sections": parameters.excluded,
@@ -316,13 +332,17 @@ def _write(
     destination: Path,
     cuts: Cuts,
     slabs: list[SectionSlab],
+    borders: Sequence[Border],
     grid: Grid,
     dtype: np.dtype,
-    faces: Faces,
+    faces: tuple[Faces, Faces],
     execution: ExecutionParameters,
     metrics: Metrics,
 ) -> None:
-    """Interpolate and write the volume block by block, and keep the faces of its sections."""
+    """Interpolate, blend and write the volume block by block.
+
+    Keep the ``faces`` of its sections before and after blending; without it, both may be the same.
+    """
     regions = blocks(grid.shape, Level.volume(grid).owned)
     workers = block_workers(slabs, grid, dtype, len(regions), execution)
 
@@ -331,7 +351,12 @@ def _write(
         result[...] = 0
         for slab in slabs:
             _paste(result, region, slab, grid, lane)
-        faces.add(result, np.arange(region[0].start, region[0].stop), region[1:])
+        planes, (before, after) = np.arange(region[0].start, region[0].stop), faces
+        before.add(result, planes, region[1:])
+        for border in borders:
+            blend(result, region, border, grid, lane)
+        if borders:
+            after.add(result, planes, region[1:])
         with lane.timed("write"):
             cuts[region] = result
         metrics.count("written", result.nbytes)

@@ -28,6 +28,9 @@ ASIDE = 0.15
 FLIPS = ("", "y", "x", "yx")
 """Axes along which a face may be flipped, by number."""
 
+CLEAR_FACE = 4
+"""Index, in :func:`ends_of` a section, of the first face that is not blended."""
+
 Face = npt.NDArray[np.floating]
 Ends = tuple[npt.NDArray[np.int64], ...]
 """First and last planes of a section, optionally others."""
@@ -130,28 +133,43 @@ def boundaries(faces: Faces) -> dict[int, float]:
     """Factor by which brightness jumps where a section begins, by section number.
 
     The jump is from the previous section's last planes to the first ones, less the trend next to
-    them: anatomy changes along z as well. ``faces`` hold the :func:`ends_of` each section. Sections
-    that do not follow another, or share no tissue with it, are left out.
+    them: anatomy changes along z as well. Where sections are blended, it is the largest jump from
+    face to face through the blended planes, less the trend outside them. ``faces`` hold the
+    :func:`ends_of` each section. Sections that do not follow another, or share no tissue with it,
+    are left out.
     """
     found: dict[int, float] = {}
     for before, number in pairwise(faces.sums):
-        jump = _ratio(faces.sums[number][0], faces.sums[before][1])
-        if number == before + 1 and jump is not None:
-            distance = faces.ends[number][0].mean() - faces.ends[before][1].mean()
-            within = _trend(faces, before, (3, 1)), _trend(faces, number, (0, 2))
-            low, high = distance * min(within), distance * max(within)
-            found[number] = float(np.exp(jump - np.clip(jump, low, high)))
+        if number != before + 1:
+            continue
+        within = _trend(faces, before, 3, 1), _trend(faces, number, _clear(faces, number), 2)
+        crossed = [(before, 1), (number, 0)]
+        crossed += [(number, face) for face in range(CLEAR_FACE + 1, len(faces.ends[number]))]
+        jumps = []
+        for (one, upper), (other, lower) in pairwise(crossed):
+            jump = _ratio(faces.sums[other][lower], faces.sums[one][upper])
+            if jump is not None:
+                distance = faces.ends[other][lower].mean() - faces.ends[one][upper].mean()
+                low, high = distance * min(within), distance * max(within)
+                jumps.append(jump - np.clip(jump, low, high))
+        if jumps:
+            found[number] = float(np.exp(max(jumps, key=abs)))
     return found
 
 
-def _trend(faces: Faces, number: int, pair: tuple[int, int]) -> float:
+def _clear(faces: Faces, number: int) -> int:
+    """Index of a section's first face that is not blended."""
+    return CLEAR_FACE if len(faces.ends[number]) > CLEAR_FACE else 0
+
+
+def _trend(faces: Faces, number: int, *pair: int) -> float:
     """Change of log brightness per plane, between an upper and a lower face.
 
-    If the section is too thin for these or they share no tissue, between its first and last planes;
-    0 if these are the same.
+    If the section is too thin for these or they share no tissue, between its first and last planes
+    that are not blended; 0 if these are the same.
     """
     ends, sums = faces.ends[number], faces.sums[number]
-    for upper, lower in (pair, (0, 1)):
+    for upper, lower in (pair, (_clear(faces, number), 1)):
         if len(ends[upper]) == len(ends[lower]):
             distance = ends[lower].mean() - ends[upper].mean()
             change = _ratio(sums[lower], sums[upper]) if distance else None
@@ -160,9 +178,19 @@ def _trend(faces: Faces, number: int, pair: tuple[int, int]) -> float:
     return 0.0
 
 
-def ends_of(planes: npt.NDArray[np.int64]) -> Ends:
-    """First and last planes of a section, which are its faces, and those next to each."""
-    return planes[:DEPTH], planes[-DEPTH:], planes[DEPTH : 2 * DEPTH], planes[-2 * DEPTH : -DEPTH]
+def ends_of(planes: npt.NDArray[np.int64], blended: int = 0) -> Ends:
+    """First and last planes of a section, which are its faces, and those next to each.
+
+    If the first ``blended`` planes are blended with the section above, those next to the first ones
+    lie below these, and more faces follow: the first that is not blended (in a section that is
+    blended to its end, the last), then all between the section's first planes and that one.
+    """
+    clear = planes[min(blended, max(len(planes) - DEPTH, 0)) :]
+    ends = planes[:DEPTH], planes[-DEPTH:], clear[DEPTH : 2 * DEPTH], clear[-2 * DEPTH : -DEPTH]
+    if not blended:
+        return ends
+    starts = range(DEPTH, min(blended + DEPTH, len(planes)), DEPTH)
+    return *ends, clear[:DEPTH], *(planes[start : start + DEPTH] for start in starts)
 
 
 def _agreed(one: float, other: float) -> float:

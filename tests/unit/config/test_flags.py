@@ -42,6 +42,7 @@ CHANGED = {
         "section_level": True,
         "allow_missing_sections": 3,
         "excluded_sections": "7 12-14",
+        "blend": 62.5,
     },
     N4Parameters: {
         "mask": "none",

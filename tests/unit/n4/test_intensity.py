@@ -83,3 +83,18 @@ def test_what_differs_between_sections_stays(tissue):
     volume = tissue * (depth * steps).astype("f4")[:, None, None]
     gain = z_profile_gain(volume, volume > 0, GROUPS)
     np.testing.assert_allclose(gain * depth, np.exp(-0.15), rtol=0.02)
+
+
+@pytest.mark.parametrize("looks", [1, 4])
+def test_blended_planes_change_neither_their_section_s_level_nor_its_gain(rng, looks):
+    # Blended planes average two images, so that their speckle is weaker.
+    speckle = rng.gamma(looks, 1 / looks, (2, 12, 60, 60))
+    weights = np.ones(12)
+    weights[4:6], weights[8:10] = (0.25, 0.75), (0.25, 0.75)
+    depth = np.tile(np.arange(4), 3)
+    light = weights * np.exp(-0.2 * depth) + (1 - weights) * np.exp(-0.2 * (depth + 4))
+    noise = weights[:, None, None] * speckle[0] + (1 - weights)[:, None, None] * speckle[1]
+    volume = (light[:, None, None] * noise).astype(np.float32)
+    result = light * z_profile_gain(volume, volume > 0, GROUPS, 2)
+    np.testing.assert_allclose(result / result.mean(), 1, atol=0.05)
+    assert np.ptp(light * z_profile_gain(volume, volume > 0, GROUPS)) / result.mean() > 0.15

@@ -120,6 +120,30 @@ def test_how_brightness_jumps_from_section_to_section_is_noted_of_the_result(
     assert one.figures["boundaries"] == {}
 
 
+def test_a_gain_along_z_leaves_no_step_where_sections_are_blended(
+    write_image, true_tissue, correct, rng
+):
+    depth = np.concatenate([np.arange(own.stop - own.start) for own in SECTIONS])
+    weights = np.where(np.arange(SHAPE[0]) < 9, 1.0, np.clip((depth + 0.5) / 3, 0, 1))
+    speckle = rng.gamma(16.0, 1 / 16, (2, *SHAPE))
+    parts = [
+        (share * np.exp(-0.06 * z))[:, None, None] * noise
+        for share, z, noise in zip((weights, 1 - weights), (depth, depth + 9), speckle, strict=True)
+    ]
+    voxels = (true_tissue[13] * np.sum(parts, axis=0)).astype(np.float32)
+    attributes = noted(STARTS)
+    attributes["sections"] = [
+        {**own, "blended": 30.0 * (own["number"] > 1)} for own in attributes["sections"]
+    ]
+    source = write_image("v.ome.zarr", voxels, attributes=attributes)
+    given = {"iterations": (0,), "mask": "tissue", "shrink_factor": 1}
+    _, plain = correct(source, **given)
+    _, gained = correct(source, "g.ome.zarr", **given, z_profile_gain=True)
+    jumps = [[abs(np.log(j)) for j in m.figures["boundaries"].values()] for m in (plain, gained)]
+    assert min(jumps[0]) > 0.1
+    assert max(jumps[1]) < 0.05
+
+
 @pytest.mark.parametrize(
     ("own", "asked"),
     [("uint8", "input"), ("uint16", "input"), ("int16", "input"), ("uint16", "float32")],

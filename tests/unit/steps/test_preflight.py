@@ -452,6 +452,20 @@ def test_sections_count_fully_until_their_surface_is_measured(plan, mosaics):
         assert "counted with" not in plan(mosaics, **given)["about"]
 
 
+def test_sections_that_share_less_than_is_to_be_blended_are_named_before_the_work(
+    write_image, tmp_path
+):
+    for number in (1, 2, 3):
+        noted = {"kind": "section", "section": {"number": number, "thickness": 30}}
+        write_image(f"sections/section_{number}.ome.zarr", ONES, attributes=noted)
+    given = {"outdir": "results", "subject": "brain"}
+    for blend, expected in ((0, []), (10, []), (20, ["--stack_blend 20 exceeds the 10 micro"])):
+        layout = plan_of({**given, "stack_blend": blend}, tmp_path / "sections", {}).layout
+        assert [note[:37] for note in layout.warnings()] == expected
+    with pytest.raises(OctaneError, match="--stack_blend 5 is less than one voxel"):
+        plan_of({**given, "stack_blend": 5}, tmp_path / "sections", {})
+
+
 @pytest.mark.parametrize(
     ("edges", "stated", "taken"),
     [

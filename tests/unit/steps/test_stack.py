@@ -354,6 +354,111 @@ def test_a_voxel_that_is_no_number_hides_no_dark_section(write_section, stack, r
 # Sections that are displaced
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float64", "complex64"])
+def test_sections_are_blended_linearly_over_what_both_show(write_section, stack, dtype):
+    voxels = [np.full((8, 6, 7), value, dtype) for value in (40, 100, 160)]
+    sources = [write_section(n, v, thickness=50.0) for n, v in enumerate(voxels, start=1)]
+    _, image, metrics = stack(sources, blend=30)
+    # At the planes' centres, one half of a voxel below the surface.
+    own = [40] * 5 + [50, 70, 90, 100, 100] + [110, 130, 150, 160, 160]
+    np.testing.assert_allclose(planes(image), own, rtol=1e-6)
+    assert image.array.opened.dtype == dtype
+    assert [s.blended for s in read_sections(image.attributes, 15)] == [0, 30, 30]
+    assert boundaries(image) == [(0, 5), (5, 10), (10, 15)]
+    assert metrics.figures["blend"] == 30
+    assert metrics.warnings == []
+
+
+@pytest.mark.parametrize(("thickness", "surface"), [(33.0, 0.0), (47.5, 10.0), (40.0, 17.5)])
+def test_weights_follow_the_surface_between_planes(write_section, stack, thickness, surface):
+    sources = [
+        write_section(n, np.full((8, 4, 4), n, np.float32), thickness=thickness) for n in (1, 2)
+    ]
+    _, image, _ = stack(sources, blend=20, section_surface=surface)
+    depth = (np.arange(image.grid.shape[0]) + 0.5) * 10 - thickness
+    np.testing.assert_allclose(planes(image), 1 + np.clip(depth / 20, 0, 1), rtol=1e-6)
+
+
+def test_blended_sections_show_the_tissue_at_its_depth(write_section, stack):
+    # Reflectivity that changes along z as in the subject, and light that fades in each section.
+    depth = (np.arange(8) + 0.5) * 10
+    sources = [
+        write_section(n, np.broadcast_to((depth + 50 * n)[:, None, None], (8, 4, 4)).astype("f4"),
+                      thickness=50.0)
+        for n in range(3)
+    ]  # fmt: skip
+    _, image, _ = stack(sources, blend=30)
+    np.testing.assert_allclose(planes(image), 5 + 10 * np.arange(15), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "given", "blended", "named"),
+    [
+        ((1, 2, 3), {"blend": 100}, [0, 30, 30], "exceeds the 30 micrometre"),
+        ((1, 2, 3), {"blend": 30, "section_thickness": 80}, [0, 0, 0], "sections 2, 3"),
+        ((1, 2, 3), {"blend": 30, "section_thickness": 20}, [0, 20, 20], "exceeds the 20"),
+        ((1, 3, 4), {"blend": 30, "allow_missing_sections": 1}, [0, 0, 0, 30], None),
+        ((1, 3, 4), {"blend": 30, "excluded_sections": "2"}, [0, 0, 0, 30], None),
+    ],
+    ids=["deeper than imaged", "nothing shared", "thicker than a section", "missing", "excluded"],
+)
+def test_what_is_not_shared_is_not_blended_and_said(
+    write_section, stack, numbers, given, blended, named
+):
+    sources = [write_section(n, thickness=50.0) for n in numbers]
+    plain, _, _ = stack(sources, name="plain", **given | {"blend": 0})
+    voxels, image, metrics = stack(sources, **given)
+    found = read_sections(image.attributes, len(voxels))
+    assert [s.blended for s in found] == blended
+    changed = {s.number for s in found if (voxels != plain)[s.start : s.stop].any()}
+    assert changed == {s.number for s in found if s.blended}
+    said = [warning for warning in metrics.warnings if "--stack_blend" in warning]
+    assert len(said) == (named is not None)
+    assert all(str(named) in warning for warning in said)
+
+
+def test_a_blend_below_one_voxel_is_refused(write_section, stack):
+    with pytest.raises(OctaneError, match=r"--stack_blend 9 .* \(10 micrometre\); give at least"):
+        stack([write_section(n, thickness=50.0) for n in (1, 2)], blend=9)
+
+
+@pytest.mark.parametrize("nothing", [0, np.nan, np.inf])
+@pytest.mark.parametrize("section", [0, 1])
+def test_voxels_that_a_section_does_not_show_are_not_blended(
+    write_section, stack, rng, nothing, section
+):
+    voxels = rng.gamma(4.0, 25.0, (2, 8, 30, 40)).astype(np.float32)
+    voxels[section, :, 10:20, 5:] = nothing
+    sources = [write_section(n, v, thickness=50.0) for n, v in enumerate(voxels, start=1)]
+    plain, _, _ = stack(sources, name="plain")
+    blended, _, _ = stack(sources, blend=30)
+    changed = np.zeros(blended.shape, bool)
+    changed[5:8] = True
+    changed[5:8, 10:20, 5:] = False
+    np.testing.assert_array_equal(blended[~changed], plain[~changed])
+    weights = np.array([1, 3, 5], np.float32)[:, None, None] / 6
+    mean = (1 - weights) * voxels[0, 5:] + weights * voxels[1, :3]
+    np.testing.assert_allclose(blended[changed], mean[changed[5:8]], rtol=1e-6)
+
+
+def test_blending_hides_no_dark_section(write_section, stack, rng):
+    # A bright disc, so that faces have tissue.
+    disc = rng.gamma(4.0, 25.0, (90, 110)) * (np.hypot(*np.indices((90, 110))) < 80)
+    sources = [
+        write_section(n, np.broadcast_to(light * disc, (24, 90, 110)).astype("f4"), thickness=160.0)
+        for n, light in ((1, 1.0), (2, 0.4), (3, 1.0))
+    ]
+    _, _, plain = stack(sources, name="plain")
+    _, _, blended = stack(sources, blend=80)
+    for name in ("brightness", "step", "flipped"):
+        each = [[s[name] for s in m.figures["sections"]] for m in (plain, blended)]
+        assert each[0] == each[1]
+    jumps = plain.figures["boundaries"], blended.figures["boundaries"]
+    assert jumps[0] == pytest.approx({"2": 0.4, "3": 2.5})
+    assert 0.4 < jumps[1]["2"] < 0.7
+    assert 1.4 < jumps[1]["3"] < 2.5
+
+
 @pytest.fixture
 def write_sections(write_image):
     """Displaced sections of one tissue: 5 planes of 10 um, imaged 2 planes deeper."""
@@ -478,6 +583,29 @@ def test_the_bits_are_the_same_on_any_threads_and_blocks(
         voxels, _, other = stack(sources, align, again=True, workers=workers)
         np.testing.assert_array_equal(voxels, whole)
         assert other.figures["sections"] == metrics.figures["sections"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint16"])
+def test_moved_sections_are_blended_where_both_lie_on_any_threads_and_blocks(
+    write_sections, stack, monkeypatch, dtype
+):
+    sources = write_sections(MOVES, dtype=dtype)
+    plain, _, _ = stack(sources, "rigid", name="plain")
+    whole, _, metrics = stack(sources, "rigid", name="whole", workers=1, blend=20)
+    monkeypatch.setattr(writer, "CHUNK", 16)
+    monkeypatch.setattr(writer, "SHARD", 32)
+    for workers in (1, 4):
+        voxels, _, other = stack(sources, "rigid", again=True, workers=workers, blend=20)
+        np.testing.assert_array_equal(voxels, whole)
+        assert other.figures["sections"] == metrics.figures["sections"]
+    # These sections do not change along z: their deeper planes equal those above the border.
+    expected = plain.astype(np.float64)
+    for start in range(PLANES, len(plain), PLANES):
+        above, below = expected[start - 1], expected[start : start + 2]
+        weights = np.array([0.25, 0.75])[:, None, None]
+        mean = (1 - weights) * above + weights * below
+        expected[start : start + 2] = np.where((above != 0) & (below != 0), mean, below)
+    np.testing.assert_allclose(whole, expected, atol=1 if dtype == "uint16" else 1e-3)
 
 
 @pytest.mark.parametrize("third", [0.0, 3.0])
