@@ -419,6 +419,52 @@ def _surface_cost(record: dict) -> str:
     return table(columns, [(*row, f"{share:.0%}")])
 
 
+BLENDED = {
+    "not blended": "plain",
+    "blended": "blended",
+    "with gain": "plain_gain",
+    "blended, with gain": "blended_gain",
+}
+"""Columns of the table of blending, and what the record calls them."""
+
+
+def _blend(record: dict) -> str:
+    """Return errors and jumps at borders by attenuation and looks, over all sizes."""
+    cases: dict[tuple[float, float], list[dict]] = {}
+    for row in record["rows"]:
+        cases.setdefault((row["attenuation"], row["looks"]), []).append(row)
+
+    def cell(rows: list[dict], name: str) -> str:
+        kinds = ("rms", "jump")
+        return " / ".join(_range((100 * r[f"{kind}_{name}"] for r in rows), 1) for kind in kinds)
+
+    lines = []
+    for (attenuation, looks), rows in cases.items():
+        seeds = sum(row["seeds"] for row in rows)
+        lower = " / ".join(f"{sum(r[k] for r in rows)}" for k in ("lower", "lower_gain"))
+        elsewhere = f"{max(row['changed_elsewhere'] for row in rows)}"
+        cells = [cell(rows, name) for name in BLENDED.values()]
+        own = [f"{attenuation:g}", f"{looks:g}", *cells, f"{lower} of {seeds}", elsewhere]
+        lines.append(own)
+    header = ["1/mm", "looks", *BLENDED, "error fell", "other planes changed"]
+    return table(header, lines)
+
+
+def _blend_cost(record: dict) -> str:
+    cost = record["cost"]
+    least = cost["stack"][0]["cpu_seconds"]
+    rows = [
+        (
+            f"`--stack_blend {own['blend']}`",
+            f"{own['cpu_seconds']:.1f}",
+            f"{(own['cpu_seconds'] - least) / least:.0%}",
+            f"{(own['cpu_seconds'] - least) / (least + cost['stitch']):.0%}",
+        )
+        for own in cost["stack"]
+    ]
+    return table(("option", "CPU seconds", "more than 0", "of STITCH and STACK"), rows)
+
+
 def _stitch_cost(flat_field: dict, alignment: dict) -> str:
     """Return the cost of a flat field for STITCH, and of alignment for STACK and both steps."""
     flat = flat_field["cost"]
@@ -655,6 +701,8 @@ TABLES: dict[str, Table] = {
     "levelling": of_part("stitch", "levelling", _levelling),
     "surface": of_part("stitch", "surface", _surface),
     "surface-cost": of_part("stitch", "surface", _surface_cost),
+    "blend": of_part("stitch", "blend", _blend),
+    "blend-cost": of_part("stitch", "blend", _blend_cost),
     "stitch-cost": of_parts(("stitch", "flat_field"), ("stitch", "alignment"), make=_stitch_cost),
     "demo": of_part("workflow", "demo", _demo),
     "commands": of_part("workflow", "startup", _commands),

@@ -120,6 +120,18 @@ def test_a_row_that_is_changed_moves_a_section_or_a_tile_alone(resumed, folder, 
     np.testing.assert_allclose(new[planes[2], :, 2:-4], old[planes[2], :, 4:-2], rtol=1e-4)
 
 
+def test_blending_changes_the_planes_below_borders_alone(resumed, fed_back):
+    run = resumed("blended", *tables(), "--stack_blend", "20")
+    assert run.processes("COMPLETED") == {"PREFLIGHT", "STACK", "REPORT"}
+    sections = figures(run, "stack")["sections"]
+    assert [section["blended"] for section in sections] == [0, 20, 20, 20]
+    (z, _, _) = figures(run, "stack")["voxel_size"]
+    old, new = (voxels(of.outdir / STACK) for of in (fed_back, run))
+    changed = np.flatnonzero((new != old).any(axis=(1, 2)))
+    starts = [section["start"] for section in sections[1:]]
+    assert changed.tolist() == [start + k for start in starts for k in range(int(20 / z))]
+
+
 @pytest.mark.soak
 def test_sections_that_are_left_out_are_as_if_moved_away(resumed, folder, fed_back):
     run = resumed("left_out", *tables(), "--exclude_sections", "1,3")

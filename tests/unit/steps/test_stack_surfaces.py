@@ -109,6 +109,24 @@ def test_planes_of_levelled_sections_lie_at_one_depth(write_sections, stack, dty
     assert metrics.warnings == []
 
 
+def test_levelled_sections_are_blended_at_one_depth(write_sections, stack):
+    sources = write_sections(CUTS)
+    plain, _, _ = stack(sources, name="plain", section_level=True)
+    voxels, _, metrics = stack(sources, section_level=True, blend=30)
+    mixed = plain.copy()
+    weights = (np.array([[[1.0]], [[3.0]], [[5.0]]]) / 6).astype(np.float32)
+    depth = ((np.arange(3) + 0.5) * 10)[:, None, None]
+    for start in (6, 12):
+        below = plain[start : start + 3]
+        mixed[start : start + 3] = (1 - weights) * (THICKNESS + depth) + weights * below
+    np.testing.assert_allclose(voxels, mixed, rtol=1e-5)
+    assert [own["blended"] for own in metrics.figures["sections"]] == [0, 30, 30]
+    # The wedge that a levelled section lacks at its lower end is not blended.
+    _, _, deeper = stack(sources, section_level=True, blend=50)
+    assert [own["blended"] for own in deeper.figures["sections"]] == [0, 40, 50]
+    assert sum("--stack_blend 50" in warning for warning in deeper.warnings) == 1
+
+
 def test_a_section_begins_at_its_own_depth_and_keeps_its_tilt(write_sections, stack):
     voxels, image, metrics = stack(write_sections(CUTS))
     for start, cut in zip((0, 6, 12), CUTS, strict=True):
