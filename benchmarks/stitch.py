@@ -11,13 +11,14 @@ one created by ``python -m venv BASIC && BASIC/bin/pip install basicpy`` and giv
 
 from _common import add_python, command_line, run_parts
 from _stitch_alignment import alignment
+from _stitch_attenuation import attenuation
 from _stitch_blend import blend
 from _stitch_flat_field import flat_field
 from _stitch_levelling import levelling
 from _stitch_planes import planes
 from _stitch_surface import surface
 
-PARTS = ("flat_field", "alignment", "levelling", "surface", "planes", "blend")
+PARTS = ("flat_field", "alignment", "levelling", "surface", "planes", "blend", "attenuation")
 
 
 def main() -> None:
@@ -33,6 +34,7 @@ def main() -> None:
         "surface": lambda: surface(chosen.quick),
         "planes": lambda: planes(chosen.quick),
         "blend": lambda: blend(chosen.quick),
+        "attenuation": lambda: attenuation(chosen.quick),
     }
     run_parts("stitch", parts, chosen)
 

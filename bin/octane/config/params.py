@@ -461,8 +461,14 @@ class StitchParameters(OverlapParameters):
     )
     dark_offset: Annotated[float, Field(ge=0, allow_inf_nan=False)] = parameter(
         0.0,
-        "Grey level of an unlit pixel, subtracted before the flat-field correction. Set it for "
-        "cameras, where it is often 100.",
+        "Grey level of an unlit pixel, subtracted before --stitch_flat_field and "
+        "--stitch_attenuation are applied. Set it for cameras, where it is often 100.",
+    )
+    attenuation: Literal["none", "compensate", "coefficient"] = parameter(
+        "none",
+        "Attenuation of light with depth, from each column's own intensities by a depth-resolved "
+        "model. compensate: undo it; coefficient: write the attenuation coefficient, in 1/mm, "
+        "instead of intensities. It needs intensities, floating-point and not logarithms.",
     )
     codec: Codec = parameter(
         "blosc-lz4", "Compression of the stitched sections, which are temporary and read once."

@@ -68,6 +68,7 @@ from octane.layout.subject import SubjectLayout, is_resampled, lay_out_mosaic, l
 from octane.layout.surfaces import require_surfaces
 from octane.pipeline.workers import run_tiles
 from octane.steps.space import check_space
+from octane.stitch.attenuation import require_compensable
 from octane.stitch.flat_field import given_flat_field
 from octane.store.chunks import METADATA
 from octane.store.companions import open_companions
@@ -528,8 +529,12 @@ def _check_volume(
         )
     if isinstance(volume, Image):
         if kind == "mosaic":
-            _, placement = lay_out_mosaic(volume, settings, beside.get("positions"))
+            tiling, placement = lay_out_mosaic(volume, settings, beside.get("positions"))
             if placement is not None:
+                if settings.stitch.attenuation != "none":
+                    dtype = resample.dtype if is_resampled(kind, settings) else "input"
+                    own = output_type(dtype, volume.dtype)
+                    require_compensable(str(volume.path), own, tiling.shape[0])
                 stitch = settings.stitch
                 if "flat_field" in beside:
                     stitch = stitch.model_copy(update={"flat_field": str(beside["flat_field"])})

@@ -1,8 +1,9 @@
 """STITCH: the tiles of one section placed and blended into one image."""
 
+import functools
 import logging
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from octane.layout.placement import Placement, TilePlacement
 from octane.layout.sections import number_of
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
+from octane.stitch.attenuation import MOST_STEADY, REACH, Compensation, require_compensable
 from octane.stitch.blending import Projections, accumulate
 from octane.stitch.checks import Findings, compare
 from octane.stitch.columns import Columns, columns
@@ -65,12 +67,18 @@ class Mosaic:
 
 
 def _planned(
-    image: Image, tiling: MosaicGrid, grid: Grid, execution: ExecutionParameters
+    image: Image,
+    tiling: MosaicGrid,
+    grid: Grid,
+    parameters: StitchParameters,
+    execution: ExecutionParameters,
 ) -> Mosaic:
     """Plan the memory; keep the mosaic if it fits."""
     memory, tiles = bytes_of(execution.memory), len(tiling.tiles)
-    owned = Level.volume(grid).owned
-    block = math.prod(np.minimum(owned, grid.shape).tolist())
+    owned = blended = Level.volume(grid).owned
+    if parameters.attenuation != "none":
+        blended = (grid.shape[0], *(n + 2 * REACH for n in owned[1:]))
+    block = math.prod(np.minimum(blended, grid.shape).tolist())
     working = np.promote_types(image.dtype, np.float32)
     need = (2 * block + 3 * math.prod(tiling.tile)) * working.itemsize
     most = max(len(blocks(grid.shape, owned)), tiles)
@@ -215,6 +223,24 @@ def _warn_of_light(
         )
 
 
+def _warn_of_decay(name: str, steady: float, metrics: Metrics) -> None:
+    """Record how much of the light does not decay with depth; warn if that is too much."""
+    metrics.figures["steady_light"] = steady
+    if steady > MOST_STEADY:
+        metrics.warn(
+            f"{name}: {steady:.0%} of the light is from columns that do not decay with depth, "
+            "which the model of --stitch_attenuation does not fit; omit it, or subtract the noise "
+            "with --stitch_dark_offset."
+        )
+
+
+def _flat_field(light: Light, tiling: MosaicGrid, parameters: StitchParameters) -> FlatField | None:
+    """The flat field to apply; an even one if only the dark offset is to be subtracted."""
+    if light.applied is None and parameters.attenuation != "none" and parameters.dark_offset:
+        return FlatField(np.ones(tiling.tile[1:], np.float32), parameters.dark_offset)
+    return light.applied
+
+
 def _surface(surface: SurfaceFigures) -> Attributes:
     """Metadata of a section's surface: where it lies, or the reason why that is not known."""
     if surface.reason:
@@ -276,17 +302,16 @@ def _write(
     mosaic: Mosaic,
     writer: DirectWriter,
     grid: Grid,
-    places: Places,
-    flat: FlatField | None,
+    blend: Callable[[Region, Lane], npt.NDArray],
     metrics: Metrics,
 ) -> None:
-    """Blend the section block by block, and its thumbnail."""
+    """Make the section block by block, and its thumbnail."""
     step = max(1, -(-max(grid.shape[1:]) // THUMBNAIL))
     thumbnail = np.zeros([-(-n // step) for n in grid.shape[1:]], np.float32)
     metrics.previews["thumbnail"] = thumbnail
 
     def work(region: Region, lane: Lane) -> int:
-        result = _blended(mosaic, places, flat, region, lane)
+        result = blend(region, lane)
         with lane.timed("compute"):
             _sample(thumbnail, result, region, step)
         with lane.timed("write"):
@@ -334,10 +359,12 @@ def stitch_section(
     for text in overruled_units([image]):
         metrics.warn_in_report(text)
     tiling = MosaicGrid.of(image)
+    if parameters.attenuation != "none":
+        require_compensable(str(image.path), image.dtype, tiling.shape[0])
     positions = nominal = nominal_positions(image, tiling, parameters, positions_table)
     placement = TilePlacement(tiling, positions)
     given = given_flat_field(image, tiling, placement, parameters)
-    mosaic = _planned(image, tiling, placement.grid, execution)
+    mosaic = _planned(image, tiling, placement.grid, parameters, execution)
     metrics.figures["kept_in_memory"] = mosaic.voxels is not None
     with metrics.timed("project"):
         seen, profiles = _projected(mosaic, metrics)
@@ -377,6 +404,12 @@ def stitch_section(
             imwrite(partial, light.applied.profile)
     odd = empty | {(tile.row, tile.column) for tile in uneven}
     lit = {tile: own for tile, own in placement.places.items() if tile not in empty}
+    blend = functools.partial(_blended, mosaic, lit, _flat_field(light, tiling, parameters))
+    compensation = None
+    if parameters.attenuation != "none":
+        coefficient = parameters.attenuation == "coefficient"
+        compensation = Compensation(blend, placement.grid, coefficient=coefficient)
+        blend = compensation.block
     with create_image(
         destination,
         [Level.volume(placement.grid)],
@@ -385,7 +418,9 @@ def stitch_section(
         attributes=_attributes(image, placement, odd, surface),
         overwrite=execution.overwrite,
     ) as (writer,):
-        _write(mosaic, writer, placement.grid, lit, light.applied, metrics)
+        _write(mosaic, writer, placement.grid, blend, metrics)
+    if compensation is not None:
+        _warn_of_decay(image.path.name, compensation.steady, metrics)
     if uncovered := placement.uncovered():
         metrics.warn(
             f"{source.name}: {uncovered} pixels lie between tiles and are zero; "

@@ -248,10 +248,11 @@ def given_flat_field(
     Raises an OctaneError if it does not fit these tiles, or if they do not allow an estimate.
     """
     chosen = parameters.flat_field
-    if parameters.dark_offset and (chosen == "none" or image.dtype.kind == "c"):
+    unused = chosen == "none" and parameters.attenuation == "none"
+    if parameters.dark_offset and (unused or image.dtype.kind == "c"):
         raise InputError(
-            "--stitch_dark_offset needs a flat field and real voxels; give --stitch_flat_field as "
-            "well, or omit it."
+            "--stitch_dark_offset needs a flat field or --stitch_attenuation, and real voxels; "
+            "give --stitch_flat_field as well, or omit it."
         )
     shared = (place.before for pair in placement.places.values() for place in pair)
     if chosen == ESTIMATE and max(shared) < LEAST_OVERLAP:

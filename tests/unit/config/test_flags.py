@@ -35,6 +35,7 @@ CHANGED = {
         "refine": True,
         "flat_field": "a flat; $(date) 'of mine'.tif",
         "dark_offset": 100,
+        "attenuation": "coefficient",
     },
     StackParameters: {
         "section_thickness": 150.25,

@@ -273,6 +273,17 @@ def test_a_flat_field_is_measured_in_pixels_of_the_source(problems, write_mosaic
     assert "wide.npy has 20 x 40 pixels and a tile 40 x 40; give" in line
 
 
+def test_attenuation_is_refused_before_any_work(problems, plan, write_mosaic):
+    source = write_mosaic("a_1.ome.zarr", np.ones((8, 80, 80), np.uint16), (8, 40, 40))
+    given = {"overlap": 0.2, "stitch_attenuation": "compensate"}
+    (line,) = problems(source, **given)
+    assert "a_1.ome.zarr holds uint16 voxels, but --stitch_attenuation needs floating" in line
+    plan(source, **given, resolution=10, resample_dtype="float32")
+    # As RESAMPLE makes it.
+    (line,) = problems(source, **given, resolution=20, resample_dtype="float32")
+    assert "a_1.ome.zarr has 4 planes, but --stitch_attenuation needs at least 6" in line
+
+
 def test_inputs_are_looked_at_side_by_side_with_a_line_on_how_far(
     plan, mosaics, caplog, monkeypatch
 ):

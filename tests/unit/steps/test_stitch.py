@@ -28,6 +28,7 @@ from octane.resample.operator import interpolator
 from octane.steps.phantom import Subject, render_tile, surfaces
 from octane.steps.resample import resample_image
 from octane.steps.stitch import stitch_section
+from octane.stitch.attenuation import MOST_STEADY, REACH, compensated
 from octane.store import writer
 from octane.store.image import open_image
 
@@ -609,6 +610,74 @@ def test_the_number_of_threads_changes_no_bit(section, stitch, settings):
     ]
     np.testing.assert_array_equal(*(voxels for voxels, *_ in made))
     assert made[0][1].attributes == made[1][1].attributes
+
+
+SCATTERED = {"tile_shape": (24, 64, 64), "voxel_size": 10.0, "section_thickness": 240.0}
+"""A section whose light is scattered by its tissue."""
+
+
+def test_attenuation_is_compensated_in_blocks_on_any_number_of_threads(section, stitch):
+    # Wider than a shard.
+    source = section(**SCATTERED, tiles=(2, 6), scattering=6.0, speckle_looks=4, shading=0.2)
+    seen, image, _ = stitch(source)
+    assert seen.shape[2] > 256 + REACH
+    whole = compensated(seen, 10.0)
+    for name, values in (("compensate", whole.section), ("coefficient", whole.coefficient)):
+        for workers in (1, 3):
+            made, other, metrics = stitch(source, name, attenuation=name, workers=workers)
+            np.testing.assert_array_equal(made, values)
+            assert other.grid == image.grid
+            assert other.attributes == image.attributes
+            assert 0 < metrics.figures["steady_light"] < MOST_STEADY
+            assert not metrics.warnings
+
+
+def test_attenuation_is_that_of_the_tissue(section, stitch):
+    even = {**SCATTERED, "speckle_looks": 0}
+    source = section(**even, scattering=6.0)
+    seen, _, _ = stitch(source)
+    made, _, _ = stitch(source, attenuation="compensate")
+    coefficient, _, _ = stitch(source, "c", attenuation="coefficient")
+    true, _, _ = stitch(section(**even))
+    # As deep as sections are thick; below, light is extrapolated.
+    seen, made, coefficient, true = (own[:16] for own in (seen, made, coefficient, true))
+    inside = true > 300
+    left = [np.log(values[inside] / true[inside]).std() for values in (seen, made)]
+    assert left[1] < left[0] / 3
+    # Grey level 1000 is a reflectivity of 1, and of 6 / mm.
+    ratio = coefficient[inside] / (6 * true[inside] / 1000)
+    assert np.median(ratio) == pytest.approx(1, abs=0.05)
+    assert np.mean(np.abs(ratio - 1) < 0.2) > 0.7
+
+
+def test_light_that_does_not_decay_is_named(section, stitch):
+    _, _, metrics = stitch(section(**SCATTERED), attenuation="compensate")
+    assert metrics.figures["steady_light"] > MOST_STEADY
+    (warning,) = metrics.warnings
+    assert "of the light is from columns that do not decay with depth" in warning
+
+
+def test_noise_is_taken_away_before_attenuation(write_phantom, stitch):
+    """The same tissue under a constant noise leads to the same section."""
+    given = {**SCATTERED, "scattering": 6.0}
+    folder, _ = write_phantom(**given)
+    noisy, _ = write_phantom("noisy", **given, change=lambda voxels, *_: voxels + 50)
+    alone, other = (own / "mosaics" / "section_01.ome.zarr" for own in (folder, noisy))
+    even, _, _ = stitch(alone, "even", attenuation="compensate")
+    after, _, _ = stitch(other, "after", attenuation="compensate", dark_offset=50)
+    lit = even > 10
+    np.testing.assert_allclose(after[lit], even[lit], rtol=0.01)
+    left, _, _ = stitch(other, "left", attenuation="compensate")
+    assert np.abs(np.log(left[lit] / even[lit])).mean() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("made", "sentence"),
+    [({"dtype": "uint16"}, "holds uint16 voxels"), ({"tile_shape": (5, 48, 48)}, "has 5 planes")],
+)
+def test_a_section_whose_attenuation_cannot_be_found_is_refused(section, stitch, made, sentence):
+    with pytest.raises(OctaneError, match=sentence):
+        stitch(section(**made), attenuation="compensate")
 
 
 def test_positions_are_refined_by_evened_tiles(section, stitch):

@@ -1,0 +1,176 @@
+"""Attenuation of light with depth, by the depth-resolved model of Vermeer and others.
+
+If tissue scatters back a fixed part of the light that it takes from the beam, the light that comes
+back from below a depth is proportional to the light that reaches it. What would come from below the
+last plane is extrapolated, because the deepest third of a column decays about exponentially. Light
+is averaged over a few columns, since one alone shows speckle.
+
+Source: Vermeer et al. 2014, "Depth-resolved model-based reconstruction of attenuation coefficients
+in optical coherence tomography", Biomedical Optics Express 5(1).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.core.errors import InputError
+from octane.core.filters import gaussian
+from octane.core.geometry import Grid, Region
+from octane.pipeline.lanes import Lane
+
+TAIL_SIGMA, LIGHT_SIGMA = 3.0, 1.0
+"""Smoothing over y and x, pixels: of the deepest planes, and of the light at each depth."""
+REACH = 16
+"""Pixels to the farthest column on which a column depends: both filters, cut at four sigmas."""
+LEAST_PLANES = 6
+"""Planes of a section: its deepest third, in two halves, shows the decay."""
+LEAST_DECAY = 1.0
+"""Least decay of the deepest planes, 1/mm; without decay, the light from below has no bound."""
+LEAST_LIGHT = 1e-3
+"""Least part of the light that is compensated; noise prevails below it."""
+DARK = 1e-6
+"""Least brightness of the deepest planes, relative to the mean of the column."""
+MOST_STEADY = 0.25
+"""Part of the light, in columns that do not decay, above which the model does not fit."""
+
+Map = npt.NDArray[np.float64]
+
+
+def require_compensable(name: str, dtype: np.dtype, planes: int) -> None:
+    """Raise an InputError if the attenuation of such a section cannot be found."""
+    if dtype.kind != "f":
+        raise InputError(
+            f"{name} holds {dtype} voxels, but --stitch_attenuation needs floating-point "
+            "intensities; give --resample_dtype float32 with a --resolution, or omit it."
+        )
+    if planes < LEAST_PLANES:
+        raise InputError(
+            f"{name} has {planes} planes, but --stitch_attenuation needs at least {LEAST_PLANES}; "
+            "omit it, or give a finer --resolution."
+        )
+
+
+class Compensated(NamedTuple):
+    """Section without attenuation, (z, y, x), and maps of its columns, (y, x).
+
+    ``light`` is all that comes back from a column, in its intensity times micrometres.
+    ``decaying`` is false where the deepest planes hardly decay, so that a decay was assumed.
+    """
+
+    section: npt.NDArray
+    light: Map
+    decaying: npt.NDArray[np.bool_]
+
+    @property
+    def coefficient(self) -> npt.NDArray:
+        """Attenuation coefficient, 1/mm, (z, y, x); 0 in columns without light."""
+        scale = np.divide(500, self.light, out=np.zeros_like(self.light), where=self.light > 0)
+        return self.section * scale.astype(self.section.dtype)
+
+
+def compensated(section: npt.NDArray, spacing: float) -> Compensated:
+    """Divide intensities by the part of the light that reaches them.
+
+    Parameters
+    ----------
+    section : ndarray, float, (z, y, x)
+        Intensities above the noise, at least ``LEAST_PLANES`` planes. NaN and Inf stay as they are
+        and count as 0. Within ``REACH`` of where a larger section was cut, results differ from the
+        whole section's.
+    spacing : float
+        Distance of the planes, micrometres.
+    """
+    mean = _mean(section)
+    lit = mean > 0
+    below, decaying = _tail(section, mean, spacing)
+    smooth = _smoothing(lit, LIGHT_SIGMA)
+    total = smooth(mean * len(section) * spacing + below)
+    result = np.empty_like(section)
+    for k in range(len(section) - 1, -1, -1):
+        above = below + _known(section[k]) * spacing
+        # The light that reaches the middle of the plane.
+        left = smooth(np.sqrt(above * below)) - total
+        result[k] = section[k] * np.exp(-np.maximum(left, np.log(LEAST_LIGHT)))
+        below = above
+    return Compensated(result, np.where(lit, np.exp(total), 0), decaying)
+
+
+def _known(plane: npt.NDArray) -> npt.NDArray:
+    """Intensities of a plane, 0 where they are unknown or below the noise."""
+    return np.where(np.isfinite(plane), np.maximum(plane, 0), 0)
+
+
+def _mean(planes: npt.NDArray) -> Map:
+    total = np.zeros(planes.shape[1:])
+    for plane in planes:
+        total += _known(plane)
+    return total / len(planes)
+
+
+def _smoothing(lit: npt.NDArray[np.bool_], sigma: float) -> Callable[[Map], Map]:
+    """Smoothing of the logarithm of maps, over columns that are lit; 0 in others."""
+    weights = gaussian(lit.astype(np.float64), sigma)
+
+    def smooth(values: Map) -> Map:
+        logarithms = gaussian(np.log(values, out=np.zeros_like(values), where=lit), sigma)
+        return np.divide(logarithms, weights, out=np.zeros_like(values), where=lit)
+
+    return smooth
+
+
+def _tail(section: npt.NDArray, mean: Map, spacing: float) -> tuple[Map, npt.NDArray[np.bool_]]:
+    """Light from below the last plane, (y, x), and where the deepest planes decay."""
+    half = len(section) // 6
+    smooth = _smoothing(mean > 0, TAIL_SIGMA)
+    upper, lower = (
+        smooth(np.maximum(_mean(planes), DARK * mean))
+        for planes in (section[-2 * half : -half], section[-half:])
+    )
+    decay, least = (upper - lower) / (half * spacing), LEAST_DECAY / 1000
+    # The integral of the exponential whose mean over the lower half is known.
+    depth = half * spacing
+    below = np.exp(lower) * depth / np.expm1(np.maximum(decay, least) * depth)
+    return np.where(mean > 0, below, 0), decay > least
+
+
+class Compensation:
+    """A section's blocks without attenuation, and the part of its light that does not decay.
+
+    ``blend`` makes a block of the section; ``coefficient`` asks for coefficients instead of
+    compensated intensities.
+    """
+
+    def __init__(
+        self, blend: Callable[[Region, Lane], npt.NDArray], grid: Grid, *, coefficient: bool
+    ) -> None:
+        self._blend, self._grid, self._coefficient = blend, grid, coefficient
+        self._light: dict[tuple[int, int], tuple[float, float]] = {}
+
+    def block(self, region: Region, lane: Lane) -> npt.NDArray:
+        """Make a block; safe to call from several threads."""
+        depth, *across = self._grid.shape
+        grown = [
+            slice(max(r.start - REACH, 0), min(r.stop + REACH, n))
+            for r, n in zip(region[1:], across, strict=True)
+        ]
+        whole = self._blend((slice(0, depth), *grown), lane)
+        with lane.timed("compute"):
+            found = compensated(whole, self._grid.spacing[0])
+            own = tuple(
+                slice(r.start - g.start, r.stop - g.start)
+                for r, g in zip(region[1:], grown, strict=True)
+            )
+            light = found.light[own]
+            steady = light[~found.decaying[own]].sum()
+            self._light[region[1].start, region[2].start] = (float(light.sum()), float(steady))
+            values = found.coefficient if self._coefficient else found.section
+            return values[(region[0], *own)]
+
+    @property
+    def steady(self) -> float:
+        """Part of the light, 0 to 1, that comes from columns that do not decay."""
+        # In the same order on any number of threads.
+        light, steady = np.sum([self._light[key] for key in sorted(self._light)], axis=0)
+        return float(steady / light) if light else 0.0
