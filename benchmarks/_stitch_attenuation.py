@@ -25,7 +25,7 @@ from octane.stitch.attenuation import Compensated, compensated
 Volume = npt.NDArray[np.float32]
 
 SPACING = 10.0
-SIZES = (64, 128, 256)
+SIZES = (64, 96, 192)
 """Heights of sections in voxels of 10 micrometres; widths are 1.5 times as large."""
 LOOKS = (1, 4, 16, 0)
 """Independent looks in the speckle of a voxel; 0 for no speckle."""

@@ -505,6 +505,44 @@ def _flat_field(record: dict) -> str:
     return table(("tiles", "put in", *looks, "BaSiCPy, %", "mean of tiles, %", *even), rows)
 
 
+WAYS = ("none", "N4", "gain", "compensate", "compensate, gain")
+
+
+def _attenuation(record: dict) -> str:
+    """Return a line for each kind of sections."""
+
+    def name(case: dict) -> str:
+        if (case["size"], case["looks"]) == (96, 4):
+            return case["name"]
+        return f"{case['name']}, {case['size']} x {3 * case['size'] // 2}, {case['looks']} looks"
+
+    def coefficient(case: dict) -> str:
+        if case["coefficient"] is None:
+            return ""
+        low, middle, high = case["coefficient"]
+        return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+
+    rows = [
+        (
+            *(name(case), f"{case['depth']:g} / {case['thickness']:g}"),
+            *(f"{own['error']:.2f} / {own['border']:.2f}" for own in map(case["ways"].get, WAYS)),
+            *(coefficient(case), f"{case['steady']:.0%}"),
+        )
+        for case in record["rows"]
+    ]
+    return table(("sections", "imaged / thick, µm", *WAYS, "coefficient", "steady"), rows)
+
+
+def _attenuation_cost(record: dict) -> str:
+    rows = []
+    for way in ("none", "compensate"):
+        own, least = record["cost"][way], record["cost"]["none"]["cpu_seconds"]
+        seconds, peak = own["cpu_seconds"], f"{own['peak_bytes'] / 1e9:.2f}"
+        option = f"`--stitch_attenuation {way}`"
+        rows.append((option, f"{seconds:.1f}", f"{seconds / least - 1:.0%}", peak))
+    return table(("option", "CPU seconds", "more than none", "peak, GB"), rows)
+
+
 def _percent(part: float) -> str:
     return f"{100 * part:.1f} %"
 
@@ -703,6 +741,8 @@ TABLES: dict[str, Table] = {
     "surface-cost": of_part("stitch", "surface", _surface_cost),
     "blend": of_part("stitch", "blend", _blend),
     "blend-cost": of_part("stitch", "blend", _blend_cost),
+    "attenuation": of_part("stitch", "attenuation", _attenuation),
+    "attenuation-cost": of_part("stitch", "attenuation", _attenuation_cost),
     "stitch-cost": of_parts(("stitch", "flat_field"), ("stitch", "alignment"), make=_stitch_cost),
     "demo": of_part("workflow", "demo", _demo),
     "commands": of_part("workflow", "startup", _commands),

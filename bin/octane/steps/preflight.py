@@ -484,6 +484,12 @@ def _check_volumes(
             for name, is_on in moving.items()
             if is_on
         ]
+    coefficients = settings.stitch.attenuation == "coefficient" and not workflow.skip_stitch
+    if kind == "mosaic" and coefficients and not workflow.skip_n4:
+        problems.append(
+            "--stitch_attenuation coefficient makes a volume in 1/mm, whose values N4 would "
+            "change; give --skip_n4 as well."
+        )
     with collecting(problems):
         numbered(volumes, settings.stack.allow_missing_sections, closed)
     with collecting(problems):
