@@ -121,15 +121,15 @@ def test_a_row_that_is_changed_moves_a_section_or_a_tile_alone(resumed, folder, 
 
 
 def test_blending_changes_the_planes_below_borders_alone(resumed, fed_back):
-    run = resumed("blended", *tables(), "--stack_blend", "20")
+    run = resumed("blended", *tables(), "--stack_blend", "14")
     assert run.processes("COMPLETED") == {"PREFLIGHT", "STACK", "REPORT"}
     sections = figures(run, "stack")["sections"]
-    assert [section["blended"] for section in sections] == [0, 20, 20, 20]
+    assert [section["blended"] for section in sections] == [0, 14, 14, 14]
     (z, _, _) = figures(run, "stack")["voxel_size"]
     old, new = (voxels(of.outdir / STACK) for of in (fed_back, run))
     changed = np.flatnonzero((new != old).any(axis=(1, 2)))
     starts = [section["start"] for section in sections[1:]]
-    assert changed.tolist() == [start + k for start in starts for k in range(int(20 / z))]
+    assert changed.tolist() == [start + k for start in starts for k in range(round(14 / z))]
 
 
 @pytest.mark.soak
