@@ -382,6 +382,15 @@ def test_surfaces_and_thicknesses_are_charted_and_tabled_where_measured(subject:
     assert [section["rise"] for section in twin["sections"]] == [[0.0, 0.0], None]
 
 
+def test_the_depth_over_which_a_section_is_blended_is_tabled(subject: Subject) -> None:
+    subject.stack(2, cuts={2: {"blended": 25.0}})
+    assert "Blended" not in Page(subject.report()).text
+    figures = json.loads(subject.records[-1].read_text())["figures"]
+    edit(subject.records[-1], figures=figures | {"blend": 30.0})
+    text = " ".join(Page(subject.report(overwrite=True)).text.split())
+    assert "Section 1 0 – 14 150 µm – Section 2 15 – 29 150 µm 25 µm" in text
+
+
 def test_nothing_is_shown_of_surfaces_that_nobody_measured(subject: Subject) -> None:
     for number in (1, 2):
         subject.stitch(number, surface={"reason": "data begin within the tissue"})
