@@ -104,9 +104,10 @@ def checks(
         shaded = {title: own.shading_before for title, own in sections.items()}
         found.append(_alike("Shading of a section", shaded, COMPARED))
     if stack:
-        plane = stack.voxel_size[0]
-        found += [own for own in (_surface(quality, plane), _thickness(quality, plane)) if own]
-        found += [_depth(stack), _bright(stack), _flipped(stack), _placed(stack)]
+        cut = (_surface(quality, stack.voxel_size[0]), _thickness(stack))
+        found += [own for own in cut if own]
+        covered = _elsewhere(quality, stack.voxel_size[0])
+        found += [_depth(stack), _bright(stack), _flipped(stack), _placed(stack, covered)]
     if n4:
         found += [_converged(n4, threshold), _field(n4), _variation(n4)]
         varied = {s.title: s.cv_after for s in quality}
@@ -316,6 +317,18 @@ def _between(values: Collection[float]) -> str:
     return f"{low} µm" if low == high else f"{low} to {high} µm"
 
 
+def _elsewhere(quality: Sequence[SectionQuality], plane: float) -> list[str]:
+    """Titles of sections whose surface lies elsewhere than at the given depth."""
+    return [
+        s.title
+        for s in quality
+        if s.surface is not None and s.surface.depth is not None
+        and s.slab is not None and s.slab.surface is not None
+        and s.slab.surface_from == AS_GIVEN
+        and abs(s.surface.depth - s.slab.surface) > plane + SURE * (s.surface.depth_std or 0)
+    ]  # fmt: skip
+
+
 def _surface(quality: Sequence[SectionQuality], plane: float) -> Check | None:
     """Check the surfaces at which STACK cropped the sections; None if none was looked for."""
     slabs = {s.title: s.slab for s in quality if s.slab and not s.slab.missing}
@@ -332,11 +345,7 @@ def _surface(quality: Sequence[SectionQuality], plane: float) -> Check | None:
     )
     if not (auto or depths):
         return _unknown(name, limit, f"{_because(reasons)}: no surface was measured.")
-    off = [
-        title
-        for title, depth in depths.items()
-        if not auto and abs(depth - used[title]) > plane + SURE * (seen[title].depth_std or 0)
-    ]
+    off = _elsewhere(quality, plane)
     texts = []
     if off:
         there, here = (_between([of[title] for title in off]) for of in (depths, used))
@@ -363,36 +372,16 @@ def _surface(quality: Sequence[SectionQuality], plane: float) -> Check | None:
     return _judged(name, limit, value, [*off, *steep, *lost, *rough], " ".join(texts))
 
 
-def _thickness(quality: Sequence[SectionQuality], plane: float) -> Check | None:
-    """Check the thickness of the sections; None if it was not measured."""
-    slabs = {s.title: s.slab for s in quality if s.slab and not s.slab.missing}
-    lost = {title: own.thickness_reason for title, own in slabs.items() if own.thickness_reason}
-    known = {
-        title: own.measured_thickness
-        for title, own in slabs.items()
-        if own.measured_thickness is not None
-    }
+def _thickness(stack: StackFigures) -> Check | None:
+    """Check that the thickness of each section was measured; None if none should have been."""
+    imaged = {title_of("", s.number): s for s in stack.sections if not s.missing}
+    lost = {title: s.thickness_reason for title, s in imaged.items() if s.thickness_reason}
+    known = [s.measured_thickness for s in imaged.values() if s.measured_thickness is not None]
     if not (lost or known):
         return None
-    used = {title: own.thickness for title, own in slabs.items() if own.thickness is not None}
-    auto = bool(lost) or any(own.thickness_from == MEASURED for own in slabs.values())
-    off = [
-        title
-        for title, own in known.items()
-        if not auto and title in used
-        and abs(own - used[title]) > plane / 2 + SURE * (slabs[title].thickness_std or 0)
-    ]  # fmt: skip
-    texts = []
-    if off:
-        there, here = (_between([of[title] for title in off]) for of in (known, used))
-        remedy = "give --section_thickness auto"
-        texts.append(f"{_named(off)}: measured {there}, {here} is used; {remedy}.")
-    if lost:
-        here = _between([used[title] for title in lost if title in used])
-        texts.append(f"{_because(lost)}: not measured, {here} is used; look at the pictures.")
-    limit = "measured" if auto else f"as used within {plane / 2:.4g} µm"
-    value = f"{_between(known.values())} measured" if known else "none measured"
-    return _judged("Section thickness", limit, value, [*off, *lost], " ".join(texts))
+    text = f"{_because(lost)}: not measured, the stated thickness is used; look at the pictures."
+    value = _between(known) if known else "none measured"
+    return _judged("Section thickness", "measured", value, lost, text)
 
 
 def _depth(stack: StackFigures) -> Check:
@@ -446,7 +435,8 @@ def _flipped(stack: StackFigures) -> Check:
     return _judged(name, limit, f"{len(odd)} of {len(known)} flipped", odd, text)
 
 
-def _placed(stack: StackFigures) -> Check:
+def _placed(stack: StackFigures, covered: Collection[str]) -> Check:
+    """Check displacements but those of ``covered`` sections, whose first planes show no tissue."""
     name, limit = "Section alignment", f"{DISPLACED:g} voxel, {ROTATED:g}°"
     if any(s.flipped for s in stack.sections):
         return _unknown(name, limit, "A mirrored section fits its neighbours only by chance.")
@@ -456,11 +446,13 @@ def _placed(stack: StackFigures) -> Check:
     given = [title for title, s in imaged.items() if s.given]
     if given and len(given) == len(imaged):
         return _unknown(name, limit, "All displacements are those that the user gave.")
-    # Those are as the user wants them.
-    own = {title: s for title, s in imaged.items() if not s.given}
+    # Given ones are as the user wants them.
+    own = {title: s for title, s in imaged.items() if not s.given and title not in covered}
     known = {t: (np.hypot(*s.shift), abs(s.rotation or 0)) for t, s in own.items() if s.shift}
     pairs = f"Sections {_named([f'{a} and {b}' for a, b in stack.unlike])}" if stack.unlike else ""
     if not known and (stack.align in (None, "none") or len(own) < 2):
+        if len(own) < 2 <= len(own) + len(covered):
+            return _unknown(name, limit, "The surfaces of these sections lie elsewhere than given.")
         reason = f"{pairs}: no structure in common." if pairs else _unlike(stack, "structure")
         return _unknown(name, limit, reason)
     shift, turn = (max((float(v[k]) for v in known.values()), default=0.0) for k in (0, 1))
@@ -475,6 +467,7 @@ def _placed(stack: StackFigures) -> Check:
         value = f"up to {shift:.1f} µm and {turn:.2f}°"
         value += f"; {pairs} not compared" if pairs else ""
         value += f"; {_named(given)} as given" if given else ""
+        value += f"; {_named([*covered])} not compared" if covered else ""
         return _judged(name, limit, value, odd, text)
     apart = [title_of("", number) for pair in stack.unlike for number in pair]
     lost = [title for title in own if title not in known and title not in apart]
@@ -483,6 +476,7 @@ def _placed(stack: StackFigures) -> Check:
     text = f"{'; '.join(words)}; check --section_surface and the pictures."
     value = f"up to {shift:.1f} µm and {turn:.2f}°, moved back"
     value += f"; {_named(given)} as given" if given else ""
+    value += f"; {_named([*covered])} not compared" if covered else ""
     return _judged(name, "all match", value, [*lost, *apart], text)
 
 

@@ -475,7 +475,8 @@ def judged_cuts(*sections, boundaries=None):
         tiles[f"s{number}"] = StitchFigures.model_validate(figures)
         slabs.append({"number": number, "start": number, "stop": number + 1, **slab})
     figures = {"sections": slabs, "shape": (9, 100, 200), "voxel_size": (10.0, 10.0, 10.0)}
-    stack = StackFigures.model_validate(figures | {"boundaries": boundaries or {}})
+    more = {"boundaries": boundaries or {}, "align": "none"}
+    stack = StackFigures.model_validate(figures | more)
     return {c.name: c for c in checks(qualities(tiles, stack, None), tiles, stack, None)}
 
 
@@ -565,47 +566,44 @@ def test_data_that_begin_within_the_tissue_are_not_blamed():
     assert "Section surface" not in judged_cuts((None, {}), (None, {"missing": True}))
 
 
-def thick(thickness, measured, std=0.5, **more):
-    figures = {"thickness": thickness, "measured_thickness": measured, "thickness_std": std}
-    return None, {**figures, "thickness_from": "from the metadata", **more}
+CUT = None, {"thickness": 163, "measured_thickness": 163, "thickness_from": "measured"}
+STATED = None, {"thickness": 150, "thickness_from": "from the metadata"}
+LOST = None, {**STATED[1], "thickness_reason": "they share too little tissue"}
 
 
 @pytest.mark.parametrize(
     ("sections", "value", "sentence"),
     [
-        ([thick(150, 155.8), thick(150, None)], "155.8 µm measured", ""),
-        ([thick(150, 163, std=4.1)], "163 µm measured", ""),
+        ([CUT, STATED], "163 µm", ""),
         (
-            [thick(150, 163), thick(150, 151), thick(150, 140), thick(150, None)],
-            "140 to 163 µm measured",
-            "Sections 1, 3: measured 140 to 163 µm, 150 µm is used; give --section_thickness auto.",
+            [CUT, LOST, LOST, STATED],
+            "163 µm",
+            "Sections 2, 3 (they share too little tissue): not measured, the stated thickness "
+            "is used; look at the pictures.",
         ),
         (
-            [thick(163, 163, thickness_from="measured"), thick(150, None)],
-            "163 µm measured",
-            "",
-        ),
-        (
-            [
-                thick(163, 163, thickness_from="measured"),
-                thick(150, None, thickness_reason="no structure"),
-                thick(150, None, thickness_reason="no structure"),
-                thick(150, None),
-            ],
-            "163 µm measured",
-            "Sections 2, 3 (no structure): not measured, 150 µm is used; look at the pictures.",
-        ),
-        (
-            [thick(150, None, thickness_reason="no shared depth"), thick(150, None)],
+            [LOST, STATED],
             "none measured",
-            "Section 1 (no shared depth): not measured, 150 µm is used; look at the pictures.",
+            "Section 1 (they share too little tissue): not measured, the stated thickness is "
+            "used; look at the pictures.",
         ),
     ],
 )
-def test_thicknesses_are_judged_with_a_remedy(sections, value, sentence):
+def test_sections_whose_thickness_was_not_measured_are_named(sections, value, sentence):
     check = judged_cuts(*sections)["Section thickness"]
     assert (check.value, check.sentence) == (value, sentence)
     assert check.state == ("warning" if sentence else "good")
+    assert "Section thickness" not in judged_cuts(STATED, STATED)
+
+
+def test_displacements_measured_on_water_are_not_judged():
+    moved = {"shift": (0.0, 3.0), "rotation": 1.7}
+    check = judged_cuts(given(0, **moved), given(30, **moved))["Section alignment"]
+    assert check.sections == ("Section 1",)
+    assert check.value == "up to 3.0 µm and 1.70°; Section 2 not compared"
+    check = judged_cuts(given(30, **moved), given(30, **moved))["Section alignment"]
+    assert check.state == "not checked"
+    assert "lie elsewhere than given" in check.sentence
 
 
 def test_bands_of_water_are_not_judged_a_second_time():
