@@ -224,13 +224,21 @@ def _places(sections: Mapping[str, StitchFigures]) -> Check:
         seen = any(own.overlaps for own in sections.values())
         return _unknown(name, limit, UNTEXTURED if seen else "No tiles overlap.")
     odd = [(title, own, tile) for title, own in sections.items() for tile in own.misplaced]
-    rows = [f"row {own.number},{tile.row},{tile.column}" for _, own, tile in odd]
-    text = (
-        f"{_named([f'{title}, {tile.sentence}' for title, _, tile in odd])}; correct the mosaic, "
-        f"or change {rows[0] if len(rows) == 1 else 'their rows'} in a copy of "
-        "SUBJECT_positions.csv and give it as --positions, or try --stitch_refine."
+    rows = [f"row {s.number},{t.row},{t.column}" for _, s, t in odd if t.planes is None]
+    aside, deep = (
+        [f"{title}, {t.sentence}" for title, _, t in odd if (t.planes is None) == in_plane]
+        for in_plane in (True, False)
     )
-    return _judged(name, limit, str(len(odd)), [title for title, *_ in odd], text)
+    texts = []
+    if aside:
+        texts.append(
+            f"{_named(aside)}; correct the mosaic, "
+            f"or change {rows[0] if len(rows) == 1 else 'their rows'} in a copy of "
+            "SUBJECT_positions.csv and give it as --positions, or try --stitch_refine."
+        )
+    if deep:
+        texts.append(f"{_named(deep)}; octane moves no tile in z: correct the mosaic.")
+    return _judged(name, limit, str(len(odd)), [title for title, *_ in odd], " ".join(texts))
 
 
 def _covered(sections: Mapping[str, StitchFigures]) -> Check:

@@ -415,6 +415,14 @@ def test_a_tile_out_of_place_is_named_by_its_row_of_the_table():
     one = {"row": 1, "column": 2, "shift": (30, -20)}
     assert "or change row 1,1,2 in a copy of SUBJECT_positions.csv and give it as" in said(one)
     assert "or change their rows in a copy" in said(one, {"row": 0, "column": 0})
+    deeper, higher = ({"row": 2, "column": 0, "planes": planes} for planes in (3, -1))
+    way = "octane moves no tile in z: correct the mosaic."
+    assert said(deeper) == f"Section 1, row 2, column 0 fits 3 planes deeper; {way}"
+    # The table of positions only helps the other tile.
+    assert said(one, higher).endswith(
+        "change row 1,1,2 in a copy of SUBJECT_positions.csv and give it as --positions, or try "
+        f"--stitch_refine. Section 1, row 2, column 0 fits 1 plane higher; {way}"
+    )
 
 
 @pytest.fixture(scope="module")
