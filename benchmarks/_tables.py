@@ -409,14 +409,43 @@ def _surface(record: dict) -> str:
     return table(columns, rows)
 
 
-def _surface_cost(record: dict) -> str:
-    own = record["cost"]
-    names = ("stitch", "stack", "columns", "surface")
-    rest = own["stitch"] + own["stack"] - own["columns"] - own["surface"]
-    share = (own["columns"] + own["surface"]) / rest
-    columns = ("section", "STITCH, CPU s", "STACK", "columns", "surface", "more than without")
-    row = (f"{_size(own['shape'])} voxels", *(f"{own[name]:.2f}" for name in names))
-    return table(columns, [(*row, f"{share:.0%}")])
+def _share_of(part: str) -> Callable[[dict], str]:
+    """Return the maker of a table of what a part of STITCH adds, with the columns that it needs."""
+
+    def made(record: dict) -> str:
+        own = record["cost"]
+        names = ("stitch", "stack", "columns", part)
+        rest = own["stitch"] + own["stack"] - own["columns"] - own[part]
+        share = (own["columns"] + own[part]) / rest
+        columns = ("section", "STITCH, CPU s", "STACK", "columns", part, "more than without")
+        row = (f"{_size(own['shape'])} voxels", *(f"{own[name]:.2f}" for name in names))
+        return table(columns, [(*row, f"{share:.0%}")])
+
+    return made
+
+
+def _planes(record: dict) -> str:
+    """Return how many rolled tiles are named, by size within a cell."""
+    cases: dict[tuple[bool, int], list[dict]] = {}
+    for row in record["rows"]:
+        cases.setdefault((row["water"], row["looks"]), []).append(row)
+    lines = []
+    for (water, looks), rows in cases.items():
+        named, right, near = (
+            sum(sum(row[name].values()) for row in rows) for name in ("found", "exact", "near")
+        )
+        lines.append(
+            (
+                *("water" if water else "nothing", str(looks or "none")),
+                *(" / ".join(str(row["found"][n]) for row in rows) for n in rows[0]["found"]),
+                f"{right} + {near} of {named}",
+                str(sum(row["others"] for row in rows)),
+                f"{sum(row['alarms'] for row in rows)} of {sum(row['good'] for row in rows)}",
+            )
+        )
+    shifts = (f"{n} plane{'s' if n != '1' else ''}" for n in record["rows"][0]["found"])
+    last = ("right + within one plane", "other tiles", "good ones")
+    return table(("above", "looks", *shifts, *last), lines)
 
 
 BLENDED = {
@@ -738,7 +767,9 @@ TABLES: dict[str, Table] = {
     "alignment": of_part("stitch", "alignment", _alignment),
     "levelling": of_part("stitch", "levelling", _levelling),
     "surface": of_part("stitch", "surface", _surface),
-    "surface-cost": of_part("stitch", "surface", _surface_cost),
+    "surface-cost": of_part("stitch", "surface", _share_of("surface")),
+    "planes": of_part("stitch", "planes", _planes),
+    "planes-cost": of_part("stitch", "planes", _share_of("planes")),
     "blend": of_part("stitch", "blend", _blend),
     "blend-cost": of_part("stitch", "blend", _blend_cost),
     "attenuation": of_part("stitch", "attenuation", _attenuation),
