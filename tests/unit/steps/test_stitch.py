@@ -444,6 +444,25 @@ def test_refinement_moves_no_tile_further_than_it_may(reconstruct):
     assert "of 4 tiles reached --stitch_max_shift" in metrics.warnings[0]
 
 
+def test_a_tile_that_lies_too_deep_is_named_and_stays(reconstruct, stitch):
+    made = {**PHANTOM, "surface": 20, "tilt": 2, "overlap": 0.25, "speckle_looks": 4}
+    image, metrics, _, folder = reconstruct(None, rolled_planes=3, **made)
+    (warning,) = (text for text in metrics.warnings if "planes" in text)
+    assert warning == "section_01.ome.zarr: row 1, column 1 fits 3 planes higher."
+    rolled = image.array.opened[:]
+    source = folder / "mosaics" / "section_01.ome.zarr"
+    again, _, alone = stitch(source, name="alone", workers=1)
+    assert np.array_equal(again, rolled)
+    assert alone.figures["misplaced"] == metrics.figures["misplaced"]
+    image, metrics, _, _ = reconstruct(None, name="good", **made)
+    assert metrics.figures["misplaced"] == []
+    # The middle tile alone differs.
+    changed = (image.array.opened[:] != rolled).any(axis=0)
+    assert changed[50:90, 50:90].mean() > 0.9
+    assert not changed[:48].any()
+    assert not changed[:, :48].any()
+
+
 def test_voxels_that_are_no_numbers_stay_where_they_are(rng, write_mosaic, stitch):
     tissue = ndimage.gaussian_filter(rng.random((4, 84, 84), np.float32), (0, 2, 2)) + 1
     parts = (slice(0, 48), slice(36, 84))
