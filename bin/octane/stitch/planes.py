@@ -68,11 +68,6 @@ class SharedColumns:
             return SharedColumns(self.first[n:], self.second[:, :-n])
         return SharedColumns(self.first[:-n], self.second[:, n:]) if n else self
 
-    @property
-    def most(self) -> int:
-        """Largest shift that is compared, planes."""
-        return int(DEEPEST * len(self.first))
-
     @cached_property
     def _running(self) -> tuple[Values, Values]:
         """Sums of the differences above each plane, and of their squares, (places, z + 1, n)."""
@@ -103,20 +98,20 @@ class SharedColumns:
         own = self.deeper(planes)
         return own.first - own.second[0]
 
-    def gains(self) -> Values:
+    def gains(self, most: int) -> Values:
         """Logarithm of the ratio of residues without and with each shift of the second tile.
 
         From ``-most`` to ``most`` planes deeper; 0 without a shift.
         """
-        found = np.zeros(2 * self.most + 1)
-        for n in range(1, self.most + 1):
+        found = np.zeros(2 * most + 1)
+        for n in range(1, most + 1):
             stays = _residue(self._unmoved(n))
             for planes in (-n, n):
-                found[self.most + planes] = np.log(stays / _residue(self._moved(planes)))
+                found[most + planes] = np.log(stays / _residue(self._moved(planes)))
         return found
 
     def certainty(self, planes: int) -> float:
-        """Standard deviations by which the second tile fits better if moved so much deeper."""
+        """Standard deviations by which the second tile fits better if moved that much deeper."""
         if planes == 0:
             return 0.0
         better = _squares(self._unmoved(abs(planes))) - _squares(self._moved(planes))
@@ -238,10 +233,11 @@ def _compared(
     tiles: ProfiledTiles, pairs: Sequence[tuple[Tile, Tile]], usual: int
 ) -> list[PlanePair]:
     found = []
+    most = int(DEEPEST * len(next(iter(tiles.logarithms.values()))))
     for first, second in pairs:
         shared = tiles.shared(first, second)
         if shared is not None:
-            gains = shared.deeper(usual).gains()
+            gains = shared.deeper(usual).gains(most)
             found.append(PlanePair(first, second, usual, shared.first.shape[1], gains))
     return found
 
@@ -261,12 +257,15 @@ def _usual(tiles: ProfiledTiles, pairs: Sequence[PlanePair]) -> int:
 
 def agreed(tiles: ProfiledTiles, pairs: Sequence[PlanePair]) -> dict[Tile, int]:
     """Planes by which tiles lie too high, on which most neighbours of each, at least two, agree."""
+    of: dict[Tile, list[PlanePair]] = {tile: [] for tile in tiles.logarithms}
+    for pair in pairs:
+        of[pair.first].append(pair)
+        of[pair.second].append(pair)
     found: dict[Tile, int] = {}
     while True:
-        left = [own for own in pairs if own.first not in found and own.second not in found]
         moved: dict[Tile, tuple[int, int]] = {}
-        for tile in tiles.logarithms:
-            own = [pair for pair in left if tile in (pair.first, pair.second)]
+        for tile, every in of.items():
+            own = [pair for pair in every if pair.first not in found and pair.second not in found]
             if len(own) < 2:
                 continue
             index = int(np.sum([pair.columns * pair.of(tile) for pair in own], axis=0).argmax())

@@ -101,11 +101,12 @@ def left_out(profiles):
     profiles[1, 2] = profiles[1, 2][:, :, :0]
 
 
-def tilted_scan(profiles):
-    """Tiles that are scanned deeper at larger y and x, by up to three planes."""
+def tilted_scan(profiles, along=(1, 1)):
+    """Scan tiles deeper at larger y and x, by up to two planes each."""
     for tile, own in profiles.items():
-        y, x = np.indices(own.shape[1:]) // 4
-        profiles[tile] = np.take_along_axis(own, (np.indices(own.shape)[0] - y - x) % DEPTH, 0)
+        z, y, x = np.indices(own.shape)
+        deeper = along[0] * (y // 4) + along[1] * (x // 4)
+        profiles[tile] = np.take_along_axis(own, (z - deeper) % DEPTH, axis=0)
 
 
 @pytest.mark.parametrize("looks", [8, 1000])
@@ -130,9 +131,10 @@ def test_good_tiles_are_not_named(rng, change, tissue, looks):
     assert shifted_along_z(profiles, starts, ()) == {}
 
 
-def test_a_tilted_scan_hides_no_tile(rng):
+@pytest.mark.parametrize("along", [(1, 1), (0, 1), (-1, 0)])
+def test_a_tilted_scan_hides_no_tile(rng, along):
     profiles, starts = tiles_of(rng, rows=4, columns=4)
-    tilted_scan(profiles)
+    tilted_scan(profiles, along)
     assert shifted_along_z(rolled(profiles, (1, 2), 3), starts, ()) == {(1, 2): -3}
 
 
@@ -154,7 +156,7 @@ def test_tiles_without_light_or_planes_say_nothing():
             assert shifted_along_z(profiles, starts, ()) == {}
 
 
-def test_a_tile_off_by_half_a_column_under_a_tilted_surface_is_not_named(rng):
+def test_a_tile_off_by_a_column_under_a_tilted_surface_is_not_named(rng):
     def steep(rng, depth, height, width):
         z, y, _ = np.indices((depth, height, width))
         return 0.01 + 1 / (1 + np.exp(4 * (2 + 0.5 * y - z)))
@@ -171,12 +173,12 @@ def test_swapped_tiles_are_not_also_called_shifted_along_z(rng):
 
     profiles, starts = tiles_of(rng, tilted)
     texture = rng.gamma(4, 0.25, (2 * PITCH * COLUMN + EDGE * COLUMN,) * 2).astype(np.float32)
-    edge, spacing = EDGE * COLUMN, (1.0, 1.0)
+    edge = EDGE * COLUMN
     seen = {t: texture[y : y + edge, x : x + edge] for t, (y, x) in starts.items()}
     for tiles in (profiles, seen):
         tiles[1, 0], tiles[1, 1] = tiles[1, 1], tiles[1, 0]
-    given = (starts, starts, (float(edge),) * 2, spacing)
-    _, misplaced, _ = compare(seen, profiles, *given)
+    sizes = ((float(edge), float(edge)), (1.0, 1.0))
+    _, misplaced, _ = compare(seen, profiles, starts, starts, *sizes)
     found = {(own.row, own.column): (own.swapped, own.planes) for own in misplaced}
     assert found == {(1, 0): ((1, 1), None), (1, 1): ((1, 0), None)}
     # Without the swap's evidence in y and x, the surface says that both are shifted.
