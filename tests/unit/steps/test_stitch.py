@@ -638,21 +638,24 @@ SCATTERED = {"tile_shape": (24, 64, 64), "voxel_size": 10.0, "section_thickness"
 def test_attenuation_is_compensated_in_blocks_on_any_number_of_threads(
     section, stitch, monkeypatch
 ):
-    source = section(**SCATTERED, tiles=(2, 2), scattering=6.0, shading=0.2)
+    source = section(**SCATTERED, tiles=(1, 2), scattering=6.0, shading=0.2)
     seen, image, _ = stitch(source)
     whole = compensated(seen, 10.0)
     # Blocks that are less deep than the section, and several along each axis.
     monkeypatch.setattr(writer, "CHUNK", 16)
     monkeypatch.setattr(writer, "SHARD", 16)
     assert min(seen.shape) > 16
-    for name, values in (("compensate", whole.section), ("coefficient", whole.coefficient)):
-        for workers in (1, 3):
-            made, other, metrics = stitch(source, name, attenuation=name, workers=workers)
-            np.testing.assert_array_equal(made, values)
-            assert other.grid == image.grid
-            assert other.attributes == image.attributes
-            assert 0 < metrics.figures["steady_light"] < MOST_STEADY
-            assert not metrics.warnings
+    for name, values, workers in (
+        ("compensate", whole.section, 1),
+        ("compensate", whole.section, 3),
+        ("coefficient", whole.coefficient, 3),
+    ):
+        made, other, metrics = stitch(source, name, attenuation=name, workers=workers)
+        np.testing.assert_array_equal(made, values)
+        assert other.grid == image.grid
+        assert other.attributes == image.attributes
+        assert 0 < metrics.figures["steady_light"] < MOST_STEADY
+        assert not metrics.warnings
 
 
 def test_attenuation_is_that_of_the_tissue(section, stitch):
