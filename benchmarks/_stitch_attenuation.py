@@ -160,7 +160,8 @@ def ways(sections: list[Volume], found: list[Compensated], truth: Volume) -> dic
 
 def steady(found: list[Compensated]) -> float:
     """Return the part of the light from columns that do not decay."""
-    return float(np.mean([own.light[~own.decaying].sum() / own.light.sum() for own in found]))
+    parts = [own.brightness[~own.decaying].sum() / own.brightness.sum() for own in found]
+    return float(np.mean(parts))
 
 
 def row(case: Case, size: int, looks: float, seeds: tuple[int, ...]) -> dict[str, object]:

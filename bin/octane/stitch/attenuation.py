@@ -32,7 +32,7 @@ LEAST_LIGHT = 1e-3
 """Least part of the light that is compensated; noise prevails below it."""
 DARK = 1e-6
 """Least brightness of the deepest planes, relative to the mean of the column."""
-MOST_STEADY = 0.25
+MOST_STEADY = 0.4
 """Part of the light, in columns that do not decay, above which the model does not fit."""
 
 Map = npt.NDArray[np.float64]
@@ -55,11 +55,13 @@ def require_compensable(name: str, dtype: np.dtype, planes: int) -> None:
 class Compensated(NamedTuple):
     """Section without attenuation, (z, y, x), and maps of its columns, (y, x).
 
-    ``light`` is all that comes back from a column, in its intensity times micrometres.
+    ``brightness`` is the mean over depth, and ``light`` all that comes back from a column, also
+    from below its last plane, in its intensity times micrometres.
     ``decaying`` is false where the deepest planes hardly decay, so that a decay was assumed.
     """
 
     section: npt.NDArray
+    brightness: Map
     light: Map
     decaying: npt.NDArray[np.bool_]
 
@@ -94,7 +96,7 @@ def compensated(section: npt.NDArray, spacing: float) -> Compensated:
         left = smooth(np.sqrt(above * below)) - total
         result[k] = section[k] * np.exp(-np.maximum(left, np.log(LEAST_LIGHT)))
         below = above
-    return Compensated(result, np.where(lit, np.exp(total), 0), decaying)
+    return Compensated(result, mean, np.where(lit, np.exp(total), 0), decaying)
 
 
 def _known(plane: npt.NDArray) -> npt.NDArray:
@@ -162,7 +164,7 @@ class Compensation:
                 slice(r.start - g.start, r.stop - g.start)
                 for r, g in zip(region[1:], grown, strict=True)
             )
-            light = found.light[own]
+            light = found.brightness[own]
             steady = light[~found.decaying[own]].sum()
             self._light[region[1].start, region[2].start] = (float(light.sum()), float(steady))
             values = found.coefficient if self._coefficient else found.section
