@@ -17,8 +17,12 @@ from _stitch_flat_field import flat_field
 from _stitch_levelling import levelling
 from _stitch_planes import planes
 from _stitch_surface import surface
+from _stitch_thickness import thickness
 
-PARTS = ("flat_field", "alignment", "levelling", "surface", "planes", "blend", "attenuation")
+PARTS = (
+    *("flat_field", "alignment", "levelling", "surface", "planes", "thickness", "blend"),
+    "attenuation",
+)
 
 
 def main() -> None:
@@ -35,6 +39,7 @@ def main() -> None:
         "planes": lambda: planes(chosen.quick),
         "blend": lambda: blend(chosen.quick),
         "attenuation": lambda: attenuation(chosen.quick),
+        "thickness": lambda: thickness(chosen.quick),
     }
     run_parts("stitch", parts, chosen)
 

@@ -486,10 +486,11 @@ class StackParameters(StepParameters):
         "displacements; translation: shift sections; rigid: rotate them as well. Only sections "
         "that are moved are interpolated once more.",
     )
-    section_thickness: PositiveFloat | None = parameter(
+    section_thickness: Measurable | None = parameter(
         None,
         "Distance between the surfaces of consecutive sections. Unset: read from the section's "
-        "metadata, else from the sections' positions along z, else the full imaged depth.",
+        "metadata, else from the sections' positions along z, else the full imaged depth. auto: "
+        "measured where the next section shows a section's deep planes as well, else as if unset.",
         unit="micrometer",
         workflow="section_thickness",
     )
@@ -820,7 +821,8 @@ class WorkflowParameters(StepParameters):
         None,
         "CSV of section displacements that STACK undoes instead of measured ones: columns section, "
         "y, x (micrometres) and rotation (degrees), such as SUBJECT_displacements.csv of an "
-        "earlier run. Sections that are not in it, or whose cells are empty, are measured.",
+        "earlier run. Sections that are not in it, or whose cells are empty, are measured. A "
+        "column thickness (micrometres) replaces --section_thickness where it has a value.",
         per_subject=True,
     )
     exclude_sections: SectionNumbers = parameter(

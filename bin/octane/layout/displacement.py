@@ -72,7 +72,8 @@ def read_displacements(path: Path, known: Collection[int], grid: Grid) -> dict[i
     displacement farther than the volume is wide.
     """
     rows = read_rows(path, COLUMNS)
-    if not np.isclose(*grid.spacing[1:], rtol=1e-6):
+    is_moving = any(name in row for _, row in rows for name in COLUMNS[1:])
+    if is_moving and not np.isclose(*grid.spacing[1:], rtol=1e-6):
         raise InputError(
             f"{path} displaces sections, which needs voxels as high as wide, but they have "
             f"{grid.spacing[1]:g} x {grid.spacing[2]:g} micrometre (y x); resample to one "

@@ -1,8 +1,9 @@
 """Layout of a stack: each section's place and planes in the volume, and warnings about them."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import cast
 
@@ -10,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import AUTO, StackParameters
+from octane.config.sheets import read_rows
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector, vector
-from octane.layout.displacement import IN_PLACE, Displacement, read_displacements
+from octane.layout.displacement import COLUMNS, IN_PLACE, Displacement, read_displacements
 from octane.layout.mosaic import Position
 from octane.layout.sections import distances, listed, numbered
 from octane.layout.surfaces import NONE_MEASURED, OF_OTHERS, Surface, measured, surfaces
@@ -20,6 +22,7 @@ from octane.store.image import Image
 
 BY_PLACE = "from the translations along z"
 BY_DEPTH = "the imaged depth"
+BY_TABLE = "from the table"
 
 
 @dataclass(frozen=True)
@@ -96,21 +99,22 @@ def _thickness(
             f"--section_surface {cut.depth:g} leaves no plane of {image.path}, which is "
             f"{deep + cut.depth:g} micrometre deep; give a smaller one."
         )
-    if parameters.section_thickness is not None:
-        if parameters.section_thickness < voxel:
+    given = parameters.section_thickness
+    if isinstance(given, float):
+        if given < voxel:
             raise InputError(
-                f"--section_thickness {parameters.section_thickness:g} is less than one voxel of "
+                f"--section_thickness {given:g} is less than one voxel of "
                 f"{image.path} ({voxel:g} micrometre); give it in micrometres."
             )
         # Before STITCH, a measured surface is unknown; after it, STACK warns of blank planes.
         most = deep + cut.depth if parameters.section_surface == AUTO else deep
-        if parameters.section_thickness > most * (1 + 1e-6):
+        if given > most * (1 + 1e-6):
             raise InputError(
-                f"--section_thickness {parameters.section_thickness:g} exceeds the depth of "
+                f"--section_thickness {given:g} exceeds the depth of "
                 f"{image.path}, {most:g} micrometre{_below(cut)}; give at most that, or "
                 "omit it."
             )
-        return parameters.section_thickness, "as given"
+        return given, "as given"
     if "thickness" in section_metadata(image):
         return float(cast("float", section_metadata(image)["thickness"])), "from the metadata"
     if stated is not None:
@@ -159,18 +163,26 @@ def lay_out(
     deep = min(_depth(image, extent, cut) for image, _, extent, cut in known.values())
     stated = apart.mean if apart is not None and apart.are_thickness(deep, spacing[0]) else None
     slabs: list[SectionSlab] = []
-    surface = 0.0
     for number in range(min(known), max(known) + 1):
         if number not in known:
-            slab = replace(slabs[-1], number=number, name="missing", image=None, surface=surface)
+            slab = replace(slabs[-1], number=number, name="missing", image=None)
         else:
             image, edge, extent, cut = known[number]
             own = _thickness(image, parameters, extent, cut, stated)
             edge = vector(edge[0] + cut.depth, *edge[1:])
             extent = vector(extent[0] - cut.depth, *extent[1:])
-            slab = SectionSlab(number, image.path.name, image, edge, extent, cut, surface, *own)
+            slab = SectionSlab(number, image.path.name, image, edge, extent, cut, 0.0, *own)
         slabs.append(slab)
-        surface += slab.thickness
+    return arranged(slabs, spacing)
+
+
+def arranged(slabs: Sequence[SectionSlab], spacing: Vector) -> tuple[Grid, list[SectionSlab]]:
+    """The grid of a volume in which sections follow each other by their thickness, and its slabs.
+
+    They get their ``surface`` and the planes whose centres lie in them.
+    """
+    *surfaces, surface = accumulate((slab.thickness for slab in slabs), initial=0.0)
+    slabs = [replace(slab, surface=own) for slab, own in zip(slabs, surfaces, strict=True)]
     low = [min(s.edge[axis] for s in slabs) for axis in (1, 2)]
     high = [max(s.edge[axis] + s.extent[axis] for s in slabs) for axis in (1, 2)]
     extent = vector(surface, high[0] - low[0], high[1] - low[1])
@@ -194,6 +206,46 @@ def given_displacements(
     imaged = {slab.number for slab in slabs if slab.image is not None}
     found = read_displacements(path, imaged.union(parameters.excluded), grid)
     return {number: own for number, own in found.items() if number in imaged}
+
+
+def given_thicknesses(path: Path, slabs: Sequence[SectionSlab]) -> dict[int, float]:
+    """Thickness of the sections that a table of displacements gives, micrometres, by number.
+
+    Raises an InputError that names the line of a thickness that is less than a voxel or exceeds the
+    imaged depth.
+    """
+    imaged = {slab.number: slab for slab in slabs if slab.image is not None}
+    found: dict[int, float] = {}
+    for line, row in read_rows(path, COLUMNS):
+        slab = imaged.get(int(float(row["section"])))
+        if slab is None or slab.image is None or "thickness" not in row:
+            continue
+        voxel, deep = slab.image.grid.spacing[0], slab.extent[0]
+        try:
+            thickness = float(row["thickness"])
+        except ValueError:
+            thickness = math.nan
+        # Also false for NaN.
+        if not voxel * (1 - 1e-6) <= thickness <= deep * (1 + 1e-6):
+            raise InputError(
+                f"{path}, line {line}: the thickness of section {slab.number} is "
+                f"{row['thickness']}; give micrometres from {voxel:g}, a voxel, to {deep:g}, the "
+                "imaged depth, or leave it empty."
+            )
+        found[slab.number] = thickness
+    return found
+
+
+def with_thicknesses(
+    slabs: Sequence[SectionSlab], found: Mapping[int, float], source: str
+) -> list[SectionSlab]:
+    """Slabs with the thickness found for some of them, by number; ``source`` says how."""
+    return [
+        replace(slab, thickness=found[slab.number], thickness_from=source)
+        if slab.number in found and slab.image is not None
+        else slab
+        for slab in slabs
+    ]
 
 
 def sections_without_overlap(slabs: Sequence[SectionSlab]) -> list[str]:

@@ -63,7 +63,7 @@ from octane.layout.sections import (
     section_number,
     sections_of,
 )
-from octane.layout.stack import given_displacements
+from octane.layout.stack import given_displacements, given_thicknesses
 from octane.layout.subject import SubjectLayout, is_resampled, lay_out_mosaic, lay_out_subject
 from octane.layout.surfaces import require_surfaces
 from octane.pipeline.workers import run_tiles
@@ -383,6 +383,7 @@ def _plan(
     if "displacements" in beside:
         # STACK reads them again; here wrong rows are refused before any work.
         given_displacements(beside["displacements"], layout.slabs, layout.volume, settings.stack)
+        given_thicknesses(beside["displacements"], layout.slabs)
     if not workflow.skip_n4:
         _check_companions(beside, layout)
     if kind == "mosaic" and "positions" in beside:
@@ -476,6 +477,7 @@ def _check_volumes(
         moving = {
             "stack_align": settings.stack.align != "none",
             "section_surface": settings.stack.section_surface != 0,
+            "section_thickness": settings.stack.section_thickness == AUTO,
             "displacements": "displacements" in beside,
         }
         problems += [
@@ -575,7 +577,7 @@ def _check_companions(beside: Mapping[str, Path], layout: SubjectLayout) -> None
     if kind != "volume":
         # Tiles and sections are moved by unknown amounts, or begin at one; N4 checks again.
         is_moved = settings.stack.align != "none" or "displacements" in beside
-        is_moved |= settings.stack.section_surface == AUTO
+        is_moved |= AUTO in (settings.stack.section_surface, settings.stack.section_thickness)
         if is_moved or (kind == "mosaic" and settings.stitch.refine):
             return
         name = "the volume that STACK makes (with --skip_n4 a run ends with it)"

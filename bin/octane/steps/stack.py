@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import ExecutionParameters, InputParameters, StackParameters
+from octane.config.params import AUTO, ExecutionParameters, InputParameters, StackParameters
 from octane.core.arrays import as_dtype, require_cpu
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region, blocks, bounds, place_in, shape_of, vector
 from octane.core.metrics import Metrics
-from octane.core.records import StackFigures
+from octane.core.records import MEASURED, StackFigures
 from octane.layout.borders import Border, blended_planes, borders, shared_less
 from octane.layout.displacement import COLUMNS, IN_PLACE, NEGLIGIBLE, Displacement
 from octane.layout.sections import (
@@ -26,13 +26,17 @@ from octane.layout.sections import (
     require_alike,
 )
 from octane.layout.stack import (
+    BY_TABLE,
     SectionSlab,
+    arranged,
     given_displacements,
+    given_thicknesses,
     imaged_box,
     lay_out,
     other_distance,
     sections_without_overlap,
     thickness_taken,
+    with_thicknesses,
     without_surface,
 )
 from octane.layout.surfaces import require_surfaces
@@ -41,6 +45,7 @@ from octane.pipeline.lanes import Lane, run_pipeline
 from octane.stitch.borders import blend
 from octane.stitch.faces import Faces, boundaries, brightness, ends_of, flips, steps
 from octane.stitch.facing import Fit, fit
+from octane.stitch.shared_depth import Thickness, thicknesses
 from octane.stitch.slab import block_workers, interpolated
 from octane.store.image import open_image
 from octane.store.ngff import Attributes
@@ -161,17 +166,27 @@ def stack_sections(
     given: dict[int, Displacement] = {}
     if displacements is not None:
         given = given_displacements(displacements, slabs, grid, parameters)
+        slabs = with_thicknesses(slabs, given_thicknesses(displacements, slabs), BY_TABLE)
+        grid, slabs = arranged(slabs, grid.spacing)
     logger.info("STACK: %s", thickness_taken(slabs))
     moves = {"displacements": "unset" if displacements is None else "from a table"}
     metrics = Metrics("stack", settings=moves | parameters.recorded(reading))
     contradicted = [] if parameters.section_thickness is not None else other_distance(slabs)
     for text in without_surface(slabs):
         metrics.warn(text)
+    fits = fit(slabs, grid, first.dtype, parameters, execution, metrics)
+    thick: dict[int, Thickness] = {}
+    if parameters.section_thickness == AUTO:
+        _, placed = _realigned(slabs, grid, fits.displacements, given)
+        thick = thicknesses(placed, grid, first.dtype, execution, metrics)
+        grid, slabs, is_changed = _remeasured(slabs, grid, thick, metrics)
+        if is_changed:
+            # Other planes face each other, on which slanted tissue lies elsewhere.
+            fits = fit(slabs, grid, first.dtype, parameters, execution, metrics)
     unshared = shared_less(slabs, parameters.blend, grid)
     notes = (overruled_units(images), sections_without_overlap(slabs), contradicted, unshared)
     for note in chain.from_iterable(notes):
         metrics.warn_in_report(note)
-    fits = fit(slabs, grid, first.dtype, parameters, execution, metrics)
     # Nothing connects these either, but the user has placed both.
     unlike = [pair for pair in fits.unlike if not given.keys() >= {*pair}]
     measured: dict[int, Displacement] = {}
@@ -232,6 +247,7 @@ def stack_sections(
             "sections": [
                 {**section, "thickness": slab.thickness, "thickness_from": slab.thickness_from}
                 | _surface_of(slab)
+                | _thickness_of(slab.number, thick)
                 | found.get(slab.number, {})
                 for section, slab in zip(sections, slabs, strict=True)
             ],
@@ -249,8 +265,46 @@ def stack_sections(
     metrics.add_figures(noted)
     if save_displacements is not None:
         overwrite = execution.overwrite
-        _write_table(save_displacements, slabs, fits.displacements, overwrite=overwrite)
+        _write_table(save_displacements, slabs, fits.displacements, thick, overwrite=overwrite)
     return metrics
+
+
+def _remeasured(
+    slabs: list[SectionSlab], grid: Grid, found: Mapping[int, Thickness], metrics: Metrics
+) -> tuple[Grid, list[SectionSlab], bool]:
+    """Lay out sections again with the measured thickness, unless the table states one.
+
+    Returns the grid, the slabs, and True if they differ. Warns of sections that were not measured.
+    """
+    lost = [f"{number} ({own.reason})" for number, own in found.items() if own.reason]
+    if lost:
+        whose, keep = ("section", "it keeps") if len(lost) == 1 else ("sections", "they keep")
+        metrics.warn(
+            f"The thickness of {whose} {', '.join(lost)} was not measured: {keep} the one "
+            f"without --section_thickness auto."
+        )
+    moved = {
+        slab.number: found[slab.number].size
+        for slab in slabs
+        if slab.number in found
+        and slab.thickness_from != BY_TABLE
+        and found[slab.number].replaces(slab.thickness, grid.spacing[0])
+    }
+    if not moved:
+        return grid, slabs, False
+    grid, slabs = arranged(with_thicknesses(slabs, moved, MEASURED), grid.spacing)
+    logger.info("STACK: %s", thickness_taken(slabs))
+    return grid, slabs, True
+
+
+def _thickness_of(number: int, found: Mapping[int, Thickness]) -> dict[str, object]:
+    """Figures of a section's measured thickness; none if it was not looked for."""
+    if number not in found:
+        return {}
+    size, std, reason = found[number]
+    if reason:
+        return {"thickness_reason": reason}
+    return {"measured_thickness": size, "thickness_std": std}
 
 
 def _surface_of(slab: SectionSlab) -> dict[str, object]:
@@ -311,13 +365,22 @@ def _write_table(
     path: Path,
     slabs: Sequence[SectionSlab],
     measured: Mapping[int, Displacement],
+    found: Mapping[int, Thickness],
     *,
     overwrite: bool,
 ) -> None:
-    """Write the displacement of each section that was undone, and the measured one."""
+    """Write the displacement of each section that was undone, and the measured one.
+
+    Its thickness follows, empty if it is the stated one, and the measured one.
+    """
     header = (*COLUMNS, *(f"measured_{name}" for name in COLUMNS[1:]))
+    header = (*header, "thickness", "measured_thickness")
     rows = [
-        (slab.number, *slab.displaced, *measured.get(slab.number, ("", "", "")))
+        (
+            *(slab.number, *slab.displaced, *measured.get(slab.number, ("", "", ""))),
+            slab.thickness if slab.thickness_from in (BY_TABLE, MEASURED) else "",
+            _thickness_of(slab.number, found).get("measured_thickness", ""),
+        )
         for slab in slabs
         if slab.image is not None
     ]

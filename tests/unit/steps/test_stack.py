@@ -680,7 +680,7 @@ def test_one_row_that_is_changed_moves_one_section_alone_by_exactly_that(correct
     sources, voxels, image, table = corrected
     lines = table.read_text().splitlines()
     assert lines[3].startswith("3,0.0,0.0,0.0,")
-    table.write_text("\n".join([*lines[:3], "3,20,-10,0,,,", *lines[4:]]), encoding="utf-8")
+    table.write_text("\n".join([*lines[:3], "3,20,-10,0,,,,,", *lines[4:]]), encoding="utf-8")
     again, moved, metrics = stack(sources, "rigid", name="again", given=table)
     assert moved.grid == image.grid
     others = [*range(10), *range(15, 25)]

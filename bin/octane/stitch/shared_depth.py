@@ -1,0 +1,182 @@
+"""Depth that neighbouring sections share, and the sections' thickness measured in it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from octane.config.params import ExecutionParameters
+from octane.core.geometry import Grid, blocks, place_in
+from octane.core.metrics import Metrics
+from octane.layout.stack import BY_DEPTH, SectionSlab
+from octane.pipeline.lanes import Lane, run_pipeline
+from octane.pipeline.workers import cores
+from octane.stitch.columns import columns
+from octane.stitch.facing import comparable
+from octane.stitch.slab import block_workers, interpolated
+from octane.stitch.thickness import (
+    FEWEST_PLANES,
+    SAME,
+    UNCERTAIN,
+    Distance,
+    Planes,
+    distance,
+    solved,
+)
+from octane.store.writer import Level
+
+LONGEST = 256
+"""Longest edge of the compared planes, pixels."""
+RANGE = (0.5, 1.5)
+"""Distances tried, relative to the stated one."""
+
+Pair = tuple[int, int]
+
+
+class Thickness(NamedTuple):
+    """Measured thickness of a section and its standard deviation, micrometres.
+
+    ``reason`` says why it was not measured; it is empty if it was.
+    """
+
+    size: float = 0.0
+    std: float = math.inf
+    reason: str = ""
+
+    def replaces(self, stated: float, voxel: float) -> bool:
+        """True if it differs from the stated one by more than its uncertainty."""
+        return not self.reason and abs(self.size - stated) >= max(self.std, SAME * voxel)
+
+
+def thicknesses(
+    slabs: Sequence[SectionSlab],
+    grid: Grid,
+    dtype: np.dtype,
+    execution: ExecutionParameters,
+    metrics: Metrics,
+) -> dict[int, Thickness]:
+    """Thickness of each section that another follows, by number.
+
+    The slabs lie where their tissue continues from section to section, at least nearly, and their
+    thickness is the stated one.
+    """
+    pairs = _pairs(slabs, grid)
+    found: dict[Pair, Distance] = {
+        pair: Distance(problem="the next section does not show its deep planes")
+        for pair, tried in pairs.items()
+        if not tried
+    }
+
+    def work(pair: Pair, lane: Lane) -> int:
+        (upper, first), (lower, second) = (_planes(slabs[k], grid, lane) for k in pair)
+        # Of planes that both show; the first ones may differ in depth.
+        aside, tried = second - first, pairs[pair]
+        with lane.timed("compute"):
+            own = distance(upper, lower, range(tried.start + aside, tried.stop + aside))
+        found[pair] = own._replace(planes=own.planes - aside)
+        return upper.nbytes + lower.nbytes
+
+    tried = [pair for pair, distances in pairs.items() if distances]
+    if tried:
+        deepest = max(slab.extent[0] for slab in slabs) / grid.spacing[0]
+        kept = math.ceil(16 * deepest * LONGEST**2) * (execution.workers or cores())
+        workers = block_workers(slabs, grid, dtype, len(tried), execution, kept=kept)
+        run_pipeline(tried, work, label="thickness", workers=workers, metrics=metrics)
+    return _fitted(slabs, grid.spacing[0], found)
+
+
+def _pairs(slabs: Sequence[SectionSlab], grid: Grid) -> dict[Pair, range]:
+    """Distances in planes to try for each pair of sections, by their places among ``slabs``.
+
+    A pair of neighbours without any shares no depth; others are left out then.
+    """
+    voxel, pairs = grid.spacing[0], {}
+    for first, slab in enumerate(slabs):
+        for second in (first + 1, first + 2):
+            between = slabs[first : second + 1]
+            if len(between) <= second - first or any(own.image is None for own in between):
+                break
+            stated = sum(own.thickness for own in between[:-1]) / voxel
+            deepest = math.floor(slab.extent[0] / voxel + 1e-6) - FEWEST_PLANES
+            known = all(own.thickness_from != BY_DEPTH for own in between[:-1])
+            low, high = (math.floor(part * stated + 0.5) for part in RANGE)
+            if not known:
+                low, high = second - first, deepest
+            tried = range(max(low, 1), min(high, deepest) + 1)
+            if known and stated > deepest:
+                tried = range(0)
+            if tried or second == first + 1:
+                pairs[first, second] = tried
+    return pairs
+
+
+def _planes(slab: SectionSlab, grid: Grid, lane: Lane) -> tuple[Planes, int]:
+    """Planes of a section where it lies in the volume, in squares of voxels, and the first's depth.
+
+    NaN where it cannot be compared.
+    """
+    own = replace(slab, surface=0.0)
+    _, ny, nx = grid.shape
+    step = -(-max(ny, nx) // LONGEST)
+    planes = own.imaged(range(math.ceil(own.extent[0] / grid.spacing[0]) + 1), grid)
+    found = np.full((len(planes), ny // step, nx // step), np.nan, np.float32)
+    depth, edge, _ = Level.volume(grid).owned
+    wide = max(edge // step, 1) * step
+    for part, rows, across in blocks((len(planes), ny, nx), (depth, wide, wide)):
+        region = (slice(0, 1), rows, across)
+        seen = interpolated(own, planes[part], region, grid, lane)
+        if seen is None:
+            continue
+        with lane.timed("compute"):
+            values, (y, x) = seen
+            whole = np.zeros(
+                (len(values), rows.stop - rows.start, across.stop - across.start), values.dtype
+            )
+            whole[place_in((slice(0, len(values)), *region[1:]), (slice(0, len(values)), y, x))] = (
+                values
+            )
+            small = columns(whole, step)
+            top, left = rows.start // step, across.start // step
+            found[part, top : top + small.shape[1], left : left + small.shape[2]] = small
+    found[:, ~_compared(slab, grid, step)] = np.nan
+    return found, int(planes[0]) if len(planes) else 0
+
+
+def _compared(slab: SectionSlab, grid: Grid, step: int) -> np.ndarray:
+    """Pixels of ``step`` voxels at which a section can be compared where it lies in the volume."""
+    inside = comparable(slab, grid, step)
+    if not any(slab.displaced):
+        return inside
+    # All corners of a pixel lie in pixels that were imaged.
+    y, x = (
+        grid.edge[axis] + step * grid.spacing[axis] * np.arange(n + 1)
+        for axis, n in zip((1, 2), inside.shape, strict=True)
+    )
+    places = slab.displaced.of(y[:, None], x[None, :], slab.middle)
+    rows, across = (
+        np.floor((at - grid.edge[axis]) / (step * grid.spacing[axis])).astype(int)
+        for axis, at in zip((1, 2), places, strict=True)
+    )
+    known = (rows >= 0) & (rows < inside.shape[0]) & (across >= 0) & (across < inside.shape[1])
+    corners = np.zeros(known.shape, bool)
+    corners[known] = inside[rows[known], across[known]]
+    return corners[1:, 1:] & corners[1:, :-1] & corners[:-1, 1:] & corners[:-1, :-1]
+
+
+def _fitted(
+    slabs: Sequence[SectionSlab], voxel: float, distances: Mapping[Pair, Distance]
+) -> dict[int, Thickness]:
+    """Thickness of each section that fits all distances, by number."""
+    stated = [slab.thickness / voxel for slab in slabs]
+    known = {pair: own for pair, own in distances.items() if not own.problem}
+    found: dict[int, Thickness] = {}
+    for first, (planes, std) in enumerate(solved(stated, known)):
+        own = distances.get((first, first + 1))
+        if own is None:
+            continue
+        reason = "" if std <= UNCERTAIN else own.problem
+        size = Thickness(round(planes * voxel, 3), round(std * voxel, 3), reason)
+        found[slabs[first].number] = size
+    return found

@@ -1,0 +1,148 @@
+"""STACK with --section_thickness auto, on sections of a phantom imaged deeper than they are cut."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from octane.config.params import (
+    ExecutionParameters,
+    InputParameters,
+    PhantomParameters,
+    StackParameters,
+)
+from octane.core.errors import InputError
+from octane.core.geometry import Grid, vector
+from octane.steps.phantom import render_tile, thicknesses
+from octane.steps.stack import stack_sections
+from octane.store.image import open_image
+from octane.store.writer import Level, create_image
+
+
+def phantom(**given):
+    """Parameters of sections 24 planes of 10 um deep, and about 16 thick."""
+    made = {
+        "tiles": (1, 1),
+        "edge_fraction": 0,
+        "tile_shape": (24, 100, 144),
+        "voxel_size": 10,
+        "section_thickness": 160,
+        "thickness_jitter": 30,
+        "speckle_looks": 16,
+        "seed": 5,
+        "shift": 20,
+    }
+    return PhantomParameters.model_validate({**made, **given})
+
+
+@pytest.fixture(scope="module")
+def write(tmp_path_factory):
+    """Write the sections of a phantom as STITCH does; they state 160 um."""
+
+    def run(p, left_out=()):
+        folder, paths = tmp_path_factory.mktemp("sections"), []
+        extent = vector(*(10.0 * n for n in p.tile_shape))
+        grid = Grid.covering(vector(0, 0, 0), extent, vector(10, 10, 10))
+        for number in {*range(1, p.sections + 1)} - {*left_out}:
+            path = folder / f"section_{number:02d}.ome.zarr"
+            section = {"number": number, "thickness": 160.0}
+            noted = {"kind": "section", "section": section}
+            image = [Level.volume(grid)], np.dtype(np.float32)
+            with create_image(path, *image, codec="zstd", attributes=noted) as (writer,):
+                voxels = render_tile(p, number - 1, (0, 0), p.tile_shape, (0, 0))
+                writer[tuple(slice(n) for n in p.tile_shape)] = voxels
+            paths.append(path)
+        return paths
+
+    return run
+
+
+@pytest.fixture
+def stack(tmp_path):
+    """Stack into a new store; returns the voxels, the figures of the sections and the metrics."""
+    runs = iter(range(99))
+
+    def run(sources, thickness="auto", *, given=None, table=None, workers=2, **settings):
+        destination = tmp_path / f"stack_{next(runs)}.ome.zarr"
+        settings = {"section_thickness": thickness, "align": "translation", **settings}
+        parameters = StackParameters.model_validate(settings)
+        execution = ExecutionParameters(backend="cpu", workers=workers)
+        reading = InputParameters()
+        metrics = stack_sections(sources, destination, parameters, reading, execution, given, table)
+        return open_image(destination).array.opened[:], metrics.figures["sections"], metrics
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def sources(write):
+    """Sections of other thickness than they state."""
+    return write(phantom())
+
+
+def test_measured_thicknesses_lay_sections_where_they_were_cut(sources, stack, tmp_path):
+    table, true = tmp_path / "moves.csv", thicknesses(phantom())
+    voxels, sections, metrics = stack(sources, table=table)
+    assert metrics.warnings == []
+    for section, cut in zip(sections[:3], true, strict=False):
+        assert section["thickness"] == section["measured_thickness"] == pytest.approx(cut, abs=4)
+        assert section["thickness_from"] == "measured"
+        assert section["thickness_std"] < 5
+    # Nothing shows how thick the last one is.
+    assert (sections[3]["thickness"], sections[3]["measured_thickness"]) == (160, None)
+    assert not sections[3]["thickness_reason"]
+    starts = np.cumsum([0, *true[:3]]) / 10
+    assert [section["start"] for section in sections] == pytest.approx(starts, abs=0.8)
+    # On one thread, and with the table fed back, the result is the same.
+    np.testing.assert_array_equal(stack(sources, workers=1)[0], voxels)
+    with table.open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["thickness"] for row in rows] == [
+        *(str(section["thickness"]) for section in sections[:3]),
+        "",
+    ]
+    again, fed, _ = stack(sources, None, given=table, align="none")
+    np.testing.assert_array_equal(again, voxels)
+    assert [s["thickness_from"] for s in fed] == ["from the table"] * 3 + ["from the metadata"]
+
+
+def test_right_thicknesses_stay_and_the_result_is_the_same(write, stack):
+    sources = write(phantom(thickness_jitter=0))
+    voxels, sections, metrics = stack(sources)
+    assert metrics.warnings == []
+    assert all(section["thickness_from"] == "from the metadata" for section in sections)
+    assert all(section["measured_thickness"] for section in sections[:3])
+    np.testing.assert_array_equal(voxels, stack(sources, None)[0])
+
+
+def test_without_shared_depth_nothing_moves_and_a_warning_says_why(write, stack):
+    sources = write(phantom(tile_shape=(16, 100, 144)))
+    voxels, sections, metrics = stack(sources)
+    np.testing.assert_array_equal(voxels, stack(sources, None)[0])
+    (warning,) = metrics.warnings
+    assert "The thickness of sections 1 (the next section does not show" in warning
+    assert [bool(section["thickness_reason"]) for section in sections] == [True] * 3 + [False]
+
+
+def test_nothing_is_measured_across_a_missing_section(write, stack):
+    sources = write(phantom(), left_out=[2])
+    _, sections, _ = stack(sources, allow_missing_sections=1)
+    assert [section["measured_thickness"] is not None for section in sections] == [
+        *(False, False, True, False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("9", "line 3: the thickness of section 2 is 9; give micrometres from 10, a voxel, to 240"),
+        ("241", "line 3: the thickness of section 2 is 241; give"),
+        ("thin", "line 3: the thickness of section 2 is thin; give"),
+    ],
+)
+def test_a_thickness_that_was_not_imaged_is_refused(sources, stack, tmp_path, cell, words):
+    table = Path(tmp_path / "moves.csv")
+    table.write_text(f"section,y,x,rotation,thickness\n1,,,,\n2,,,,{cell}\n")
+    with pytest.raises(InputError, match=words):
+        stack(sources, None, given=table)
