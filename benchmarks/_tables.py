@@ -494,6 +494,29 @@ def _blend_cost(record: dict) -> str:
     return table(("option", "CPU seconds", "more than 0", "of STITCH and STACK"), rows)
 
 
+def _thickness(record: dict) -> str:
+    rows = [
+        (
+            *(case["name"], f"{case['measured']} of {case['pairs']}", case["replaced"]),
+            *(MISSING if case[n] is None else f"{case[n]:.2f}" for n in ("error_95", "largest")),
+            f"{case['seconds']:.2f}",
+        )
+        for case in record["rows"]
+    ]
+    columns = ("sections", "measured", "replaced", "error, 95 %", "largest", "seconds per pair")
+    return table(columns, rows)
+
+
+def _thickness_cost(record: dict) -> str:
+    cost = record["cost"]
+    both = cost["stitch"] + cost["stack"]
+    rows = [
+        (name, f"{seconds:.1f}", f"{(seconds - cost['stack']) / both:.0%}")
+        for name, seconds in (("unset", cost["stack"]), ("`auto`", cost["auto"]))
+    ]
+    return table(("`--section_thickness`", "CPU seconds of STACK", "of STITCH and STACK"), rows)
+
+
 def _stitch_cost(flat_field: dict, alignment: dict) -> str:
     """Return the cost of a flat field for STITCH, and of alignment for STACK and both steps."""
     flat = flat_field["cost"]
@@ -770,6 +793,9 @@ TABLES: dict[str, Table] = {
     "surface-cost": of_part("stitch", "surface", _share_of("surface")),
     "planes": of_part("stitch", "planes", _planes),
     "planes-cost": of_part("stitch", "planes", _share_of("planes")),
+    "surface-cost": of_part("stitch", "surface", _surface_cost),
+    "thickness": of_part("stitch", "thickness", _thickness),
+    "thickness-cost": of_part("stitch", "thickness", _thickness_cost),
     "blend": of_part("stitch", "blend", _blend),
     "blend-cost": of_part("stitch", "blend", _blend_cost),
     "attenuation": of_part("stitch", "attenuation", _attenuation),

@@ -609,7 +609,10 @@ def test_tiles_that_were_not_imaged_need_neither_chunks_nor_space(mosaics, tmp_p
 
 
 def test_a_truth_is_not_compared_with_sections_that_are_moved(problems, plan, mosaics):
-    moving = (("stack_align", "rigid"), ("section_surface", 5), ("section_surface", "auto"))
+    moving = (
+        *(("stack_align", "rigid"), ("section_surface", 5), ("section_surface", "auto")),
+        ("section_thickness", "auto"),
+    )
     for name, value in moving:
         (line,) = problems(mosaics, truth="truth", **{name: value})
         assert line.startswith("--truth shows the sections where they were imaged")

@@ -47,7 +47,7 @@ def write(tmp_path_factory):
         for number in {*range(1, p.sections + 1)} - {*left_out}:
             path = folder / f"section_{number:02d}.ome.zarr"
             section = {"number": number, "thickness": 160.0}
-            noted = {"kind": "section", "section": section}
+            noted: dict[str, object] = {"kind": "section", "section": section}
             image = [Level.volume(grid)], np.dtype(np.float32)
             with create_image(path, *image, codec="zstd", attributes=noted) as (writer,):
                 voxels = render_tile(p, number - 1, (0, 0), p.tile_shape, (0, 0))
