@@ -272,7 +272,7 @@ def stack_sections(
 def _remeasured(
     slabs: list[SectionSlab], grid: Grid, found: Mapping[int, Thickness], metrics: Metrics
 ) -> tuple[Grid, list[SectionSlab], bool]:
-    """Lay out sections again with the measured thickness, unless the table states one.
+    """Lay out sections again with the measured thickness.
 
     Returns the grid, the slabs, and True if they differ. Warns of sections that were not measured.
     """
@@ -280,15 +280,13 @@ def _remeasured(
     if lost:
         whose, keep = ("section", "it keeps") if len(lost) == 1 else ("sections", "they keep")
         metrics.warn(
-            f"The thickness of {whose} {', '.join(lost)} was not measured: {keep} the one "
-            f"without --section_thickness auto."
+            f"The thickness of {whose} {', '.join(lost)} was not measured: {keep} the one that "
+            "STACK takes without --section_thickness auto."
         )
     moved = {
         slab.number: found[slab.number].size
         for slab in slabs
-        if slab.number in found
-        and slab.thickness_from != BY_TABLE
-        and found[slab.number].replaces(slab.thickness, grid.spacing[0])
+        if slab.number in found and found[slab.number].replaces(slab.thickness, grid.spacing[0])
     }
     if not moved:
         return grid, slabs, False

@@ -10,7 +10,7 @@ import numpy as np
 from octane.config.params import ExecutionParameters
 from octane.core.geometry import Grid, blocks, place_in
 from octane.core.metrics import Metrics
-from octane.layout.stack import BY_DEPTH, SectionSlab
+from octane.layout.stack import BY_DEPTH, BY_TABLE, SectionSlab
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import cores
 from octane.stitch.columns import columns
@@ -57,7 +57,7 @@ def thicknesses(
     execution: ExecutionParameters,
     metrics: Metrics,
 ) -> dict[int, Thickness]:
-    """Thickness of each section that another follows, by number.
+    """Thickness of each section that another follows, by number, unless the user's table states it.
 
     The slabs lie where their tissue continues from section to section, at least nearly, and their
     thickness is the stated one.
@@ -74,7 +74,8 @@ def thicknesses(
         # Of planes that both show; the first ones may differ in depth.
         aside, tried = second - first, pairs[pair]
         with lane.timed("compute"):
-            own = distance(upper, lower, range(tried.start + aside, tried.stop + aside))
+            distances = range(max(tried.start + aside, 0), tried.stop + aside)
+            own = distance(upper, lower, distances)
         found[pair] = own._replace(planes=own.planes - aside)
         return upper.nbytes + lower.nbytes
 
@@ -170,11 +171,12 @@ def _fitted(
 ) -> dict[int, Thickness]:
     """Thickness of each section that fits all distances, by number."""
     stated = [slab.thickness / voxel for slab in slabs]
-    known = {pair: own for pair, own in distances.items() if not own.problem}
+    # In order, so that sums do not depend on the number of threads.
+    known = {pair: own for pair, own in sorted(distances.items()) if not own.problem}
     found: dict[int, Thickness] = {}
     for first, (planes, std) in enumerate(solved(stated, known)):
         own = distances.get((first, first + 1))
-        if own is None:
+        if own is None or slabs[first].thickness_from == BY_TABLE:
             continue
         reason = "" if std <= UNCERTAIN else own.problem
         size = Thickness(round(planes * voxel, 3), round(std * voxel, 3), reason)
