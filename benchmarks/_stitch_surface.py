@@ -31,7 +31,7 @@ SEEDS = (1, 2, 3, 4, 5)
 SECTIONS = 2
 WATER = {"surface": 15 * VOXEL, "surface_jitter": 3 * VOXEL, "tilt": 1}
 """Surfaces of the sections in micrometres and degrees."""
-RUNS = 5
+RUNS = 3
 
 
 def phantom(tiles: int, pixels: int, looks: float, seed: int, **given: float) -> PhantomParameters:

@@ -1,9 +1,12 @@
 """Surface of a section: the plane where water ends and tissue or its agarose begins.
 
-A column crosses it where its brightness rises steeply and stays high. A thin bright line, such as
-that of a cover glass, does not stay high; tissue that begins below agarose rises twice, and a hole
-filled with water rises deeper. Each column therefore gives a few candidates, and the plane is the
-one on which most columns agree. What cannot be measured has a reason instead of a value.
+1. In each column, brightness rises steeply where it enters tissue, and stays high. The highest
+   rises are candidates: a thin bright line, such as a cover glass, does not stay high; tissue below
+   agarose rises twice, and a hole filled with water rises deeper.
+2. The plane with most candidates close to it is found among planes through three random ones, then
+   fitted to all columns by robust least squares.
+3. It is refused, with the reason, if most of its columns do not rise there or rise twice, if it
+   leaves the data, or if what lies above varies as the tissue below, and so is not water.
 """
 
 from collections.abc import Mapping
@@ -18,58 +21,35 @@ from octane.layout.mosaic import Tile
 from octane.layout.placement import TilePlacement
 from octane.stitch.columns import COLUMN, Columns
 
-POOLED = 2
-"""Columns along y and x that are averaged if a tile has at least ``POOLED`` squared of them:
-speckle of one look then changes a plane by 6 %."""
 MOST = 2000
 """Number of columns above which each tile contributes only a part of its own."""
 LEAST, LEAST_ACROSS = 12, 3
 """Minimum number of columns that a plane is fitted to, and of those along y and along x."""
-ABOVE, BELOW = 4, 6
-"""Planes above and below a rise whose medians are compared: a line of up to three planes does not
-stay high below it."""
+ABOVE, BELOW = 4, 5
+"""Planes above and below a rise whose medians are compared: a line of two planes does not count."""
 SHORT = 3
 """Minimum number of planes below a rise."""
 SOFT = 0.01
 """Brightness, relative to bright tissue, below which the logarithm flattens: water may be 0."""
 RISE = 0.2
 """Smallest rise of the logarithm: it stands out from speckle of one look."""
-STEEP = 0.5
-"""Smallest part of a rise within three planes: light that fades in towards the focus is slower."""
-LEVEL = 0.05
-"""Smallest spread of columns around the plane, in planes."""
 LINE = 0.7
 """Smallest height of a bright line above its surroundings, in the logarithm."""
 CANDIDATES = 3
 """Maximum number of a column's candidates, those of the highest rises."""
-ROUGH = 10.0
-"""Roughness of cut tissue in micrometres, within which a section must rise by ``STEEP``."""
 CLOSE = 1.5
-"""Distance up to which a candidate belongs to a plane, in planes or in ``ROUGH``, the larger."""
-TRIALS = 400
-"""Planes through three random candidates that are tried."""
-STEEPEST = 10.0
-"""Largest tilt in degrees: what is steeper is a border within the tissue."""
-AGREED = 0.6
-"""Smallest part of the columns with tissue below a plane that must rise there."""
+"""Distance in planes up to which a candidate belongs to a plane."""
+HALF = 0.5
+"""Part of a rise that is steep, and of columns that are most of them."""
 PART = 0.2
 """Smallest part of all columns that must rise at a plane; others may show only water."""
-BOTH = 0.5
-"""Part of the columns at a plane which also rise at another one, above which neither is chosen."""
-LESSER = 0.5
-"""Rise relative to the plane's above which another plane counts."""
-VARIED = 0.3
-"""Variation of tissue between columns, in the logarithm, from which water above is told."""
-ALIKE = 0.5
-"""Slope of the brightness above over that below up to which water lies above."""
 BEYOND = 0.02
 """Part of the columns for which a plane may lie outside the data."""
-FIRST = 2
-"""Planes above a surface, with fewer of which it does not show: focus also brightens the first."""
-UNIFORM = 0.1
-"""Variation of the columns' logarithms up to which they may show agarose alone."""
-OUTLIER = 4.0
-"""Standard deviations at which Tukey's biweight rejects a column."""
+TRIALS = 400
+"""Planes through three random candidates that are tried."""
+OUTLIER, LEVEL = 4.0, 0.05
+"""Standard deviations at which Tukey's biweight rejects a column, and the least of these, planes.
+"""
 ROUNDS = 10
 """Iterations of the robust fit."""
 
@@ -79,6 +59,7 @@ FEW = "too few columns"
 NO_CONTRAST = "no contrast, as in agarose alone"
 WITHIN = "data begin within the tissue"
 LINE_ONLY = "a thin bright line, such as a cover glass, and no tissue below it"
+SLOW = "brightness rises too slowly for a surface"
 DISAGREE = "columns do not agree on a plane"
 TOO_HIGH = "surface above the first planes over {part:.0f} % of the section"
 TOO_LOW = "surface below the last planes over {part:.0f} % of the section"
@@ -89,31 +70,26 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Rises:
-    """Candidates of columns, (n, k), NaN if none: depths in planes, heights in the logarithm.
-
-    Those within ``reach`` planes of a surface belong to it.
-    """
+    """Candidates of columns, (n, k), NaN if none: depths in planes, heights in the logarithm."""
 
     depths: Values
     heights: Values
-    reach: float
 
-    def near(self, surface: Values) -> "Rises":
-        """The candidates closest to a surface (n), (n, 1); NaN if they are not close."""
+    def near(self, surface: Values) -> tuple[Values, Values]:
+        """Depths and heights (n) of the candidates closest to a surface; NaN if not close."""
         away = np.nan_to_num(np.abs(self.depths - surface[:, None]), nan=np.inf)
         nearest = away.argmin(axis=1)[:, None]
-        lost = np.take_along_axis(away, nearest, axis=1) > self.reach
+        lost = np.take_along_axis(away, nearest, axis=1) > CLOSE
         depths, heights = (
-            np.where(lost, np.nan, np.take_along_axis(own, nearest, axis=1))
+            np.where(lost, np.nan, np.take_along_axis(own, nearest, axis=1))[:, 0]
             for own in (self.depths, self.heights)
         )
-        return Rises(depths, heights, self.reach)
+        return depths, heights
 
     def apart(self, surface: Values) -> "Rises":
         """The candidates that are not near a surface (n)."""
-        near = np.abs(self.depths - surface[:, None]) <= 2 * self.reach
-        depths, heights = (np.where(near, np.nan, own) for own in (self.depths, self.heights))
-        return Rises(depths, heights, self.reach)
+        near = np.abs(self.depths - surface[:, None]) <= 2 * CLOSE
+        return Rises(*(np.where(near, np.nan, own) for own in (self.depths, self.heights)))
 
 
 def measured_surface(
@@ -126,27 +102,19 @@ def measured_surface(
     grid = placement.grid
     middle = np.add(placement.edge[1:], np.divide(placement.extent[1:], 2))
     corner, pitch = np.subtract(grid.edge[1:], middle), np.asarray(grid.spacing[1:])
-    values, places = [np.empty((0, grid.shape[0]))], [np.empty((0, 2))]
+    values: list[npt.NDArray] = [np.empty((0, grid.shape[0]))]
+    places = [np.empty((0, 2))]
     # Spread over the section, and always the same.
     generator, most = np.random.default_rng(0), -(-MOST // max(1, len(profiles)))
     for tile, own in profiles.items():
-        pool = POOLED if min(own.shape[1:]) >= POOLED**2 else 1
-        pooled = _pooled(own, pool)
-        height, width = pooled.shape[1:]
+        height, width = own.shape[1:]
         chosen = np.sort(generator.permutation(height * width)[:most])
-        values.append(pooled.reshape(len(pooled), -1)[:, chosen].T)
+        values.append(own.reshape(len(own), -1)[:, chosen].T)
         index = np.column_stack(np.divmod(chosen, max(1, width)))
         shift = [place.shift for place in placement.places[tile]]
-        places.append((shift + (index + 0.5) * COLUMN * pool) * pitch + corner)
+        places.append((shift + (index + 0.5) * COLUMN) * pitch + corner)
     profile, place = np.concatenate(values), np.concatenate(places)
     return fitted_surface(profile - dark, place, float(grid.spacing[0]))
-
-
-def _pooled(own: Columns, pool: int) -> Values:
-    """Average ``pool`` x ``pool`` columns."""
-    depth, height, width = len(own), own.shape[1] // pool, own.shape[2] // pool
-    whole = own[:, : height * pool, : width * pool].astype(np.float64)
-    return whole.reshape(depth, height, pool, width, pool).mean(axis=(2, 4))
 
 
 def fitted_surface(values: Values, places: Values, spacing: float) -> SurfaceFigures:
@@ -173,21 +141,21 @@ def fitted_surface(values: Values, places: Values, spacing: float) -> SurfaceFig
     lit = np.isfinite(values).all(axis=1) & (values > 0).any(axis=1)
     if len(values) and not lit.any():
         return without(NO_LIGHT)
-    if values.shape[1] < SHORT + FIRST + 1:
+    if values.shape[1] < SHORT + 2:
         return without(SHALLOW)
     own, places = np.maximum(values[lit], 0), places[lit]
     terms = np.column_stack([np.ones(len(places)), places / spacing])
     if not _enough(terms):
         return without(FEW)
     own += SOFT * np.percentile(own[own > 0], 95)
-    levels = Levels.of(np.log(own), spacing)
+    levels = Levels.of(np.log(own))
     rises = levels.rises()
     plane = _agreed(rises, terms)
     if plane is None:
         return without(_unseen(levels, rises, terms))
     if reason := _refused(plane, levels, rises, terms, spacing):
         return without(reason)
-    figures = _fitted(plane, levels, rises, terms, spacing)
+    figures = _fitted(plane, rises, terms, spacing)
     return figures.model_copy(update={"columns": len(values)})
 
 
@@ -195,71 +163,32 @@ def fitted_surface(values: Values, places: Values, spacing: float) -> SurfaceFig
 class Levels:
     """Logarithms of columns, (n, z), and their medians over the planes above and below each.
 
-    The medians are NaN where no plane is. ``rough`` is the roughness of tissue in planes.
+    The medians are NaN where no plane is.
     """
 
     own: Values
     above: Values
     below: Values
-    rough: int
 
     @classmethod
-    def of(cls, logarithm: Values, spacing: float) -> "Levels":
-        """Take the medians; ``spacing`` is the distance of planes in micrometres."""
+    def of(cls, logarithm: Values) -> "Levels":
+        """Take the medians."""
         flipped = _medians(logarithm[:, ::-1], ABOVE)[:, ::-1]
-        rough = max(1, round(ROUGH / spacing))
-        return cls(logarithm, flipped, _medians(logarithm, BELOW), rough)
-
-    def of_columns(self, chosen: npt.NDArray[np.bool_]) -> "Levels":
-        """Levels of the chosen columns."""
-        return Levels(self.own[chosen], self.above[chosen], self.below[chosen], self.rough)
-
-    def steepness(self, surface: Values) -> float:
-        """Part of the columns' median rise at a surface (n) that lies within the roughness.
-
-        It has little speckle, by which a slow rise looks steep in single columns.
-        """
-        span = np.arange(-self.rough - ABOVE, self.rough + BELOW + 1)
-        planes = surface.astype(np.int64)[:, None] + span
-        last = self.own.shape[1] - 1
-        own = np.take_along_axis(self.own, np.clip(planes, 0, last), axis=1)
-        # Blur spreads both ends of a rise alike only on the linear scale.
-        relative = np.exp(own - self.at(surface)[1][:, None])
-        relative[(planes < 0) | (planes > last)] = np.nan
-        known = np.isfinite(relative).any(axis=0)
-        profile = np.full(len(span), np.nan)
-        profile[known] = np.nanmedian(relative[:, known], axis=0)
-        low, high = ABOVE, len(span) - BELOW - 1
-        rise = np.nanmedian(profile[high + 1 :]) - np.nanmedian(profile[:low])
-        return float((profile[high] - profile[low]) / rise)
+        return cls(logarithm, flipped, _medians(logarithm, BELOW))
 
     def rises(self) -> Rises:
         """Find where columns rise steeply and stay high, at a fraction of a plane."""
         height, steep = self.below - self.above, np.zeros_like(self.own)
         steep[:, 1:-1] = self.own[:, 2:] - self.own[:, :-2]
-        found = (height >= RISE) & (steep >= STEEP * height)
+        found = (height >= RISE) & (steep >= HALF * height)
         found[:, 1:] &= steep[:, 1:] > steep[:, :-1]
         found[:, :-1] &= steep[:, :-1] >= steep[:, 1:]
-        found[:, :FIRST] = found[:, -SHORT:] = False
+        found[:, 0] = found[:, -SHORT:] = False
         best = np.argsort(np.where(found, -height, np.inf), axis=1, kind="stable")[:, :CANDIDATES]
         found, height = (np.take_along_axis(part, best, axis=1) for part in (found, height))
         levels = (np.take_along_axis(own, best, axis=1) for own in (self.above, self.below))
         depths = np.where(found, self._crossings(best, *levels), np.nan)
-        return Rises(depths, np.where(np.isfinite(depths), height, np.nan), CLOSE * self.rough)
-
-    def refined(self, depths: Values) -> Values:
-        """Depths (n) again, by the brightness just below, from where it decays with depth."""
-        planes = depths.astype(np.int64)[:, None]
-        last = self.own.shape[1] - 1
-
-        def own(step: int) -> Values:
-            return np.take_along_axis(self.own, np.minimum(planes + step, last), axis=1)
-
-        # A bright line may lie on the surface itself.
-        decay = max(0.0, float(np.median(own(2) - own(5))) / 3)
-        below = np.median([own(1), own(2), own(3)], axis=0) + 2 * decay
-        above = np.take_along_axis(self.above, np.maximum(planes, 1), axis=1)
-        return self._crossings(planes, above, below)[:, 0]
+        return Rises(depths, np.where(np.isfinite(depths), height, np.nan))
 
     def _crossings(self, planes: npt.NDArray[np.int64], above: Values, below: Values) -> Values:
         """Depths near ``planes`` at which brightness is half-way from above to below, (n, k).
@@ -286,6 +215,15 @@ class Levels:
             np.take_along_axis(own, planes, axis=1)[:, 0] for own in (self.above, self.below)
         )
         return above, below
+
+    def steepness(self, depths: Values) -> Values:
+        """Part of the rise at depths in planes, (n), that lies within three planes."""
+        planes = np.clip(depths.astype(np.int64), 1, self.own.shape[1] - 2)[:, None]
+        last, first = (np.take_along_axis(self.own, planes + k, axis=1)[:, 0] for k in (1, -1))
+        above, below = self.at(depths)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # Blur spreads both ends of a rise alike only on the linear scale.
+            return (np.exp(last) - np.exp(first)) / (np.exp(below) - np.exp(above))
 
     def lines(self) -> Values:
         """Depths of the brightest thin line of columns, (n), NaN if none."""
@@ -332,16 +270,16 @@ def _agreed(rises: Rises, terms: Values) -> Values | None:
     depths = rises.depths[known]
     chosen = np.random.default_rng(0).integers(len(depths), size=(TRIALS, 3))
     planes = _through(terms[column[chosen]], depths[chosen])
-    planes = planes[(np.abs(planes[:, 1:]) <= np.tan(np.deg2rad(STEEPEST))).all(axis=1)]
+    planes = planes[np.isfinite(planes).all(axis=1)]
     if not len(planes):
         return None
     fitted = np.einsum("tk,nk->tn", planes, terms)
     away = np.full(fitted.shape, np.inf)
     for candidate in rises.depths.T:
         np.fmin(away, np.abs(fitted - candidate), out=away)
-    plane = planes[np.maximum(0, 1 - (away / rises.reach) ** 2).sum(axis=1).argmax()]
+    plane = planes[np.maximum(0, 1 - (away / CLOSE) ** 2).sum(axis=1).argmax()]
     for _ in range(ROUNDS):
-        near = rises.near(_on(plane, terms)).depths[:, 0]
+        near = rises.near(_on(plane, terms))[0]
         known = np.isfinite(near)
         if not _enough(terms[known], len(terms)):
             return None
@@ -376,12 +314,12 @@ def _solved(terms: Values, depths: Values, weights: Values) -> tuple[Values, Val
 def _unseen(levels: Levels, rises: Rises, terms: Values) -> str:
     """Say why no plane is found."""
     lines = levels.lines()
-    if _agreed(Rises(lines[:, None], lines[:, None], CLOSE), terms) is not None:
+    if _agreed(Rises(lines[:, None], lines[:, None]), terms) is not None:
         return LINE_ONLY
-    if np.isfinite(rises.depths).any(axis=1).mean() >= AGREED:
-        return DISAGREE
     low, high = np.percentile(levels.own.mean(axis=1), (5, 95))
-    return NO_CONTRAST if high - low <= UNIFORM else WITHIN
+    if high - low <= RISE:
+        return NO_CONTRAST
+    return DISAGREE if np.isfinite(rises.depths).any(axis=1).mean() >= HALF else WITHIN
 
 
 def _refused(
@@ -389,14 +327,11 @@ def _refused(
 ) -> str | None:
     """Say why a plane is not the surface; None if it is."""
     surface = _on(plane, terms)
-    used = np.isfinite(rises.near(surface).depths[:, 0])
-    over, under = surface < FIRST, surface > levels.own.shape[1] - SHORT
+    used = np.isfinite(rises.near(surface)[0])
+    over, under = surface < 1, surface > levels.own.shape[1] - SHORT
     above, below = levels.at(surface)
     tissue = (below > np.median(above[used]) + RISE) & ~over & ~under
-    count = np.count_nonzero(tissue)
-    if count < LEAST or np.count_nonzero(used & tissue) < AGREED * count:
-        return DISAGREE
-    if not levels.of_columns(tissue).steepness(surface[tissue]) >= STEEP:
+    if np.count_nonzero(used & tissue) < max(LEAST, HALF * np.count_nonzero(tissue)):
         return DISAGREE
     if over.mean() > BEYOND:
         return TOO_HIGH.format(part=100 * over.mean())
@@ -405,32 +340,30 @@ def _refused(
     if (other := _second(plane, rises, terms)) is not None:
         first, last = sorted(float(p[0]) * spacing for p in (plane, other))
         return TWO.format(first=first, second=last)
-    # Water shows nothing of what lies below it; a layer in tissue is as varied as the tissue above.
     water, varied = (own[used] - own[used].mean() for own in (above, below))
-    alike = float(np.einsum("n,n", water, varied) / np.einsum("n,n", varied, varied))
-    return WITHIN if varied.std() > VARIED and alike > ALIKE else None
+    # Agarose alone varies too little to tell.
+    alike = varied.std() > RISE and np.mean(water * varied) > HALF * np.mean(varied**2)
+    if alike:
+        return WITHIN
+    return None if np.median(levels.steepness(surface)[used]) >= HALF else SLOW
 
 
 def _second(plane: Values, rises: Rises, terms: Values) -> Values | None:
     """Find another plane at which most of the columns at ``plane`` rise as well."""
     surface = _on(plane, terms)
-    height, rest = rises.near(surface).heights[:, 0], rises.apart(surface)
+    height, rest = rises.near(surface)[1], rises.apart(surface)
     other = _agreed(rest, terms)
     if other is None:
         return None
-    both = rest.near(_on(other, terms)).heights[:, 0] >= LESSER * height
-    return other if np.count_nonzero(both) >= BOTH * np.isfinite(height).sum() else None
+    both = rest.near(_on(other, terms))[1] >= HALF * height
+    return other if np.count_nonzero(both) >= HALF * np.isfinite(height).sum() else None
 
 
-def _fitted(
-    plane: Values, levels: Levels, rises: Rises, terms: Values, spacing: float
-) -> SurfaceFigures:
+def _fitted(plane: Values, rises: Rises, terms: Values, spacing: float) -> SurfaceFigures:
     """Fit the plane to the candidates near it by robust least squares."""
-    near = rises.near(_on(plane, terms)).depths[:, 0]
+    near = rises.near(_on(plane, terms))[0]
     known = np.isfinite(near)
     terms, near = terms[known], near[known]
-    refined = levels.of_columns(known).refined(near)
-    near = np.where(np.isfinite(refined), refined, near)
     for _ in range(ROUNDS):
         away = near - _on(plane, terms)
         spread = max(1.4826 * float(np.median(np.abs(away))), LEVEL)

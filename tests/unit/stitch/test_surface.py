@@ -133,7 +133,8 @@ def test_blurred_and_fading_tissue_has_its_surface_where_it_was():
     from scipy.ndimage import gaussian_filter1d
 
     require_true(*measured(lambda v: gaussian_filter1d(v, 1, axis=0)))
-    require_true(*measured(attenuation=5, scattering=5, tilt=0.5))
+    # The level below the surface is that of the third plane, where less light is left.
+    require_true(*measured(attenuation=5, scattering=5, tilt=0.5), depth=0.25)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,7 @@ def test_blurred_and_fading_tissue_has_its_surface_where_it_was():
         (surface.NO_LIGHT, lambda v: v * np.nan, {}),
         (surface.NO_CONTRAST, water, {}),
         (surface.LINE_ONLY, lambda v: layer(2, 4, 100)(water(v)), {}),
-        (surface.SHALLOW, None, {"tile_shape": (5, 64, 64), "surface": 20}),
+        (surface.SHALLOW, None, {"tile_shape": (4, 64, 64), "surface": 20}),
         (surface.FEW, None, {"tile_shape": (32, 16, 16), "tiles": 1}),
         ("two surfaces, ", layer(16, 32, 4), {}),
         ("surface above the first planes over", None, {"surface": 30, "tilt": 5}),
@@ -166,6 +167,10 @@ def test_light_that_fades_in_towards_the_focus_is_no_surface(looks, reach):
     fade = 1 - 0.8 * np.exp(-np.arange(32) / reach)[:, None, None]
     found, *_ = measured(lambda v: v * fade, surface=0, speckle_looks=looks)
     assert found.reason in (surface.DISAGREE, surface.WITHIN)
+    # Uniform tissue does not show that no water lies above it.
+    generator = np.random.default_rng(1)
+    found, *_ = measured(lambda v: generator.gamma(looks or 100, 60, v.shape) * fade)
+    assert found.reason in (surface.DISAGREE, surface.SLOW)
 
 
 def test_single_columns_agree_with_scipy_fits_of_a_step():
