@@ -793,7 +793,6 @@ TABLES: dict[str, Table] = {
     "surface-cost": of_part("stitch", "surface", _share_of("surface")),
     "planes": of_part("stitch", "planes", _planes),
     "planes-cost": of_part("stitch", "planes", _share_of("planes")),
-    "surface-cost": of_part("stitch", "surface", _surface_cost),
     "thickness": of_part("stitch", "thickness", _thickness),
     "thickness-cost": of_part("stitch", "thickness", _thickness_cost),
     "blend": of_part("stitch", "blend", _blend),
