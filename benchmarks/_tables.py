@@ -497,8 +497,8 @@ def _blend_cost(record: dict) -> str:
 def _thickness(record: dict) -> str:
     rows = [
         (
-            *(case["name"], f"{case['measured']} of {case['pairs']}", case["replaced"]),
-            *(MISSING if case[n] is None else f"{case[n]:.2f}" for n in ("error_95", "largest")),
+            *(case["name"], f"{case['measured']} of {case['pairs']}", f"{case['replaced']}"),
+            *("" if case[n] is None else f"{case[n]:.2f}" for n in ("error_95", "largest")),
             f"{case['seconds']:.2f}",
         )
         for case in record["rows"]
