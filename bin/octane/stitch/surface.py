@@ -319,7 +319,9 @@ def _unseen(levels: Levels, rises: Rises, terms: Values) -> str:
     low, high = np.percentile(levels.own.mean(axis=1), (5, 95))
     if high - low <= RISE:
         return NO_CONTRAST
-    return DISAGREE if np.isfinite(rises.depths).any(axis=1).mean() >= HALF else WITHIN
+    # Lower rises may be speckle.
+    rising = (rises.heights >= 2 * RISE).any(axis=1)
+    return DISAGREE if rising.mean() >= HALF else WITHIN
 
 
 def _refused(
@@ -332,7 +334,7 @@ def _refused(
     above, below = levels.at(surface)
     tissue = (below > np.median(above[used]) + RISE) & ~over & ~under
     if np.count_nonzero(used & tissue) < max(LEAST, HALF * np.count_nonzero(tissue)):
-        return DISAGREE
+        return _unseen(levels, rises, terms)
     if over.mean() > BEYOND:
         return TOO_HIGH.format(part=100 * over.mean())
     if under.mean() > BEYOND:
