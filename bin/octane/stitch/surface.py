@@ -39,6 +39,9 @@ CANDIDATES = 3
 """Maximum number of a column's candidates, those of the highest rises."""
 CLOSE = 1.5
 """Distance in planes up to which a candidate belongs to a plane."""
+SCATTER, STEEPEST = 0.7, 10.0
+"""Largest spread of columns about a surface, planes, and its largest tilt, degrees: a curved or
+steeper border lies within the tissue, as the top of a brain does."""
 HALF = 0.5
 """Part of a rise that is steep, and of columns that are most of them."""
 PART = 0.2
@@ -362,7 +365,7 @@ def _second(plane: Values, rises: Rises, terms: Values) -> Values | None:
 
 
 def _fitted(plane: Values, rises: Rises, terms: Values, spacing: float) -> SurfaceFigures:
-    """Fit the plane to the candidates near it by robust least squares."""
+    """Fit the plane to the candidates near it by robust least squares, if these lie on a plane."""
     near = rises.near(_on(plane, terms))[0]
     known = np.isfinite(near)
     terms, near = terms[known], near[known]
@@ -375,6 +378,8 @@ def _fitted(plane: Values, rises: Rises, terms: Values, spacing: float) -> Surfa
     spread = 1.4826 * float(np.median(np.abs(away)))
     errors = spread * np.sqrt(np.diag(inverse))
     tilt_y, tilt_x = np.rad2deg(np.arctan(plane[1:])).tolist()
+    if spread > SCATTER or max(abs(tilt_y), abs(tilt_x)) > STEEPEST:
+        return SurfaceFigures(reason=DISAGREE)
     error_y, error_x = np.rad2deg(errors[1:]).tolist()
     return SurfaceFigures(
         depth=float(plane[0]) * spacing,

@@ -208,3 +208,13 @@ def test_columns_in_a_line_do_not_make_a_plane():
     places = np.column_stack([np.arange(60) // 12, np.arange(60) % 12]) * 80.0
     values[12:] = 300
     assert fitted_surface(values, places, 10.0).depth is None
+
+
+@pytest.mark.parametrize(("height", "reason"), [(0.02, ""), (8.0, surface.DISAGREE)])
+def test_the_top_of_a_brain_is_not_cut(height, reason):
+    y, x = np.mgrid[-12:12, -12:12].reshape(2, -1) / 12
+    distance = np.hypot(y, x)
+    depth = np.where(distance < 0.8, 6 + height * distance**2, 32)
+    values = 10 + 500 * np.clip(np.arange(32) + 1 - depth[:, None], 0, 1)
+    found = fitted_surface(values, np.column_stack([y, x]) * 500, 10.0)
+    assert found.reason == reason
