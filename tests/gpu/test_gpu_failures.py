@@ -186,7 +186,9 @@ def test_a_command_ends_with_one_sentence_where_its_gpu_is_lost(
     assert len(found) >= min(2, len(launches)), done.stdout + done.stderr
     for exit_code, said, made in found:
         assert (exit_code, made) == (104, False)
-        (sentence,) = said
+        # CuPy may complain of events that are deleted on a lost device, with a traceback before it.
+        *noise, sentence = said
+        assert not noise or noise[0].startswith("Exception ignored in: <cyfunction Event"), said
         assert "the device is lost); run again" in sentence
     assert not list(tmp_path.glob(".partial-*"))
 

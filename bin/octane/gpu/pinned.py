@@ -90,8 +90,19 @@ class HostMemory(AbstractContextManager):
             runtime.hostRegister(memory.ctypes.data, whole_pages(memory.nbytes), PORTABLE)
         except (runtime.CUDARuntimeError, MemoryError) as error:
             self.pinned = False
+            if self._is_lost():
+                # The next copy says so.
+                return False
             self._warn(
                 f"The host refuses to page-lock {memory.nbytes / 1e6:.0f} MB ({error}); copies to "
                 "and from the GPU use ordinary memory, which is slower."
             )
         return self.pinned
+
+    def _is_lost(self) -> bool:
+        """Tell whether the GPU refuses everything, and not only to lock memory."""
+        try:
+            self._xp.cuda.Device().synchronize()
+        except self._xp.cuda.runtime.CUDARuntimeError:
+            return True
+        return False
