@@ -79,6 +79,7 @@ def test_a_link_of_the_input_leads_nowhere(nextflow, phantom, mosaics, tmp_path)
     assert run.processes() <= {"PREFLIGHT"}
 
 
+@pytest.mark.soak
 def test_names_differ_only_in_how_an_accent_is_stored(nextflow, phantom, mosaics, tmp_path):
     # As in copies from macOS and from Windows.
     names = [unicodedata.normalize(form, "coupé") for form in ("NFC", "NFD")]

@@ -164,6 +164,7 @@ def published(folder):
     return folder / "out"
 
 
+@pytest.mark.soak
 def test_killed_again_and_again_nothing_is_lost_or_half_made(project, tmp_path):
     outdir = published(tmp_path)
     command = [sys.executable, project / "bin" / "materialize.py", outdir]

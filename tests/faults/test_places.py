@@ -112,6 +112,7 @@ def test_the_results_are_another_users(
     assert contents(out / "tissue") == before
 
 
+@pytest.mark.soak
 def test_into_one_output(start_nextflow, nextflow, volume, tmp_path):
     out = tmp_path / "out"
     run = start_nextflow(tmp_path / "first", *volume, "-stub", outdir=out)

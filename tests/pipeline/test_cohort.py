@@ -107,6 +107,7 @@ def text_of(value):
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
+@pytest.mark.soak
 def test_a_subject_alone_with_every_value_as_text_is_the_same(succeeding, cohort, data, tmp_path):
     # Nextflow 26.04 passes all command-line values as text; a params file does so on any version.
     given = {
@@ -142,6 +143,7 @@ def test_a_changed_cell_and_a_new_row_run_no_more_than_they_must(succeeding, coh
     assert checksums(again.outdir, "01") == before
 
 
+@pytest.mark.soak
 def test_a_sheet_of_tabs_and_stubs(succeeding, data, tmp_path):
     (tmp_path / "cohort.tsv").write_text(
         f"subject\tinput\tresolution\n01\t{data}/01\t10 20 20\ntwo b\t{data}/the second\t\n",

@@ -120,6 +120,7 @@ def test_a_row_that_is_changed_moves_a_section_or_a_tile_alone(resumed, folder, 
     np.testing.assert_allclose(new[planes[2], :, 2:-4], old[planes[2], :, 4:-2], rtol=1e-4)
 
 
+@pytest.mark.soak
 def test_blending_changes_the_planes_below_borders_alone(resumed, fed_back):
     run = resumed("blended", *tables(), "--stack_blend", "14")
     assert run.processes("COMPLETED") == {"PREFLIGHT", "STACK", "REPORT"}

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from runs import voxels
 
 STEPS = """
@@ -78,6 +79,7 @@ workflow {
 """
 
 
+@pytest.mark.soak
 def test_the_page_of_a_cohort_is_made_again_when_a_subject_changed(succeeding, host, tmp_path):
     code = host(COHORT, OWN + PUBLISHED)
     twins = tmp_path / "twins"

@@ -92,6 +92,7 @@ def test_a_task_that_never_began_says_why(nextflow, environment, tmp_path):
     assert "octane stopped: PHANTOM (phantom): Cannot connect to the Docker daemon.\n" in run.output
 
 
+@pytest.mark.soak
 def test_an_interrupted_run_says_how_it_goes_on(start_nextflow, phantom, quick, tmp_path):
     run = start_nextflow(tmp_path, *quick, "--input", phantom / "mosaics")
     run.says("OCTANE:STITCH")

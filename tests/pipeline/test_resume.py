@@ -100,6 +100,7 @@ def test_a_section_that_was_added_runs_alone(succeeding, phantom, tmp_path):
     ]
 
 
+@pytest.mark.soak
 def test_voxels_in_a_file_next_to_their_header(succeeding, nextflow, tmp_path):
     voxels = np.random.default_rng(1).gamma(9.0, 10.0, (16, 24, 24)).astype(np.float32)
     for name, content in (("brain.mhd", voxels), ("mask.nhdr", np.ones_like(voxels, np.uint8))):

@@ -102,6 +102,7 @@ exec env NVTX_INJECTION64_PATH=/nonexistent/injection.so "$@"
 """
 
 
+@pytest.mark.soak
 def test_gpu_steps_are_profiled_and_their_files_published(
     succeeding, phantom, quick, environment, tmp_path
 ):

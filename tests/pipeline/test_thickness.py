@@ -26,6 +26,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.soak
 def test_measured_thicknesses_are_used_and_their_table_gives_the_same_bits(succeeding, folder):
     first = succeeding(folder, *QUICK, "--section_thickness", "auto")
     results = first.outdir / "mosaics"
