@@ -353,6 +353,8 @@ def _surface(quality: Sequence[SectionQuality], plane: float) -> Check | None:
     )
     if not (auto or depths):
         return _unknown(name, limit, f"{_because(reasons)}: no surface was measured.")
+    if not seen:
+        return _unknown(name, limit, "Other runs stitched these sections: see STACK's log.")
     off = _elsewhere(quality, plane)
     texts = []
     if off:
@@ -387,7 +389,7 @@ def _thickness(stack: StackFigures) -> Check | None:
     known = [s.measured_thickness for s in imaged.values() if s.measured_thickness is not None]
     if not (lost or known):
         return None
-    text = f"{_because(lost)}: not measured, the stated thickness is used; look at the pictures."
+    text = f"{_because(lost)}: not measured, so it is as without auto; look at the pictures."
     value = _between(known) if known else "none measured"
     return _judged("Section thickness", "measured", value, lost, text)
 

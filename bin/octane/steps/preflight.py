@@ -486,6 +486,13 @@ def _check_volumes(
             for name, is_on in moving.items()
             if is_on
         ]
+    is_compensated = settings.stitch.attenuation != "none" and not workflow.skip_stitch
+    if kind == "mosaic" and is_compensated and settings.stack.section_thickness == AUTO:
+        problems.append(
+            "--section_thickness auto compares the light of deep planes, which "
+            "--stitch_attenuation changes; omit one, or measure in a run without attenuation and "
+            "give its table of thicknesses with --displacements."
+        )
     coefficients = settings.stitch.attenuation == "coefficient" and not workflow.skip_stitch
     if kind == "mosaic" and coefficients and not workflow.skip_n4:
         problems.append(

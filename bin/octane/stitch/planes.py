@@ -16,6 +16,8 @@ from octane.layout.mosaic import Position, Tile
 from octane.stitch.columns import COLUMN, Columns, columns
 from octane.stitch.registration import neighbours
 
+FEWEST = 24
+"""Planes of a tile; fewer do not tell a shift from speckle."""
 EDGE = 24
 """Longest edge of a compared tile, columns."""
 DEEPEST = 0.25
@@ -44,7 +46,7 @@ def shifted_along_z(
     that fits higher has negative planes.
     """
     lit = {t: own for t, own in profiles.items() if t not in odd and np.nan_to_num(own).any()}
-    if not lit:
+    if not lit or len(next(iter(lit.values()))) < FEWEST:
         return {}
     tiles = ProfiledTiles.of(lit, starts)
     return agreed(tiles, compared(tiles))

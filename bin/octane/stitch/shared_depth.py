@@ -11,6 +11,7 @@ from octane.config.params import ExecutionParameters
 from octane.core.geometry import Grid, blocks, place_in
 from octane.core.metrics import Metrics
 from octane.layout.stack import BY_DEPTH, BY_TABLE, SectionSlab
+from octane.layout.surfaces import Surface, measured
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import cores
 from octane.stitch.columns import columns
@@ -29,6 +30,8 @@ from octane.store.writer import Level
 
 LONGEST = 256
 """Longest edge of the compared planes, pixels."""
+UNSHARED = f"the next section shows fewer than {FEWEST_PLANES} of its deep planes"
+TILTED = "its surface is tilted against the next one; give --section_level true"
 RANGE = (0.5, 1.5)
 """Distances tried, relative to the stated one."""
 
@@ -63,11 +66,10 @@ def thicknesses(
     thickness is the stated one.
     """
     pairs = _pairs(slabs, grid)
-    found: dict[Pair, Distance] = {
-        pair: Distance(problem="the next section does not show its deep planes")
-        for pair, tried in pairs.items()
-        if not tried
-    }
+    found = {pair: Distance(problem=UNSHARED) for pair, tried in pairs.items() if not tried}
+    for first, second in pairs:
+        if _apart(slabs[first], slabs[second]) > grid.spacing[0]:
+            found[first, second] = Distance(problem=TILTED)
 
     def work(pair: Pair, lane: Lane) -> int:
         (upper, first), (lower, second) = (_planes(slabs[k], grid, lane) for k in pair)
@@ -79,13 +81,25 @@ def thicknesses(
         found[pair] = own._replace(planes=own.planes - aside)
         return upper.nbytes + lower.nbytes
 
-    tried = [pair for pair, distances in pairs.items() if distances]
+    tried = [pair for pair in pairs if pair not in found]
     if tried:
         deepest = max(slab.extent[0] for slab in slabs) / grid.spacing[0]
         kept = math.ceil(16 * deepest * LONGEST**2) * (execution.workers or cores())
         workers = block_workers(slabs, grid, dtype, len(tried), execution, kept=kept)
         run_pipeline(tried, work, label="thickness", workers=workers, metrics=metrics)
     return _fitted(slabs, grid.spacing[0], found)
+
+
+def _apart(first: SectionSlab, second: SectionSlab) -> float:
+    """Micrometres by which the measured tilts of two sections differ across the second one."""
+    tilts = []
+    for slab in (first, second):
+        own = None if slab.image is None else measured(slab.image)
+        if own is None or own.tilt is None:
+            return 0.0
+        tilts.append(np.subtract(own.tilt, slab.cut.tilt))
+    y, x = (tilts[1] - tilts[0]).tolist()
+    return 2 * Surface(0.0, (y, x)).rise(second.extent)
 
 
 def _pairs(slabs: Sequence[SectionSlab], grid: Grid) -> dict[Pair, range]:

@@ -502,6 +502,12 @@ UNSEEN = {"reason": BEGUN}
 ODD = {"reason": "two interfaces"}, {"surface": 31.0, "surface_from": "of the other sections"}
 
 
+def test_surfaces_of_sections_from_another_run_are_not_called_good():
+    check = judged_cuts((None, {"surface": 31.0, "surface_from": "measured"}))["Section surface"]
+    assert (check.state, check.value) == ("not checked", "–")
+    assert check.sentence.startswith("Other runs stitched these sections")
+
+
 @pytest.mark.parametrize(
     ("sections", "value", "sentence"),
     [
@@ -586,14 +592,14 @@ LOST = None, {**STATED[1], "thickness_reason": "they share too little tissue"}
         (
             [CUT, LOST, LOST, STATED],
             "163 µm",
-            "Sections 2, 3 (they share too little tissue): not measured, the stated thickness "
-            "is used; look at the pictures.",
+            "Sections 2, 3 (they share too little tissue): not measured, so it is as without "
+            "auto; look at the pictures.",
         ),
         (
             [LOST, STATED],
             "none measured",
-            "Section 1 (they share too little tissue): not measured, the stated thickness is "
-            "used; look at the pictures.",
+            "Section 1 (they share too little tissue): not measured, so it is as without "
+            "auto; look at the pictures.",
         ),
     ],
 )

@@ -283,6 +283,8 @@ def test_attenuation_is_refused_before_any_work(problems, plan, write_mosaic):
     (line,) = problems(source, **asked, stitch_attenuation="coefficient")
     assert "makes a volume in 1/mm, whose values N4 would change; give --skip_n4" in line
     plan(source, **asked, stitch_attenuation="coefficient", skip_n4=True)
+    (line,) = problems(source, **asked, stitch_attenuation="compensate", section_thickness="auto")
+    assert line.startswith("--section_thickness auto compares the light of deep planes, which")
     # As RESAMPLE makes it.
     (line,) = problems(source, **given, resolution=20, resample_dtype="float32")
     assert "a_1.ome.zarr has 4 planes, but --stitch_attenuation needs at least 6" in line

@@ -40,13 +40,15 @@ def phantom(**given):
 def write(tmp_path_factory):
     """Write the sections of a phantom as STITCH does; they state 160 um."""
 
-    def run(p, left_out=()):
+    def run(p, left_out=(), surface=None):
         folder, paths = tmp_path_factory.mktemp("sections"), []
         extent = vector(*(10.0 * n for n in p.tile_shape))
         grid = Grid.covering(vector(0, 0, 0), extent, vector(10, 10, 10))
         for number in {*range(1, p.sections + 1)} - {*left_out}:
             path = folder / f"section_{number:02d}.ome.zarr"
-            section = {"number": number, "thickness": 160.0}
+            section: dict[str, object] = {"number": number, "thickness": 160.0}
+            if surface is not None:
+                section["surface"] = surface(number)
             noted: dict[str, object] = {"kind": "section", "section": section}
             image = [Level.volume(grid)], np.dtype(np.float32)
             with create_image(path, *image, codec="zstd", attributes=noted) as (writer,):
@@ -121,7 +123,7 @@ def test_without_shared_depth_nothing_moves_and_a_warning_says_why(write, stack)
     voxels, sections, metrics = stack(sources)
     np.testing.assert_array_equal(voxels, stack(sources, None)[0])
     (warning,) = metrics.warnings
-    assert "The thickness of sections 1 (the next section does not show" in warning
+    assert "The thickness of sections 1 (the next section shows fewer" in warning
     assert [bool(section["thickness_reason"]) for section in sections] == [True] * 3 + [False]
 
 
@@ -146,3 +148,14 @@ def test_a_thickness_that_was_not_imaged_is_refused(sources, stack, tmp_path, ce
     table.write_text(f"section,y,x,rotation,thickness\n1,,,,\n2,,,,{cell}\n")
     with pytest.raises(InputError, match=words):
         stack(sources, None, given=table)
+
+
+@pytest.mark.parametrize(("tilt", "is_measured"), [(0.2, True), (1.0, False)])
+def test_sections_tilted_against_each_other_are_not_measured_unlevelled(
+    write, stack, tilt, is_measured
+):
+    # Over 100 pixels of 10 um, one degree rises by almost two planes.
+    sources = write(phantom(sections=2), surface=lambda n: {"depth": 0.0, "tilt": (n * tilt, 0.0)})
+    _, (first, _), metrics = stack(sources)
+    assert (first["measured_thickness"] is not None) == is_measured
+    assert any("--section_level true" in text for text in metrics.warnings) != is_measured

@@ -183,3 +183,10 @@ def test_swapped_tiles_are_not_also_called_shifted_along_z(rng):
     assert found == {(1, 0): ((1, 1), None), (1, 1): ((1, 0), None)}
     # Without the swap's evidence in y and x, the surface says that both are shifted.
     assert shifted_along_z(profiles, starts, ()).keys() == {(1, 0), (1, 1)}
+
+
+def test_few_planes_do_not_tell_a_shift_from_speckle(rng):
+    profiles, starts = tiles_of(rng)
+    moved = rolled(profiles, (1, 1), 3)
+    assert shifted_along_z({t: own[:24] for t, own in moved.items()}, starts, ()) == {(1, 1): -3}
+    assert shifted_along_z({t: own[:23] for t, own in moved.items()}, starts, ()) == {}
