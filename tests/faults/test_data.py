@@ -116,6 +116,7 @@ def test_the_work_directory_is_deleted_after_a_run(succeeding, volume, undisturb
     assert checksums(again.outdir) == undisturbed.sums
 
 
+@pytest.mark.soak
 def test_the_input_and_a_mask_change_during_a_run(start_nextflow, volume, phantom, tmp_path):
     stores = [shutil.copytree(volume[-1], tmp_path / "tissue.ome.zarr"), tmp_path / "mask.ome.zarr"]
     shutil.copytree(phantom / "truth" / "bias.ome.zarr", stores[1])

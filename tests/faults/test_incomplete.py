@@ -52,7 +52,7 @@ def twin(outdir, subject):
 WAYS = {"--keep_going": ("--keep_going",), "ignore": ("-c", "ignore.config")}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["--keep_going", pytest.param("ignore", marks=pytest.mark.soak)])
 def test_a_failed_subject_is_incomplete_and_the_others_are_finished(
     nextflow, succeeding, cohort, quick, damage, way
 ):

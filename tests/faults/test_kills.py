@@ -106,6 +106,7 @@ def test_nextflow_at_random_points(
     assert checksums(again.outdir) == undisturbed_mosaics.sums
 
 
+@pytest.mark.soak
 def test_orphans_end_and_give_back_what_they_hold(
     start_nextflow, succeeding, volume, undisturbed, tmp_path
 ):

@@ -192,6 +192,7 @@ def test_bad_data_of_any_subject_stops_all_before_work_begins(nextflow, data, tm
     assert work(run, None) == []
 
 
+@pytest.mark.soak
 def test_a_folder_of_mosaics_may_be_the_place_of_everything(succeeding, phantom, tmp_path):
     # Results, work directory and Nextflow's logs are written to the input's folder while it is
     # read. Nextflow would read the subject's name as a number.

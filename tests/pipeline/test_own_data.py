@@ -22,6 +22,7 @@ def brains(phantom, tmp_path):
     return tmp_path
 
 
+@pytest.mark.soak
 def test_a_second_subject_under_the_name_of_the_first_is_refused(
     nextflow, succeeding, brains, tmp_path
 ):

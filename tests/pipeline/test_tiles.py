@@ -72,6 +72,7 @@ def test_a_section_runs_through_mosaic(first):
     assert '"files": 4' in record.read_text(encoding="utf-8")
 
 
+@pytest.mark.soak
 def test_a_section_that_was_added_runs_alone(cohort):
     own = [task for task in cohort.tasks("COMPLETED") if "(tiles" in task]
     steps = ("MOSAIC", "RESAMPLE", "STITCH")
@@ -81,6 +82,7 @@ def test_a_section_that_was_added_runs_alone(cohort):
     assert "MOSAIC (mosaics:section_01)" not in cohort.tasks()
 
 
+@pytest.mark.soak
 def test_the_volume_is_that_of_the_mosaics(cohort):
     one, other = (
         {name.replace(subject, ""): value for name, value in sums.items()}

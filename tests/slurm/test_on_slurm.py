@@ -103,6 +103,7 @@ def ends(run, process):
     return sorted((row["status"], row["exit"]) for row in rows)
 
 
+@pytest.mark.soak
 def test_a_cancelled_job_is_tried_again(cluster, on_slurm, hold, stacked):
     held = hold("stitch.py")
     started = on_slurm.start(*SECTIONS_ALONE)
