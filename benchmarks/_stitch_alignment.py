@@ -2,25 +2,22 @@
 
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
-from _common import PROJECT, cores, scratch_folder
-from _processes import run
+from _common import scratch_folder
+from _stitch_cost import stack_costs
 
 from octane.config.params import PhantomParameters
 from octane.layout.displacement import Displacement
 from octane.steps.phantom import BACKGROUND, Subject, displacements, render_tile, tissue
 from octane.stitch.alignment import register, resolutions
-from octane.store.image import open_image
 
 SIZES = (128, 256, 512)
 """Heights of sections in voxels of 10 micrometres; widths are 1.5 times as large."""
@@ -194,37 +191,11 @@ def row(
 
 
 def cost(tiles: int, runs: int) -> dict[str, object]:
-    """Measure STITCH of a subject's sections, and STACK by kind of alignment, alternately."""
-    found: dict[str, list[tuple[float, int]]] = {}
-    words = ["--sections", str(SECTIONS), "--tiles", str(tiles), "--tile_shape", "64", "256", "256"]
-    words += ["--shift", "40", "--rotation", "1"]
-    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
-        folder = Path(scratch)
-        run([sys.executable, PROJECT / "bin" / "phantom.py", folder / "made", *words])
-        mosaics = sorted((folder / "made" / "mosaics").iterdir())
-        sections = [folder / mosaic.name for mosaic in mosaics]
-
-        def step(name: str, *given: str | Path) -> tuple[float, int]:
-            more = ["--overwrite", "--workers", str(cores())]
-            done = run([sys.executable, PROJECT / "bin" / name, *given, *more])
-            return done.cpu_seconds, done.peak_bytes
-
-        for _ in range(runs):
-            each = [step("stitch.py", *pair) for pair in zip(mosaics, sections, strict=True)]
-            seconds, peaks = zip(*each, strict=True)
-            found.setdefault("stitch", []).append((sum(seconds), max(peaks)))
-            for way in ("none", "translation", "rigid"):
-                own = step("stack.py", folder / "stack.ome.zarr", *sections, "--stack_align", way)
-                found.setdefault(way, []).append(own)
-        shape = open_image(folder / "stack.ome.zarr").grid.shape
-    ways = {
-        way: {
-            "cpu_seconds": round(median(seconds for seconds, _ in own), 2),
-            "peak_bytes": max(peak for _, peak in own),
-        }
-        for way, own in found.items()
-    }
-    return {"shape": shape, "stitch": ways.pop("stitch"), "ways": ways}
+    """Measure STITCH of a subject's sections, and STACK by kind of alignment."""
+    words = ["--sections", str(SECTIONS), "--shift", "40", "--rotation", "1"]
+    ways = {way: ["--stack_align", way] for way in ("none", "translation", "rigid")}
+    shape, costs = stack_costs(tiles, words, ways, runs)
+    return {"shape": shape, "stitch": costs.pop("stitch"), "ways": costs}
 
 
 def alignment(quick: bool, peers: Path | None) -> dict[str, object]:

@@ -1,6 +1,5 @@
 """Part ``blend``: errors at borders of sections with and without --stack_blend, and its cost."""
 
-import sys
 import tempfile
 from itertools import product
 from pathlib import Path
@@ -8,8 +7,8 @@ from statistics import median
 
 import numpy as np
 import numpy.typing as npt
-from _common import PROJECT, cores, scratch_folder
-from _processes import run
+from _common import cores, scratch_folder
+from _stitch_cost import stack_costs
 
 from octane.config.params import (
     ExecutionParameters,
@@ -152,33 +151,17 @@ def row(size: int, attenuation: float, looks: float, seeds: tuple[int, ...]) -> 
 
 
 def cost(runs: int) -> dict[str, object]:
-    """Measure STITCH of a subject's sections, and STACK without and with blending, alternately."""
-    words = ["--sections", "4", "--tiles", "2", "--tile_shape", "64", "256", "256"]
-    words += ["--section_thickness", "480", "--voxel_size", "10"]
-    depths, seconds = (0, 80, 160), {}
-    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
-        folder = Path(scratch)
-        run([sys.executable, PROJECT / "bin" / "phantom.py", folder / "made", *words])
-        mosaics = sorted((folder / "made" / "mosaics").iterdir())
-        sections = [folder / mosaic.name for mosaic in mosaics]
-
-        def step(name: str, *given: str | Path) -> float:
-            more = ["--overwrite", "--workers", str(cores())]
-            return run([sys.executable, PROJECT / "bin" / name, *given, *more]).cpu_seconds
-
-        for _ in range(runs):
-            each = [step("stitch.py", *pair) for pair in zip(mosaics, sections, strict=True)]
-            seconds.setdefault("stitch", []).append(sum(each))
-            for depth in depths:
-                words = [folder / "stack.ome.zarr", *sections, "--stack_blend", str(depth)]
-                seconds.setdefault(depth, []).append(step("stack.py", *words))
-        shape = open_image(folder / "stack.ome.zarr").grid.shape
-    middle = {name: round(median(own), 2) for name, own in seconds.items()}
-    stitch = middle.pop("stitch")
+    """Measure STITCH of a subject's sections, and STACK without and with blending."""
+    words = ["--sections", "4", "--section_thickness", "480", "--voxel_size", "10"]
+    depths = (0, 80, 160)
+    ways = {f"{depth}": ["--stack_blend", f"{depth}"] for depth in depths}
+    shape, costs = stack_costs(2, words, ways, runs)
     return {
         "shape": shape,
-        "stitch": stitch,
-        "stack": [{"blend": depth, "cpu_seconds": own} for depth, own in middle.items()],
+        "stitch": costs["stitch"]["cpu_seconds"],
+        "stack": [
+            {"blend": depth, "cpu_seconds": costs[f"{depth}"]["cpu_seconds"]} for depth in depths
+        ],
     }
 
 

@@ -1,15 +1,13 @@
 """Part ``levelling``: volumes of tilted sections against phantoms' truth, and STACK's cost."""
 
-import sys
 import tempfile
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import numpy.typing as npt
 import zarr
-from _common import PROJECT, cores, scratch_folder
-from _processes import run
+from _common import cores, scratch_folder
+from _stitch_cost import stack_costs
 
 from octane.config.params import (
     ExecutionParameters,
@@ -21,7 +19,6 @@ from octane.config.params import (
 from octane.steps.phantom import make_phantom
 from octane.steps.stack import stack_sections
 from octane.steps.stitch import stitch_section
-from octane.store.image import open_image
 
 SIZES = (64, 96, 128)
 """Edges of tiles in voxels of 10 micrometres; a section has 2 x 2."""
@@ -98,37 +95,11 @@ def row(size: int, looks: float, seeds: tuple[int, ...]) -> dict[str, object]:
 
 
 def cost(tiles: int, runs: int) -> dict[str, object]:
-    """Measure STITCH of a subject's sections, and STACK by way, alternately."""
-    found: dict[str, list[tuple[float, int]]] = {}
-    words = ["--sections", "4", "--tiles", str(tiles), "--tile_shape", "64", "256", "256"]
-    words += ["--surface", str(SURFACE), "--surface_jitter", "20", "--tilt", "1"]
-    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
-        folder = Path(scratch)
-        run([sys.executable, PROJECT / "bin" / "phantom.py", folder / "made", *words])
-        mosaics = sorted((folder / "made" / "mosaics").iterdir())
-        sections = [folder / mosaic.name for mosaic in mosaics]
-
-        def step(name: str, *given: str | Path) -> tuple[float, int]:
-            more = ["--overwrite", "--workers", str(cores())]
-            done = run([sys.executable, PROJECT / "bin" / name, *given, *more])
-            return done.cpu_seconds, done.peak_bytes
-
-        for _ in range(runs):
-            each = [step("stitch.py", *pair) for pair in zip(mosaics, sections, strict=True)]
-            seconds, peaks = zip(*each, strict=True)
-            found.setdefault("stitch", []).append((sum(seconds), max(peaks)))
-            for way, parameters in WAYS.items():
-                own = step("stack.py", folder / "stack.ome.zarr", *sections, *parameters.flags())
-                found.setdefault(way, []).append(own)
-        shape = open_image(folder / "stack.ome.zarr").grid.shape
-    ways = {
-        way: {
-            "cpu_seconds": round(median(seconds for seconds, _ in own), 2),
-            "peak_bytes": max(peak for _, peak in own),
-        }
-        for way, own in found.items()
-    }
-    return {"shape": shape, "stitch": ways.pop("stitch"), "ways": ways}
+    """Measure STITCH of a subject's sections, and STACK by way."""
+    words = ["--sections", "4", "--surface", str(SURFACE), "--surface_jitter", "20", "--tilt", "1"]
+    ways = {way: parameters.flags() for way, parameters in WAYS.items()}
+    shape, costs = stack_costs(tiles, words, ways, runs)
+    return {"shape": shape, "stitch": costs.pop("stitch"), "ways": costs}
 
 
 def levelling(quick: bool) -> dict[str, object]:

@@ -1,23 +1,16 @@
 """Part ``planes``: phantoms' tiles that are rolled along z, how many STITCH finds, and its cost."""
 
-import sys
-import tempfile
-import time
 from collections.abc import Mapping
-from pathlib import Path
-from statistics import median
 
 import numpy as np
-from _common import PROJECT, cores, scratch_folder
-from _processes import run
+from _stitch_cost import section_cost
 
-from octane.config.params import PhantomParameters, StitchParameters
-from octane.layout.mosaic import MosaicGrid, Position, Tile, nominal_positions
+from octane.config.params import PhantomParameters
+from octane.layout.mosaic import Position, Tile
 from octane.layout.placement import TilePlacement
 from octane.steps.phantom import Block, Subject, render_tile, rolled_tile, speckle, stage_errors
 from octane.stitch.columns import Columns, columns
 from octane.stitch.planes import shifted_along_z
-from octane.store.image import open_image
 
 VOXEL = (3.5, 4.0, 4.0)
 """Voxel size, micrometres."""
@@ -117,36 +110,13 @@ def rows(size: int, seeds: tuple[int, ...], water: bool) -> list[dict[str, objec
 
 
 def cost(tiles: int, runs: int) -> dict[str, object]:
-    """CPU seconds of STITCH and STACK of a section, and of the comparison along z within STITCH."""
-    words = ["--sections", "1", "--tiles", str(tiles), "--tile_shape", "64", "256", "256"]
-    found: dict[str, list[float]] = {"stitch": [], "stack": [], "columns": [], "planes": []}
-    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
-        folder = Path(scratch)
-        run([sys.executable, PROJECT / "bin" / "phantom.py", folder / "made", *words])
-        (mosaic,) = (folder / "made" / "mosaics").iterdir()
-        image = open_image(mosaic)
-        grid = MosaicGrid.of(image)
-        placement = TilePlacement(grid, nominal_positions(image, grid, StitchParameters(), None))
+    """Measure the comparison along z within STITCH of a section."""
+
+    def compare(profiles: Mapping[Tile, Columns], placement: TilePlacement) -> None:
         starts = {tile: (y.shift, x.shift) for tile, (y, x) in placement.places.items()}
-        blocks = {tile: image.read(grid.region(tile)) for tile in grid.imaged}
-        more = ["--overwrite", "--workers", str(cores())]
+        shifted_along_z(profiles, starts, ())
 
-        def command(name: str, *given: Path) -> float:
-            return run([sys.executable, PROJECT / "bin" / name, *given, *more]).cpu_seconds
-
-        for _ in range(runs):
-            section = folder / mosaic.name
-            found["stitch"].append(command("stitch.py", mosaic, section))
-            found["stack"].append(command("stack.py", folder / "stack.ome.zarr", section))
-            times = [time.process_time()]
-            profiles = {tile: columns(block) for tile, block in blocks.items()}
-            times.append(time.process_time())
-            shifted_along_z(profiles, starts, ())
-            times.append(time.process_time())
-            for name, seconds in zip(("columns", "planes"), np.diff(times), strict=True):
-                found[name].append(float(seconds))
-    own = {name: median(seconds) for name, seconds in found.items()}
-    return {"shape": placement.grid.shape, **own}
+    return section_cost(tiles, runs, "planes", compare)
 
 
 def planes(quick: bool) -> dict[str, object]:

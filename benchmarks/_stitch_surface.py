@@ -1,24 +1,16 @@
 """Part ``surface``: errors of a section's surface against phantoms' truth, and its cost."""
 
-import sys
-import tempfile
-import time
-from pathlib import Path
-from statistics import median
-
 import numpy as np
-from _common import PROJECT, cores, scratch_folder
-from _processes import run
+from _stitch_cost import section_cost
 
-from octane.config.params import PhantomParameters, StitchParameters
+from octane.config.params import PhantomParameters
 from octane.core.geometry import vector
 from octane.core.records import SurfaceFigures
-from octane.layout.mosaic import MosaicGrid, nominal_positions
+from octane.layout.mosaic import MosaicGrid
 from octane.layout.placement import TilePlacement
 from octane.steps.phantom import Subject, render_tile, surfaces
 from octane.stitch.columns import columns
 from octane.stitch.surface import measured_surface
-from octane.store.image import open_image
 
 VOXEL = 10.0
 """Voxel size, micrometres."""
@@ -86,38 +78,6 @@ def row(tiles: int, pixels: int, looks: int, seeds: tuple[int, ...]) -> dict[str
     }
 
 
-def cost(tiles: int, runs: int) -> dict[str, object]:
-    """CPU seconds of STITCH and STACK of a section, and of the surface's part of STITCH."""
-    words = ["--sections", "1", "--tiles", str(tiles), "--tile_shape", "64", "256", "256"]
-    found: dict[str, list[float]] = {"stitch": [], "stack": [], "columns": [], "surface": []}
-    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
-        folder = Path(scratch)
-        run([sys.executable, PROJECT / "bin" / "phantom.py", folder / "made", *words])
-        (mosaic,) = (folder / "made" / "mosaics").iterdir()
-        image = open_image(mosaic)
-        grid = MosaicGrid.of(image)
-        placement = TilePlacement(grid, nominal_positions(image, grid, StitchParameters(), None))
-        blocks = {tile: image.read(grid.region(tile)) for tile in grid.imaged}
-        more = ["--overwrite", "--workers", str(cores())]
-
-        def command(name: str, *given: Path) -> float:
-            return run([sys.executable, PROJECT / "bin" / name, *given, *more]).cpu_seconds
-
-        for _ in range(runs):
-            section = folder / mosaic.name
-            found["stitch"].append(command("stitch.py", mosaic, section))
-            found["stack"].append(command("stack.py", folder / "stack.ome.zarr", section))
-            times = [time.process_time()]
-            seen = {tile: columns(block) for tile, block in blocks.items()}
-            times.append(time.process_time())
-            measured_surface(seen, placement)
-            times.append(time.process_time())
-            for name, seconds in zip(("columns", "surface"), np.diff(times), strict=True):
-                found[name].append(float(seconds))
-    own = {name: median(seconds) for name, seconds in found.items()}
-    return {"shape": placement.grid.shape, **own}
-
-
 def surface(quick: bool) -> dict[str, object]:
     """Measure the errors by size and speckle, and the cost."""
     rows = [
@@ -125,4 +85,5 @@ def surface(quick: bool) -> dict[str, object]:
         for size in (SIZES[:1] if quick else SIZES)
         for looks in LOOKS
     ]
-    return {"rows": rows, "cost": cost(2, 1) if quick else cost(6, RUNS)}
+    size = (2, 1) if quick else (6, RUNS)
+    return {"rows": rows, "cost": section_cost(*size, "surface", measured_surface)}

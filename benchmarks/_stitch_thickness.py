@@ -1,16 +1,11 @@
 """Part ``thickness``: errors of measured section thicknesses on phantoms, and their cost."""
 
-import sys
-import tempfile
 import time
 from itertools import pairwise
-from pathlib import Path
-from statistics import median
 
 import numpy as np
 import numpy.typing as npt
-from _common import PROJECT, cores, scratch_folder
-from _processes import run
+from _stitch_cost import stack_costs
 
 from octane.config.params import PhantomParameters
 from octane.steps.phantom import render_tile, speckle, thicknesses
@@ -91,26 +86,10 @@ def rows(name: str, cases: list[PhantomParameters], looks: tuple[int, ...]) -> l
 
 
 def cost(tiles: int, runs: int) -> dict[str, object]:
-    """Measure STITCH of a subject's sections, and STACK with and without thickness, alternately."""
-    found: dict[str, list[float]] = {}
-    words = ["--sections", "4", "--tiles", str(tiles), "--tile_shape", "64", "256", "256"]
-    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
-        folder = Path(scratch)
-        run([sys.executable, PROJECT / "bin" / "phantom.py", folder / "made", *words])
-        mosaics = sorted((folder / "made" / "mosaics").iterdir())
-        sections = [folder / mosaic.name for mosaic in mosaics]
-
-        def step(name: str, *given: str | Path) -> float:
-            more = ["--overwrite", "--workers", str(cores())]
-            return run([sys.executable, PROJECT / "bin" / name, *given, *more]).cpu_seconds
-
-        for _ in range(runs):
-            each = [step("stitch.py", *pair) for pair in zip(mosaics, sections, strict=True)]
-            found.setdefault("stitch", []).append(sum(each))
-            stack = ("stack.py", folder / "stack.ome.zarr", *sections)
-            found.setdefault("stack", []).append(step(*stack))
-            found.setdefault("auto", []).append(step(*stack, "--section_thickness", "auto"))
-    return {"tiles": tiles, **{name: round(median(own), 2) for name, own in found.items()}}
+    """Measure STITCH of a subject's sections, and STACK with and without thickness."""
+    ways = {"stack": [], "auto": ["--section_thickness", "auto"]}
+    _, costs = stack_costs(tiles, ["--sections", "4"], ways, runs)
+    return {"tiles": tiles, **{name: own["cpu_seconds"] for name, own in costs.items()}}
 
 
 def thickness(quick: bool) -> dict[str, object]:
