@@ -78,6 +78,12 @@ class Grid:
         return Grid((nz, ny, nx), vector(*spacing), vector(oz, oy, ox))
 
 
+def slopes(tilt: tuple[float, float]) -> tuple[float, float]:
+    """Change of depth along y and x, without unit, of a plane tilted by these degrees."""
+    y, x = (math.tan(math.radians(angle)) for angle in tilt)
+    return y, x
+
+
 def shape_of(region: Region) -> tuple[int, ...]:
     """Number of voxels of a region along each axis."""
     return tuple(r.stop - r.start for r in region)

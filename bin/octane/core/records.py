@@ -4,13 +4,13 @@ A step may record more figures than its model lists; they are kept unchanged.
 """
 
 from collections.abc import Collection, Mapping
-from math import dist, hypot, radians, tan
+from math import dist, hypot
 from statistics import median
 from typing import Annotated, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from octane.core.geometry import Vector
+from octane.core.geometry import Vector, slopes
 
 Context = dict[str, object]
 ORDER = ("mosaic", "resample", "stitch", "stack", "n4", "pyramid")
@@ -209,9 +209,9 @@ class SurfaceFigures(Figures):
         tilt that was removed.
         """
         own, unsure, removed = (angles or (0, 0) for angles in (self.tilt, self.tilt_std, levelled))
-        slopes = [tan(radians(a)) - tan(radians(b)) for a, b in zip(own, removed, strict=True)]
-        high = sum(abs(slope) * size for slope, size in zip(slopes, extent, strict=True))
-        return high, hypot(*(tan(radians(a)) * n for a, n in zip(unsure, extent, strict=True)))
+        left = (a - b for a, b in zip(slopes(own), slopes(removed), strict=True))
+        high = sum(abs(slope) * size for slope, size in zip(left, extent, strict=True))
+        return high, hypot(*(a * n for a, n in zip(slopes(unsure), extent, strict=True)))
 
 
 def by_tile(

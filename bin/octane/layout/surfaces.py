@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
-import numpy as np
 from pydantic import ValidationError
 
 from octane.config.params import AUTO, StackParameters
 from octane.core.errors import InputError
-from octane.core.geometry import Vector
+from octane.core.geometry import Vector, slopes
 from octane.core.records import AS_GIVEN, MEASURED, SurfaceFigures
 from octane.layout.displacement import NEGLIGIBLE
 from octane.layout.mosaic import Position
@@ -34,14 +33,10 @@ class Surface(NamedTuple):
     tilt: Position = (0.0, 0.0)
     source: str = AS_GIVEN
 
-    @property
-    def slope(self) -> tuple[float, ...]:
-        """Change of depth along y and x, without unit."""
-        return tuple(np.tan(np.deg2rad(self.tilt)).tolist())
-
     def rise(self, extent: Vector) -> float:
         """Largest difference from ``depth`` in an area of this extent around the middle."""
-        return sum(abs(slope) * own / 2 for slope, own in zip(self.slope, extent[1:], strict=True))
+        pairs = zip(slopes(self.tilt), extent[1:], strict=True)
+        return sum(abs(slope) * own / 2 for slope, own in pairs)
 
 
 def measured(section: Volume) -> SurfaceFigures | None:

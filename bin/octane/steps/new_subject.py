@@ -32,7 +32,7 @@ from octane.config.subject import Setting, config_text
 from octane.config.validation import unfit_name, unlinkable
 from octane.core.errors import InputError, OctaneError, collecting
 from octane.core.files import require_free, writing
-from octane.core.geometry import spelled
+from octane.core.geometry import slopes, spelled
 from octane.core.records import SHADING, SurfaceFigures
 from octane.core.units import format_bytes, format_lengths
 from octane.layout.inputs import doubted_sizes, find_inputs, kind_of
@@ -378,8 +378,8 @@ def _surface(
             return {}
         placement = TilePlacement(tiling, {tile: places[tile] for tile in profiles})
         own = measured[image.path.name] = measured_surface(profiles, placement)
-        slopes = np.abs(np.tan(np.deg2rad(own.tilt or (0, 0))))
-        rise = max(rise, float((slopes * tiling.extent[1:]).max()))
+        along = np.multiply(slopes(own.tilt or (0.0, 0.0)), tiling.extent[1:])
+        rise = max(rise, float(np.abs(along).max()))
     depths = {name: own.depth for name, own in measured.items() if own.depth is not None}
     if not depths:
         return {}

@@ -19,7 +19,7 @@ from octane.config.sheets import POSITION_COLUMNS
 from octane.core.arrays import as_dtype
 from octane.core.errors import InputError
 from octane.core.files import writing
-from octane.core.geometry import Grid, Region, Vector, blocks, shape_of, vector
+from octane.core.geometry import Grid, Region, Vector, blocks, shape_of, slopes, vector
 from octane.core.metrics import Metrics, write_json
 from octane.core.progress import Progress
 from octane.layout.displacement import Displacement
@@ -102,7 +102,7 @@ class Surface(NamedTuple):
         """Depth below the surface, at depths below the first plane's edge: (z) or (z, y, x)."""
         if not any(self.tilt):
             return depth - self.depth
-        v, u = (np.tan(np.deg2rad(angle)) for angle in self.tilt)
+        v, u = slopes(self.tilt)
         own = self.depth + v * (y[:, None] - middle[0]) + u * (x - middle[1])
         return depth[:, None, None] - own
 

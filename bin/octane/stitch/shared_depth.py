@@ -10,8 +10,9 @@ import numpy as np
 from octane.config.params import ExecutionParameters
 from octane.core.geometry import Grid, blocks, place_in
 from octane.core.metrics import Metrics
+from octane.core.records import SurfaceFigures
 from octane.layout.stack import BY_DEPTH, BY_TABLE, SectionSlab
-from octane.layout.surfaces import Surface, measured
+from octane.layout.surfaces import measured
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import cores
 from octane.stitch.columns import columns
@@ -92,14 +93,15 @@ def thicknesses(
 
 def _apart(first: SectionSlab, second: SectionSlab) -> float:
     """Micrometres by which the measured tilts of two sections differ across the second one."""
-    tilts = []
+    left = []
     for slab in (first, second):
         own = None if slab.image is None else measured(slab.image)
         if own is None or own.tilt is None:
             return 0.0
-        tilts.append(np.subtract(own.tilt, slab.cut.tilt))
-    y, x = (tilts[1] - tilts[0]).tolist()
-    return 2 * Surface(0.0, (y, x)).rise(second.extent)
+        y, x = np.subtract(own.tilt, slab.cut.tilt).tolist()
+        left.append((y, x))
+    upper, lower = left
+    return SurfaceFigures(tilt=lower).rise(second.extent[1:], upper)[0]
 
 
 def _pairs(slabs: Sequence[SectionSlab], grid: Grid) -> dict[Pair, range]:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from octane.config.params import ExecutionParameters, bytes_of
 from octane.core.arrays import working_type
-from octane.core.geometry import Grid, Region, shape_of, vector
+from octane.core.geometry import Grid, Region, shape_of, slopes, vector
 from octane.layout.mosaic import Position
 from octane.layout.stack import SectionSlab, imaged_box
 from octane.pipeline.lanes import Lane
@@ -110,7 +110,7 @@ def _tilted(slab: SectionSlab, planes: npt.NDArray[np.int64], area: tuple[slice,
     assert slab.image is not None
     own, (edge, extent) = slab.image.grid, imaged_box(slab.image)
     deeper = []
-    for slope, pixels, axis in zip(slab.cut.slope, area, (1, 2), strict=True):
+    for slope, pixels, axis in zip(slopes(slab.cut.tilt), area, (1, 2), strict=True):
         middle = slab.edge[axis] + slab.extent[axis] / 2
         at = own.origin[axis] + np.arange(pixels.start, pixels.stop) * own.spacing[axis]
         deeper.append(slope * (at - middle) / own.spacing[0])
