@@ -74,7 +74,7 @@ CASES = {
 """Arguments, image, and GPU option of each engine."""
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=["docker", pytest.param("apptainer", marks=pytest.mark.soak)])
 def engine(request, project, tmp_path, tmp_path_factory, environment):
     """Put a stand-in on the PATH; return its name, environment, log of calls, and a folder.
 

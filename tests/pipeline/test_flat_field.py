@@ -21,6 +21,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.soak
 def test_one_file_serves_all_sections_and_is_part_of_what_is_cached(succeeding, folder):
     first = succeeding(folder, *QUICK)
     assert first.processes("COMPLETED") == {"PREFLIGHT", "RESAMPLE", "STITCH", "STACK", "REPORT"}
