@@ -138,6 +138,7 @@ MASK_WORDS = ("tissue", "none", "null", "")
 FLAT_FIELD_WORDS = ("estimate", "none", "null", "")
 """Values of ``stitch_flat_field`` that are not files; all but the first mean none."""
 AUTO: Literal["auto"] = "auto"
+NEAREST: Literal["nearest"] = "nearest"
 ESTIMATE: Literal["estimate"] = "estimate"
 
 
@@ -209,6 +210,19 @@ def _measurable(value: object) -> object:
     if not 0 <= number < math.inf:
         raise ValueError("give a number from 0 on, or auto")
     return number
+
+
+def _kinds(value: object) -> object:
+    """Split ``"axis=nearest slow axis=nearest"``, or repeated flags, into a list."""
+    parts = value if isinstance(value, list | tuple) else [value]
+    found = [
+        word.strip()
+        for part in parts
+        for word in re.findall(rf"[^=]+={NEAREST}|[^\s,][^,]*", str(part).strip(), re.IGNORECASE)
+    ]
+    if any(not re.fullmatch(rf"[^=]+={NEAREST}", word, re.IGNORECASE) for word in found):
+        raise ValueError("give NAME=nearest, with a channel's name or number")
+    return [word.strip(" ,") for word in found]
 
 
 Size = Annotated[str, BeforeValidator(_sized)]
@@ -296,9 +310,22 @@ class InputParameters(StepParameters):
     )
     channel: Text | None = parameter(
         None,
-        "Channel of multi-channel input: its number from 0, or its name in the metadata.",
+        "Channel of multi-channel input that is measured: its number from 0, or its name in the "
+        "metadata. Without --channels it is also the only one in the results.",
+    )
+    channel_kind: Annotated[Texts, BeforeValidator(_kinds)] = parameter(
+        (),
+        "Channels whose values must not be averaged, such as angles and labels: 'axis=nearest'. "
+        "Every step takes the nearest voxel, sections and tiles are not blended, and N4 leaves "
+        "the values as they are.",
     )
     timepoint: int | None = parameter(None, "Time point of a time series: its number from 0.", ge=0)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Kind by the name or number of a channel."""
+        pairs = (word.rpartition("=") for word in self.channel_kind)
+        return {name.strip(): kind.lower() for name, _, kind in pairs}
 
 
 class SubjectOverrides(InputParameters):
@@ -809,6 +836,12 @@ class WorkflowParameters(StepParameters):
         "Kind of the input. auto: from octane's own metadata; without them a folder of stores "
         "holds mosaics, and a single store is a mosaic if its chunks span the full Z. Tiles in "
         "files count as mosaics.",
+        per_subject=True,
+    )
+    channels: Text | None = parameter(
+        None,
+        "Channels in the results: all, or numbers or names, such as '0 2'. Tiles and sections of "
+        "each lie where those of --channel do. Unset: only --channel.",
         per_subject=True,
     )
     positions: Path | None = parameter(

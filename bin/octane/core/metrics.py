@@ -33,10 +33,12 @@ ATTEMPT = "OCTANE_ATTEMPT"
 class Metrics:
     """Record of a running step; ``previews`` are small arrays for the report's pictures.
 
-    ``inputs`` maps each argument that names an input to its original path.
+    ``inputs`` maps each argument that names an input to its original path; ``channel`` is the name
+    of the channel, if it has one.
     """
 
     step: str
+    channel: str = ""
     settings: dict[str, object] = field(default_factory=dict)
     figures: dict[str, object] = field(default_factory=dict)
     previews: dict[str, npt.NDArray] = field(default_factory=dict)
@@ -80,6 +82,7 @@ class Metrics:
         elapsed = time.perf_counter() - self._start
         return {
             "step": self.step,
+            "channel": self.channel,
             "attempt": int(os.environ.get(ATTEMPT, "1")),
             "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
             "inputs": self.inputs,

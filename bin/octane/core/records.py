@@ -51,6 +51,7 @@ class Record(BaseModel, defer_build=True):
     """The record of a task, as :meth:`octane.core.metrics.Metrics.record` writes it."""
 
     step: str
+    channel: str = ""
     attempt: int = 1
     command: list[str] = []
     inputs: dict[str, dict[str, str]] = {}

@@ -39,6 +39,7 @@ from octane.n4.plan import Plan, plan_n4, within
 from octane.pipeline.cuts import Cuts
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.stitch.faces import Faces, boundaries, ends_of
+from octane.store.channels import name_of
 from octane.store.companions import open_companions
 from octane.store.volumes import (
     ArrayVolume,
@@ -141,7 +142,9 @@ def prepare(
     volume = open_volume(source, reading)
     if volume.dtype.kind not in "fiu":
         raise InputError(f"{source} holds {volume.dtype} voxels; N4 needs real intensities.")
-    metrics = Metrics("n4", settings=p.recorded(reading, execution))
+    metrics = Metrics(
+        "n4", channel=name_of(volume.attributes), settings=p.recorded(reading, execution)
+    )
     outputs = [destination] if save_bias_field is None else [destination, save_bias_field]
     for path, dtype in zip(outputs, (output_type(p.dtype, volume.dtype), np.float32), strict=False):
         require_holds(path, dtype)

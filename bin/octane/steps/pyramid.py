@@ -18,6 +18,7 @@ from octane.pipeline.cuts import CUT, Cuts
 from octane.resample.plan import plan_levels
 from octane.resample.stream import StreamPlan, stream_resample
 from octane.store.array import Array
+from octane.store.channels import name_of
 from octane.store.image import Image
 from octane.store.ngff import Attributes
 from octane.store.volumes import Volume, bring_in, is_plain, open_volume
@@ -43,7 +44,9 @@ def build_pyramid(
     image = open_volume(source, reading)
     planned = plan_levels(image.grid, parameters.resolutions)
     require_cpu(execution.backend, "PYRAMID")
-    metrics = Metrics("pyramid", settings=parameters.recorded(reading))
+    metrics = Metrics(
+        "pyramid", channel=name_of(image.attributes), settings=parameters.recorded(reading)
+    )
     bring_in(image, metrics, destination)
     levels = [Level.volume(grid) for grid, _ in planned]
     attributes: Attributes = {**attributes_on(image, planned[0][0]), "step": "pyramid"}

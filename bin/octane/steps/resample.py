@@ -26,6 +26,7 @@ from octane.pipeline.workers import cores
 from octane.resample.plan import lines, plan_resampling
 from octane.resample.stream import LanePlan, StreamPlan, stream_resample
 from octane.resample.tiles import MosaicPlan, resample_tiles
+from octane.store.channels import name_of
 from octane.store.image import Image
 from octane.store.ngff import Attributes
 from octane.store.volumes import Volume, bring_in, open_volume
@@ -59,7 +60,11 @@ def resample_image(
             f"{source} holds complex voxels, of which --resample_dtype {parameters.dtype} would "
             "drop the imaginary part; omit --resample_dtype, and take the modulus where needed."
         )
-    metrics = Metrics("resample", settings=parameters.recorded(reading, execution))
+    metrics = Metrics(
+        "resample",
+        channel=name_of(image.attributes),
+        settings=parameters.recorded(reading, execution),
+    )
     backend = _backend(image, execution)
     gpu = backend != "cpu" and CupyDevice.missing() is None
     plan = plan_resampling(image, target, parameters)

@@ -47,6 +47,7 @@ from octane.stitch.faces import Faces, boundaries, brightness, ends_of, flips, s
 from octane.stitch.facing import Fit, fit
 from octane.stitch.shared_depth import Thickness, thicknesses
 from octane.stitch.slab import block_workers, interpolated
+from octane.store.channels import name_of
 from octane.store.image import open_image
 from octane.store.ngff import Attributes
 from octane.store.volumes import overruled_units
@@ -170,7 +171,9 @@ def stack_sections(
         grid, slabs = arranged(slabs, grid.spacing)
     logger.info("STACK: %s", thickness_taken(slabs))
     moves = {"displacements": "unset" if displacements is None else "from a table"}
-    metrics = Metrics("stack", settings=moves | parameters.recorded(reading))
+    metrics = Metrics(
+        "stack", channel=name_of(first.attributes), settings=moves | parameters.recorded(reading)
+    )
     contradicted = [] if parameters.section_thickness is not None else other_distance(slabs)
     for text in without_surface(slabs):
         metrics.warn(text)

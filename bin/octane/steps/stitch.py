@@ -36,6 +36,7 @@ from octane.stitch.flat_field import FlatField, Light, given_flat_field, light_o
 from octane.stitch.registration import refined_positions
 from octane.stitch.seams import measured_seams
 from octane.stitch.surface import measured_surface
+from octane.store.channels import name_of
 from octane.store.image import Image, open_image
 from octane.store.ngff import Attributes
 from octane.store.volumes import overruled_units
@@ -353,9 +354,10 @@ def stitch_section(
     names what is not usable; nothing is left half-written.
     """
     places = {"positions": "unset" if positions_table is None else "from a table"}
-    metrics = Metrics("stitch", settings=places | parameters.recorded(reading))
     require_cpu(execution.backend, "STITCH")
     image = open_image(source, reading)
+    settings = places | parameters.recorded(reading)
+    metrics = Metrics("stitch", channel=name_of(image.attributes), settings=settings)
     for text in overruled_units([image]):
         metrics.warn_in_report(text)
     tiling = MosaicGrid.of(image)

@@ -7,7 +7,7 @@ attributes under ``octane``.
 
 import lzma
 import zlib
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,6 +30,7 @@ from octane.core.errors import (
 from octane.core.files import task_folder
 from octane.core.geometry import Grid, Region, place_in, shape_of, spelled
 from octane.store.array import Array, open_array
+from octane.store.channels import attributes_of
 from octane.store.chunks import METADATA, missing_keys, stored_objects
 from octane.store.ngff import (
     AS_STATED,
@@ -67,7 +68,8 @@ class Image:
 
     ``missing`` says how to treat a missing chunk; ``attributes`` are octane's own; ``place`` is the
     image's index along the array's axes before z, y and x; ``overruled`` is a sentence about the
-    stated unit if ``--input_unit`` replaces it.
+    stated unit if ``--input_unit`` replaces it; ``channels`` are the names of all channels in the
+    array, empty for those without one.
     """
 
     path: Path
@@ -77,6 +79,7 @@ class Image:
     attributes: Attributes = field(default_factory=dict)
     place: tuple[int, ...] = ()
     overruled: str = ""
+    channels: Sequence[str] = ("",)
 
     @property
     def dtype(self) -> np.dtype:
@@ -196,17 +199,22 @@ def open_image(path: Path, reading: InputParameters | None = AS_STATED) -> Image
     array, place = _array(path, metadata.datasets[0], metadata, reading)
     grid = Grid(_shape(array), metadata.spacing, metadata.origin)
     require_stated(path, grid.spacing, reading)
-    channel = dict(zip(metadata.axes, place, strict=True)).get(CHANNEL, 0)
-    label = "".join(metadata.labels[channel : channel + 1])
-    foreign: Attributes = {"channel": label} if label else {}
-    own = foreign if metadata.octane is None else metadata.octane
+    sizes = zip(metadata.axes, place, array.shape[:-3], strict=True)
+    axes = {axis: (index, count) for axis, index, count in sizes}
+    index, count = axes.get(CHANNEL, (0, 1))
+    own, labels = metadata.octane or {}, metadata.labels
+    if metadata.octane is not None and count == 1:
+        # Octane's own label of a channel without a name is one for viewers.
+        labels = [str(own.get("channel", ""))]
+    own = own | attributes_of(path, labels, count, index, reading)
+    channels = [*labels, *[""] * count][:count]
     for section in cast("list[Mapping[str, int]]", own.get("sections", [])):
         if not section["start"] <= section["stop"] <= grid.shape[0]:
             raise InputError(
                 f"{path} has {grid.shape[0]} planes, but section {section['number']} is in planes "
                 f"{section['start']} to {section['stop']}; correct octane.sections in its metadata."
             )
-    return Image(path, array, grid, missing, own, place, metadata.overruled)
+    return Image(path, array, grid, missing, own, place, metadata.overruled, channels)
 
 
 def _shape(array: Array) -> tuple[int, int, int]:

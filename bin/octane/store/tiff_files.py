@@ -26,6 +26,7 @@ import numpy.typing as npt
 from octane.config.params import InputParameters
 from octane.core.errors import NO_SPACE, InputError, NoSpaceError, OctaneError, unreadable
 from octane.core.geometry import LENGTHS, Grid, Region, Vector, shape_of, spelled, vector
+from octane.store.channels import attributes_of
 from octane.store.image import DECODING_ERRORS
 from octane.store.itk_files import TAKEN
 from octane.store.ngff import AS_STATED, CHANNEL, TIMEPOINT, Attributes, place_of, require_stated
@@ -153,7 +154,7 @@ def open_tiff(
     with _opened(path) as file:
         series = _stack_of(path, file)
         stated, names = _stated(file, series)
-        numbers = _planes(path, series, names, reading, flat=flat)
+        numbers, index = _planes(path, series, names, reading, flat=flat)
         key, start = series.keyframe, series.dataoffset
         if start is not None:
             starts = start + np.array(numbers, np.int64) * key.nbytes
@@ -178,7 +179,10 @@ def open_tiff(
         count = dict(_axes_of(series)).get("C", 1)
         channels = [*names, *[""] * count][:count]
     size = _voxel_size(path, stated, reading or AS_STATED, like)
-    return TiffVolume(path, Grid((len(numbers), ny, nx), size), dtype, numbers, starts, channels)
+    grid = Grid((len(numbers), ny, nx), size)
+    volume = TiffVolume(path, grid, dtype, numbers, starts, channels)
+    volume.attributes |= attributes_of(path, names, count, index, reading)
+    return volume
 
 
 @contextmanager
@@ -300,8 +304,8 @@ def _planes(
     reading: InputParameters | None,
     *,
     flat: bool,
-) -> list[int]:
-    """Page numbers, within a series, of the planes of the volume, in order of depth."""
+) -> tuple[list[int], int]:
+    """Page numbers, within a series, of the volume's planes in order of depth, and its channel."""
     axes = _axes_of(series)
     sizes = dict(axes)
     before = [(axis, n) for axis, n in axes if axis not in "YXS"]
@@ -316,7 +320,8 @@ def _planes(
     taken = {**dict(zip("CT", place, strict=True)), depth[0]: slice(None)}
     numbers = np.arange(math.prod(n for _, n in before)).reshape([n for _, n in before])
     # Several axes of length 1 may share a name.
-    return numbers[tuple(taken.get(axis, 0) for axis, _ in before)].ravel().tolist()
+    chosen = numbers[tuple(taken.get(axis, 0) for axis, _ in before)]
+    return chosen.ravel().tolist(), place[0]
 
 
 def _stated(file: TiffFile, series: TiffPageSeries) -> tuple[list[Length], list[str]]:

@@ -18,6 +18,7 @@ from octane.core.errors import InputError, unreadable
 from octane.core.files import open_regular, writing
 from octane.core.geometry import Grid, Region, vector
 from octane.core.metrics import Metrics
+from octane.store.channels import attributes_of
 from octane.store.image import Image, open_image
 from octane.store.itk_files import (
     MILLIMETER,
@@ -125,6 +126,7 @@ def open_volume(
     # ITK's formats hold one channel and one time point.
     place_of(path, [], [], [], reading)
     volume = open_file(path)
+    volume.attributes |= attributes_of(path, [], 1, 0, reading)
     require_stated(path, volume.grid.spacing, reading)
     return volume
 

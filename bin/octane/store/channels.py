@@ -1,0 +1,86 @@
+"""Channels of an image: their names, which of them are meant, and how their values combine."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from octane.config.params import NEAREST, InputParameters
+from octane.core.errors import InputError
+from octane.store.ngff import AS_STATED, CHANNEL, Attributes, place_of
+
+ALL = "all"
+"""Value of ``--channels`` for every channel of the input."""
+
+
+def channel_names(labels: Sequence[str], count: int) -> list[str]:
+    """Names of ``count`` channels in results, from their ``labels`` in the input.
+
+    Channels without a label are named by their number, as are those that share one. A single
+    channel may be without a name.
+    """
+    given = [*labels, *[""] * count][:count]
+    if count == 1:
+        return given
+    times = Counter(given)
+    return [
+        f"{name} {index}".strip() if times[name] > 1 or not name else name
+        for index, name in enumerate(given)
+    ]
+
+
+def chosen_channels(path: Path, labels: Sequence[str], count: int, asked: str) -> list[int]:
+    """Numbers of the channels that ``--channels`` names: ``all``, one name, or several words.
+
+    Raises an InputError that lists the channels for a word that is neither a number nor a name.
+    """
+    if asked.strip().lower() == ALL and ALL not in (label.lower() for label in labels):
+        return list(range(count))
+    # The name of a channel may contain blanks.
+    words = [asked] if asked in labels else [word for word in re.split(r"[\s,]+", asked) if word]
+    readings = [AS_STATED.model_copy(update={"channel": word}) for word in words]
+    found = {place_of(path, [CHANNEL], [count], labels, reading)[0] for reading in readings}
+    return sorted(found)
+
+
+def channel_ids(names: Sequence[str]) -> list[str]:
+    """Parts of file names for channels: their names in plain letters and digits, else numbers."""
+    plain = [re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in names]
+    times = Counter(name.lower() for name in plain)
+    return [
+        name if name and times[name.lower()] == 1 else f"c{index}"
+        for index, name in enumerate(plain)
+    ]
+
+
+def attributes_of(
+    path: Path, labels: Sequence[str], count: int, index: int, reading: InputParameters | None
+) -> Attributes:
+    """Octane's attributes of one of ``count`` channels: its name, and its kind if that is stated.
+
+    Raises an InputError for a ``--channel_kind`` of a channel that does not exist.
+    """
+    names = channel_names(labels, count)
+    kinds = {} if reading is None else reading.kinds
+    for name in kinds:
+        if name not in (*names, *labels, *map(str, range(count))):
+            shown = ", ".join(f"'{own}'" for own in names if own) or "one without a name: 0"
+            raise InputError(
+                f"{path} lacks the channel '{name}' of --channel_kind; its channels are {shown}."
+            )
+    label = "".join(labels[index : index + 1])
+    kind = next((kinds[key] for key in (names[index], label, str(index)) if key in kinds), None)
+    return {
+        **({"channel": names[index]} if names[index] else {}),
+        **({"channel_kind": kind} if kind else {}),
+    }
+
+
+def name_of(attributes: Attributes) -> str:
+    """Name of the channel of an image; empty without one."""
+    return str(attributes.get("channel", ""))
+
+
+def is_nearest(attributes: Attributes) -> bool:
+    """Tell whether the values of an image, such as angles, must never be averaged."""
+    return attributes.get("channel_kind") == NEAREST
