@@ -2,12 +2,12 @@
 
 include { MOSAIC } from './modules/mosaic'
 include { RESAMPLE } from './modules/resample'
-include { STITCH } from './modules/stitch'
-include { STACK } from './modules/stack'
 include { N4 } from './modules/n4'
 include { PYRAMID } from './modules/pyramid'
+include { CHANNELS } from './modules/channels'
 include { REPORT ; runRecord } from './modules/report'
 include { COHORT_REPORT } from './modules/cohort_report'
+include { ASSEMBLE ; ASSEMBLE as ASSEMBLE_OTHERS } from './subworkflows/assemble'
 include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
 include { complete ; escapeMarkup ; lockOutdir ; outcomeOf } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
@@ -26,7 +26,7 @@ workflow OCTANE {
         image: true
     }
     tiles = withOwn(given.tiles, plans, 'mosaic').map { meta, files, flags, lists ->
-        [meta + [kind: 'mosaic'], files, flags, lists[meta.section]]
+        [meta + [kind: 'mosaic'], files, flags, lists[meta.channel][meta.section]]
     }
     MOSAIC(tiles, code.mosaic)
     images = MOSAIC.out.mosaic.mix(given.image).branch { meta, _image ->
@@ -35,38 +35,66 @@ workflow OCTANE {
     }
     RESAMPLE(withOwn(images.resample, plans, 'resample'), code.resample)
     resampled = RESAMPLE.out.image.mix(images.ready).branch { meta, _image ->
-        mosaic: meta.kind == 'mosaic' && !switched('skip_stitch')
-        section: meta.kind != 'volume'
-        volume: true
+        volume: meta.kind == 'volume'
+        reference: !meta.channel
+        other: true
     }
-    mosaics = withOwn(resampled.mosaic, plans, 'stitch').map { meta, mosaic, flags, tables, flatField ->
-        [meta, mosaic, flags, tables[meta.section], flatField]
-    }
-    STITCH(mosaics, code.stitch)
-    sections = STITCH.out.section
-        .mix(resampled.section)
-        .map { meta, section -> [meta.id, meta.seen, section] }
+    // The reference channel is measured; the others are placed alike.
+    itself = plans.flatMap { id, steps -> steps.items.collect { item -> [id, item, []] } }
+    alone = plans.map { id, _steps -> [id, []] }
+    ASSEMBLE(resampled.reference, itself, alone, plans, code)
+    ASSEMBLE_OTHERS(resampled.other, ASSEMBLE.out.stitched, ASSEMBLE.out.stacked, plans, code)
+    volume = resampled.volume
+        .map { meta, image -> [meta.subMap('id', 'channel', 'seen'), image] }
+        .mix(ASSEMBLE.out.volume, ASSEMBLE_OTHERS.out.volume)
+    records = MOSAIC.out.record.mix(RESAMPLE.out.record, ASSEMBLE.out.record, ASSEMBLE_OTHERS.out.record)
+    results = ASSEMBLE.out.results.mix(ASSEMBLE_OTHERS.out.results)
+    references = volume.filter { meta, _image -> !meta.channel }.map { meta, image -> [meta.id, image] }
+    volume = volume
+        .map { meta, image -> [meta.id, meta, image] }
         .combine(plans, by: 0)
-        .map { id, seen, section, steps -> [groupKey(id, steps.sections), seen, section] }
-        .groupTuple()
-        .map { id, seen, files ->
-            [[id: id.toString(), seen: seen.sort().join(' ').md5()], files.sort { file -> file.name }]
-        }
-    STACK(withOwn(sections, plans, 'stack'), code.stack)
-    volume = STACK.out.volume.mix(resampled.volume).map { meta, image -> [[id: meta.id, seen: meta.seen], image] }
-    records = MOSAIC.out.record.mix(RESAMPLE.out.record, STITCH.out.record, STACK.out.record)
-    results = STITCH.out.flat_field.mix(STACK.out.displacements)
+        .filter { _id, meta, _image, steps -> meta.channel in steps.written }
+        .map { _id, meta, image, _steps -> [meta, image] }
     if (!switched('skip_n4')) {
-        N4(withOwn(volume, plans, 'n4'), code.n4)
+        masked = withOwn(volume, plans, 'n4').branch { meta, image, flags, mask, truth, usesTissue ->
+            other: meta.channel && usesTissue
+                return [meta.id, meta, image, flags, mask]
+            alone: true
+                return [meta, image, flags, mask, meta.channel ? [] : truth, []]
+        }
+        // They fit the tissue of the reference channel.
+        others = masked.other.combine(references, by: 0).map { _id, meta, image, flags, mask, reference ->
+            [meta, image, flags, mask, [], reference]
+        }
+        N4(masked.alone.mix(others), code.n4)
         volume = N4.out.volume
         records = records.mix(N4.out.record)
         results = results.mix(N4.out.field)
     }
     if (!switched('skip_pyramid')) {
-        PYRAMID(withOwn(volume, plans, 'pyramid'), code.pyramid)
+        levels = withOwn(volume, plans, 'pyramid').map { meta, image, flags, lead ->
+            [meta + [channel: meta.channel ?: lead], image, flags]
+        }
+        PYRAMID(levels, code.pyramid)
         volume = PYRAMID.out.volume
         records = records.mix(PYRAMID.out.record)
     }
+    finished = volume.map { meta, image -> [meta.id, meta, image] }.combine(plans, by: 0).branch {
+        _id, _meta, _image, steps ->
+        several: steps.joined
+        one: true
+    }
+    joined = finished.several
+        .map { id, meta, image, steps ->
+            [groupKey(id, steps.written.size()), meta.seen, [steps.written.indexOf(meta.channel), image]]
+        }
+        .groupTuple()
+        .map { id, seen, placed ->
+            [[id: id.toString(), seen: seen.unique().join(" ")], placed.sort { own -> own[0] }*.last()]
+        }
+    CHANNELS(withOwn(joined, plans, 'channels'), code.channels)
+    volume = finished.one.map { _id, meta, image, _steps -> [meta, image] }.mix(CHANNELS.out.volume)
+    records = records.mix(CHANNELS.out.record)
     // Emitted with a subject's last record, or at the end if a task failed. Sorted, because tasks end in any order.
     outcomes = plans
         .map { id, _steps -> [id, []] }

@@ -7,7 +7,7 @@ def codeVersions() {
     def parts = [
         phantom: 'core config store layout pipeline steps/phantom.py',
         preflight: 'core config store gpu layout pipeline acquisition resample stitch steps/preflight.py ' +
-            'steps/space.py',
+            'steps/plan.py steps/space.py',
         mosaic: 'core config store gpu layout pipeline acquisition resample stitch report/charts.py ' +
             'report/pictures.py report/tile_map.py steps/mosaic.py',
         resample: 'core config store gpu layout pipeline resample steps/resample.py',
@@ -15,6 +15,7 @@ def codeVersions() {
         stack: 'core config store gpu layout pipeline resample stitch steps/stack.py',
         n4: 'core config store gpu layout pipeline resample stitch n4 steps/n4.py',
         pyramid: 'core config store gpu layout pipeline resample steps/pyramid.py',
+        channels: 'core config store layout steps/channels.py',
         report: 'core config report steps/report.py',
         cohort_report: 'core config report',
     ]
@@ -111,7 +112,25 @@ def withOwn(items, plans, step) {
     return items
         .map { meta, file -> [meta.id, meta, file] }
         .combine(plans, by: 0)
-        .map { _id, meta, file, steps -> [meta + steps[step][0], file] + steps[step].drop(1) }
+        .map { _id, meta, file, steps ->
+            def (more, flags, files) = [steps[step][0], steps[step][1], steps[step].drop(2)]
+            [meta + more, file, flags[meta.channel ?: '']] + files
+        }
+}
+
+// The beginning of the names of a task's files: its section, its channel, except the reference, and its step.
+def stemOf(meta, step = '') {
+    return [meta.section, meta.channel, step].findAll().join('_')
+}
+
+// A task's tag, from which completion.nf tells which of the planned tasks failed.
+def tagOf(meta) {
+    return [meta.id, stemOf(meta)].findAll().join(':')
+}
+
+// The name of a volume that a step made of a subject's channel.
+def volumeOf(meta, step = '') {
+    return "${[meta.id, meta.channel, step].findAll().join('_')}.ome.zarr"
 }
 
 // Inputs that changed since the start: a task may have read other chunks than those it is cached by, and its results

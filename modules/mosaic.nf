@@ -1,5 +1,7 @@
+include { stemOf ; tagOf } from '../lib/functions'
+
 process MOSAIC {
-    tag "${meta.id}:${meta.section}"
+    tag "${tagOf(meta)}"
     label 'process_low'
 
     input:
@@ -14,12 +16,12 @@ process MOSAIC {
     script:
     """
     mosaic.py tiles . --tile_list ${list} ${flags} --overwrite \\
-        --metrics '${meta.section}_mosaic_metrics.json' --workers ${task.cpus} --memory '${task.memory}'
+        --metrics '${stemOf(meta, 'mosaic')}_metrics.json' --workers ${task.cpus} --memory '${task.memory}'
     """
 
     stub:
     """
     mkdir '${meta.section}.ome.zarr'
-    touch '${meta.section}_mosaic_metrics.json'
+    touch '${stemOf(meta, 'mosaic')}_metrics.json'
     """
 }

@@ -1,7 +1,7 @@
-include { deviceOf } from '../lib/functions'
+include { deviceOf ; stemOf ; tagOf ; volumeOf } from '../lib/functions'
 
 process N4 {
-    tag "${meta.id}"
+    tag "${tagOf(meta)}"
     label 'process_high'
     label 'gpu_slot'
     // Nextflow evaluates this before PREFLIGHT rejects values that are not integers.
@@ -12,33 +12,43 @@ process N4 {
     )
 
     input:
-    tuple val(meta), path(volume, stageAs: 'input/*'), val(flags), path(mask, stageAs: 'mask/*'), path(truth)
+    tuple(
+        val(meta),
+        path(volume, stageAs: 'input/*'),
+        val(flags),
+        path(mask, stageAs: 'mask/*'),
+        path(truth),
+        path(reference, stageAs: 'reference/*'),
+    )
     val code
 
     output:
-    tuple(val(meta), path("${meta.id}_n4.ome.zarr"), emit: volume)
-    tuple(val(meta), path("${meta.id}_bias.ome.zarr"), emit: field, optional: true)
-    tuple(val(meta), path('n4_{metrics.json,preview.npz}'), emit: record)
+    tuple(val(meta), path("${volumeOf(meta, 'n4')}"), emit: volume)
+    tuple(val(meta), path('*_bias.ome.zarr'), emit: field, optional: true)
+    tuple(val(meta), path('*n4_{metrics.json,preview.npz}'), emit: record)
     path('*.nsys-rep', emit: profile, optional: true)
 
     script:
+    def name = stemOf(meta, 'n4')
     // A header is staged before the file with its voxels.
     def image = [volume].flatten()[0]
     def args = task.ext.args ?: ''
-    def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${meta.id}_n4'" : ''
+    def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${meta.id}_${name}'" : ''
     def masked = mask ? "--n4_mask ${[mask].flatten()[0]}" : ''
     def compared = truth ? "--truth ${truth}" : ''
+    def like = reference ? "--reference ${[reference].flatten()[0]}" : ''
     // Without a limit the command uses its default.
     def memory = task.memory ? "--memory '${task.memory}'" : ''
     """
-    ${profiler} n4.py ${image} '${meta.id}_n4.ome.zarr' ${flags} ${deviceOf(task, flags)} --overwrite \\
-        ${masked} ${compared} ${args} --workers ${task.cpus} ${memory} \\
-        --metrics n4_metrics.json --preview n4_preview.npz
+    ${profiler} n4.py ${image} '${volumeOf(meta, 'n4')}' ${flags} ${deviceOf(task, flags)} --overwrite \\
+        ${masked} ${compared} ${like} ${args} --workers ${task.cpus} ${memory} \\
+        --metrics '${name}_metrics.json' --preview '${name}_preview.npz'
     """
 
     stub:
+    def name = stemOf(meta, 'n4')
     """
-    mkdir '${meta.id}_n4.ome.zarr'
-    touch n4_metrics.json n4_preview.npz
+    mkdir '${volumeOf(meta, 'n4')}'
+    touch '${name}_metrics.json' '${name}_preview.npz'
     """
 }

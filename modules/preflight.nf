@@ -38,7 +38,8 @@ process PREFLIGHT {
         done
         kind=mosaic
         if [ -z "\$stores" ]; then kind=volume; stores='{"id":"volume","file":""}'; fi
-        echo "{\\"kind\\":\\"\$kind\\",\\"items\\":[\$stores],\\"flags\\":{}}"
+        channel="{\\"id\\":\\"\\",\\"written\\":true,\\"items\\":[\$stores],\\"flags\\":{}}"
+        echo "{\\"kind\\":\\"\$kind\\",\\"channels\\":[\$channel],\\"joined\\":false,\\"flags\\":{}}"
     done | paste -sd, - | sed 's/.*/{"plans":[&],"notes":[]}/' > plans.json
     """
 }

@@ -1,5 +1,7 @@
+include { stemOf ; tagOf ; volumeOf } from '../lib/functions'
+
 process PYRAMID {
-    tag "${meta.id}"
+    tag "${tagOf(meta)}"
     label 'process_medium'
 
     input:
@@ -7,21 +9,23 @@ process PYRAMID {
     val code
 
     output:
-    tuple(val(meta), path("${meta.id}.ome.zarr"), emit: volume)
-    tuple(val(meta), path('pyramid_{metrics.json,preview.npz}'), emit: record)
+    tuple(val(meta), path("${volumeOf(meta)}"), emit: volume)
+    tuple(val(meta), path('*pyramid_{metrics.json,preview.npz}'), emit: record)
 
     script:
+    def name = stemOf(meta, 'pyramid')
     // A header is staged before the file with its voxels.
     def image = [volume].flatten()[0]
     """
-    pyramid.py ${image} '${meta.id}.ome.zarr' ${flags} --overwrite \\
-        --metrics pyramid_metrics.json --preview pyramid_preview.npz \\
+    pyramid.py ${image} '${volumeOf(meta)}' ${flags} --overwrite \\
+        --metrics '${name}_metrics.json' --preview '${name}_preview.npz' \\
         --workers ${task.cpus} --memory '${task.memory}'
     """
 
     stub:
+    def name = stemOf(meta, 'pyramid')
     """
-    mkdir '${meta.id}.ome.zarr'
-    touch pyramid_metrics.json pyramid_preview.npz
+    mkdir '${volumeOf(meta)}'
+    touch '${name}_metrics.json' '${name}_preview.npz'
     """
 }

@@ -1,7 +1,7 @@
-include { deviceOf } from '../lib/functions'
+include { deviceOf ; stemOf ; tagOf } from '../lib/functions'
 
 process RESAMPLE {
-    tag "${meta.id}:${meta.section}"
+    tag "${tagOf(meta)}"
     label 'process_low'
     label 'gpu_slot'
     // Nextflow evaluates this before PREFLIGHT rejects values that are not integers.
@@ -23,18 +23,18 @@ process RESAMPLE {
     script:
     // A header is staged before the file with its voxels.
     def image = [source].flatten()[0]
-    def preview = meta.kind == 'volume' ? "--preview '${meta.section}_resample_preview.npz'" : ''
-    def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${meta.section}_resample'" : ''
+    def preview = meta.kind == 'volume' ? "--preview '${stemOf(meta, 'resample')}_preview.npz'" : ''
+    def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${stemOf(meta, 'resample')}'" : ''
     // Without a limit the command uses its default.
     def memory = task.memory ? "--memory '${task.memory}'" : ''
     """
     ${profiler} resample.py ${image} '${meta.section}.ome.zarr' ${flags} ${deviceOf(task, flags)} --overwrite \\
-        --metrics '${meta.section}_resample_metrics.json' ${preview} --workers ${task.cpus} ${memory}
+        --metrics '${stemOf(meta, 'resample')}_metrics.json' ${preview} --workers ${task.cpus} ${memory}
     """
 
     stub:
     """
     mkdir '${meta.section}.ome.zarr'
-    touch '${meta.section}_resample_metrics.json'
+    touch '${stemOf(meta, 'resample')}_metrics.json'
     """
 }

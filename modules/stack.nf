@@ -1,27 +1,40 @@
+include { stemOf ; tagOf ; volumeOf } from '../lib/functions'
+
 process STACK {
-    tag "${meta.id}"
+    tag "${tagOf(meta)}"
     label 'process_medium'
 
     input:
-    tuple val(meta), path(sections, stageAs: 'input/*'), val(flags), path(displacements, stageAs: 'given/*')
+    tuple(
+        val(meta),
+        path(sections, stageAs: 'input/*'),
+        val(flags),
+        path(displacements, stageAs: 'given/*'),
+        path(reference, stageAs: 'reference/*'),
+    )
     val code
 
     output:
-    tuple(val(meta), path("${meta.id}_stack.ome.zarr"), emit: volume)
-    tuple(val(meta), path("${meta.id}_displacements.csv"), emit: displacements)
-    tuple(val(meta), path('stack_{metrics.json,preview.npz}'), emit: record)
+    tuple(val(meta), path("${volumeOf(meta, 'stack')}"), emit: volume)
+    tuple(val(meta), path("${meta.id}_displacements.csv"), emit: displacements, optional: true)
+    tuple(val(meta), path('*stack_{metrics.json,preview.npz}'), emit: record)
 
     script:
+    def name = stemOf(meta, 'stack')
     def table = displacements ? "--displacements ${displacements}" : ''
+    def measured = reference
+        ? "--reference ${reference}"
+        : "--save_displacements '${meta.id}_displacements.csv'"
     """
-    stack.py '${meta.id}_stack.ome.zarr' input/* ${flags} --overwrite ${table} \\
-        --metrics stack_metrics.json --preview stack_preview.npz \\
-        --save_displacements '${meta.id}_displacements.csv' --workers ${task.cpus} --memory '${task.memory}'
+    stack.py '${volumeOf(meta, 'stack')}' input/* ${flags} --overwrite ${table} ${measured} \\
+        --metrics '${name}_metrics.json' --preview '${name}_preview.npz' \\
+        --workers ${task.cpus} --memory '${task.memory}'
     """
 
     stub:
+    def name = stemOf(meta, 'stack')
     """
-    mkdir '${meta.id}_stack.ome.zarr'
-    touch '${meta.id}_displacements.csv' stack_metrics.json stack_preview.npz
+    mkdir '${volumeOf(meta, 'stack')}'
+    touch '${meta.id}_displacements.csv' '${name}_metrics.json' '${name}_preview.npz'
     """
 }

@@ -1,5 +1,7 @@
+include { stemOf ; tagOf } from '../lib/functions'
+
 process STITCH {
-    tag "${meta.id}:${meta.section}"
+    tag "${tagOf(meta)}"
     label 'process_low'
 
     input:
@@ -9,6 +11,7 @@ process STITCH {
         val(flags),
         path(positions),
         path(flatField, stageAs: 'flat_field/*'),
+        path(reference, stageAs: 'reference/*'),
     )
     val code
 
@@ -20,15 +23,16 @@ process STITCH {
     script:
     def flat = flatField ? "--stitch_flat_field ${flatField}" : ''
     def table = positions ? "--positions ${positions}" : ''
+    def like = reference ? "--reference ${reference}" : ''
     """
-    stitch.py ${mosaic} '${meta.section}.ome.zarr' ${flags} --overwrite ${table} ${flat} \\
-        --metrics '${meta.section}_stitch_metrics.json' --preview '${meta.section}_stitch_preview.npz' \\
-        --save_flat_field '${meta.section}_flat_field.tif' --workers ${task.cpus} --memory '${task.memory}'
+    stitch.py ${mosaic} '${meta.section}.ome.zarr' ${flags} --overwrite ${table} ${flat} ${like} \\
+        --metrics '${stemOf(meta, 'stitch')}_metrics.json' --preview '${stemOf(meta, 'stitch')}_preview.npz' \\
+        --save_flat_field '${stemOf(meta)}_flat_field.tif' --workers ${task.cpus} --memory '${task.memory}'
     """
 
     stub:
     """
     mkdir '${meta.section}.ome.zarr'
-    touch '${meta.section}_stitch_metrics.json' '${meta.section}_stitch_preview.npz'
+    touch '${stemOf(meta, 'stitch')}_metrics.json' '${stemOf(meta, 'stitch')}_preview.npz'
     """
 }

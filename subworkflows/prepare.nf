@@ -3,7 +3,7 @@
 include { PHANTOM } from '../modules/phantom'
 include { PREFLIGHT } from '../modules/preflight'
 include { codeVersions ; commandLine ; fingerprint ; fingerprintOf ; metadataOf } from '../lib/functions'
-include { outputFolder ; partsOf ; read ; switched ; voxelsOf } from '../lib/functions'
+include { outputFolder ; partsOf ; read ; stemOf ; switched ; voxelsOf } from '../lib/functions'
 
 // The subjects of this run: the rows of a samplesheet, the --input, or a phantom that is made first.
 workflow SUBJECTS {
@@ -276,24 +276,27 @@ def claimFolder(subject, plan) {
     return [subject, plan]
 }
 
-// One [meta, image], or [meta, tiles], for each input of a plan. `seen` is a fingerprint of the stores' content, which
-// Nextflow does not check.
+// One [meta, image], or [meta, tiles], for each input and channel of a plan. `seen` is a fingerprint of the stores'
+// content, which Nextflow does not check.
 def imagesOf(subject, plan) {
     def resample = subject.isResampled && plan.kind != 'section'
-    return plan.items.collect { item ->
-        if (item.tiles) { return tilesOf(subject, item, resample) }
-        def image = item.file ? subject.files.input.resolve(item.file) : subject.files.input
-        def seen = item.file ? fingerprint(image) : subject.states[image]
-        def meta = [id: subject.meta.id, section: item.id, kind: plan.kind, resample: resample, seen: seen]
-        [meta, voxelsOf(image) ? [image] + voxelsOf(image) : image]
+    def states = [:].withDefault { file -> fingerprint(file) }
+    return plan.channels.collectMany { own ->
+        own.items.collect { item ->
+            def meta = [id: subject.meta.id, section: item.id, channel: own.id, kind: plan.kind, resample: resample]
+            if (item.tiles) { return tilesOf(subject, item, meta) }
+            def image = item.file ? subject.files.input.resolve(item.file) : subject.files.input
+            def seen = item.file ? states[image] : subject.states[image]
+            [meta + [seen: seen], voxelsOf(image) ? [image] + voxelsOf(image) : image]
+        }
     }
 }
 
-def tilesOf(subject, item, resample) {
+def tilesOf(subject, item, meta) {
     def input = subject.files.input
     def tiles = item.tiles.collect { name -> input.resolve(name) }
     def seen = fingerprintOf(tiles + tiles.collectMany { tile -> voxelsOf(tile) }, input)
-    return [[id: subject.meta.id, section: item.id, kind: 'tiles', resample: resample, seen: seen], tiles]
+    return [meta + [kind: 'tiles', seen: seen], tiles]
 }
 
 // A file of a section's tile positions or list of tiles. The same content keeps its name and time, which Nextflow's
@@ -305,33 +308,56 @@ def tableOf(text) {
     return table
 }
 
-// A subject's part of each step's inputs, [more meta, flags, file...], the number of its sections, and the tasks whose
-// records its report expects, such as section_01_resample or stack.
+// A subject's part of each step's inputs, [more meta, flags by channel, file...], the numbers of its sections and
+// channels, and the tasks whose records its report expects, such as section_01_resample or stack.
 def stepsOf(subject, plan) {
-    def flags = plan.flags.withDefault { _step -> '' }
-    def isMosaic = plan.kind == 'mosaic' && !switched('skip_stitch')
-    def tiled = plan.items.findAll { item -> item.tiles }
-    def each = [mosaic: tiled as boolean, resample: subject.isResampled && plan.kind != 'section', stitch: isMosaic]
-    def once = [stack: plan.kind != 'volume', n4: !switched('skip_n4'), pyramid: !switched('skip_pyramid')]
-    def used = { steps -> steps.findAll { _step, isUsed -> isUsed }.keySet() }
-    def ofItems = used.call(each).collectMany { step -> plan.items.collect { item -> "${item.id}_${step}".toString() } }
+    def written = plan.channels.findAll { own -> own.written }*.id
+    def flags = ['mosaic', 'resample', 'stitch', 'stack', 'n4', 'pyramid'].collectEntries { step ->
+        [step, plan.channels.collectEntries { own -> [own.id, own.flags[step] ?: ''] }]
+    }
+    def items = plan.channels[0].items
     def files = subject.files
-    def tables = plan.items.collectEntries { item ->
+    def tables = items.collectEntries { item ->
         [item.id, item.positions ? tableOf(item.positions) : files.positions ?: []]
     }
     def mask = files.n4_mask ? [files.n4_mask] + voxelsOf(files.n4_mask) : []
     def seen = [files.n4_mask, files.truth].collect { file -> subject.states[file] }
-    def lists = tiled.collectEntries { item -> [item.id, tableOf(item.tile_list)] }
+    def lists = plan.channels.collectEntries { own ->
+        [own.id, own.items.findAll { item -> item.tiles }.collectEntries { item -> [item.id, tableOf(item.tile_list)] }]
+    }
     return [
         mosaic: [[:], flags.mosaic, lists],
         resample: [[:], flags.resample],
         stitch: [[:], flags.stitch, tables, files.stitch_flat_field ?: []],
         stack: [[:], flags.stack, files.displacements ?: []],
-        n4: [[beside: seen], flags.n4, mask, files.truth ?: []],
-        pyramid: [[:], flags.pyramid],
-        report: [[input: files.input.toString()], flags.report],
-        sections: plan.items.size(),
-        tasks: ofItems + used.call(once),
+        n4: [[beside: seen], flags.n4, mask, files.truth ?: [], plan.tissue],
+        pyramid: [[:], flags.pyramid, plan.lead ?: ''],
+        channels: [[:], ['': plan.flags.channels]],
+        report: [[input: files.input.toString()], ['': plan.flags.report]],
+        sections: items.size(),
+        items: items*.id,
+        joined: plan.joined,
+        written: switched('skip_pyramid') ? written : written.collect { id -> id ?: plan.lead },
+        tasks: tasksOf(subject, plan),
         states: subject.states,
     ]
+}
+
+// The names of the tasks' records, without _metrics.json.
+def tasksOf(subject, plan) {
+    def isMosaic = plan.kind == 'mosaic' && !switched('skip_stitch')
+    def isTiled = plan.channels[0].items.any { item -> item.tiles }
+    def each = [mosaic: isTiled, resample: subject.isResampled && plan.kind != 'section', stitch: isMosaic]
+    def once = [stack: plan.kind != 'volume', n4: !switched('skip_n4'), pyramid: !switched('skip_pyramid')]
+    def used = { steps -> steps.findAll { _step, isUsed -> isUsed }.keySet() }
+    def names = plan.channels.collectMany { own ->
+        def ofItems = used.call(each).collectMany { step ->
+            own.items.collect { item -> stemOf([section: item.id, channel: own.id], step) }
+        }
+        def ofVolume = used.call(once).findAll { step -> step == 'stack' || own.written }.collect { step ->
+            stemOf([channel: own.id ?: (step == 'pyramid' ? plan.lead : '')], step)
+        }
+        ofItems + ofVolume
+    }
+    return names + (plan.joined ? ['channels'] : [])
 }

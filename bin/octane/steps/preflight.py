@@ -5,10 +5,9 @@ The result is a plan: the kind of input, the sections, and the settings of every
 
 import json
 import re
-import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from platform import node
@@ -30,11 +29,9 @@ from octane.acquisition.survey import Acquisition, survey
 from octane.config.flags import sentences
 from octane.config.params import (
     AUTO,
-    FLAT_FIELD_WORDS,
-    MASK_WORDS,
+    InputParameters,
     Settings,
     StepParameters,
-    TileParameters,
     WorkflowParameters,
 )
 from octane.config.samplesheet import check_samplesheet
@@ -67,6 +64,7 @@ from octane.layout.stack import given_displacements, given_thicknesses
 from octane.layout.subject import SubjectLayout, is_resampled, lay_out_mosaic, lay_out_subject
 from octane.layout.surfaces import require_surfaces
 from octane.pipeline.workers import run_tiles
+from octane.steps.plan import Channel, SubjectPlan, choose_channels, masks_tissue
 from octane.steps.space import check_space
 from octane.stitch.attenuation import require_compensable
 from octane.stitch.flat_field import given_flat_field
@@ -76,11 +74,6 @@ from octane.store.image import Image
 from octane.store.itk_files import READ
 from octane.store.volumes import ArrayVolume, Volume, open_volume
 
-MODELS = {
-    step: ("input", "execution", step)
-    for step in ("mosaic", "resample", "stitch", "stack", "n4", "pyramid")
-} | {"report": ("execution",)}
-"""Models whose fields are flags of each step's command in the workflow."""
 FIELDS = {"n4_mask": "mask", "stitch_flat_field": "flat_field", "tile_table": "table"}
 """Fields of steps that name files, by workflow parameter."""
 READERS = 8
@@ -90,56 +83,6 @@ EXAMPLES = 10
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class SubjectPlan:
-    """The workflow's work on a subject.
-
-    Each item is a mosaic, a section or one volume: its ``id``, its ``file`` in the staged input,
-    or its ``tiles`` and their ``tile_list``, and its rows of the ``positions`` table. ``found``
-    says how tiles were found, and ``remarks`` are warnings about them.
-    """
-
-    subject: str
-    items: list[Task]
-    layout: SubjectLayout
-    found: str = ""
-    remarks: Sequence[str] = ()
-
-    def as_json(self) -> dict[str, object]:
-        """The plan as the workflow reads it; ``flags`` are words of each step's command."""
-        # Only the first step reads the input; its output has one channel and one time point.
-        settings = self.layout.settings
-        first = [step.name.lower() for step in self.layout.bytes()[:1]]
-        used = [step for step in MODELS if step != "mosaic" or self.layout.from_tiles]
-        flags = {step: _flags(step, settings, step in first) for step in used}
-        if settings.workflow.save_bias_field:
-            flags["n4"] += ["--save_bias_field", f"{self.subject}_bias.ome.zarr"]
-        flags = {step: shlex.join(words) for step, words in flags.items()}
-        return {"kind": self.layout.kind, "items": self.items, "flags": flags}
-
-
-def _flags(step: str, settings: Settings, first: bool) -> list[str]:
-    changes: dict[str, dict[str, object]] = {}
-    if not first:
-        changes["input"] = dict.fromkeys(("channel", "timepoint", "voxel_size", "input_unit"))
-    # Only these two have the label gpu_slot, which a task needs to get a GPU.
-    if step not in ("resample", "n4"):
-        changes["execution"] = {"backend": "cpu"}
-    # The tile list says which file is which tile, but not how many rows and columns a section has.
-    listed = {*TileParameters.searching} - {"rows", "columns"}
-    changes["mosaic"] = {name: getattr(TileParameters(), name) for name in listed}
-    # The workflow stages files, and adds their flags.
-    if str(settings.n4.mask).lower() not in MASK_WORDS:
-        changes["n4"] = {"mask": None}
-    if settings.stitch.flat_field not in FLAT_FIELD_WORDS:
-        changes["stitch"] = {"flat_field": "none"}
-    # With --skip_n4, PYRAMID links the stacked volume's chunks, which need the final codec.
-    if not settings.workflow.skip_n4:
-        changes["stack"] = {"codec": "blosc-lz4"}
-    models = [getattr(settings, name).model_copy(update=changes.get(name)) for name in MODELS[step]]
-    return [word for model in models for word in model.flags()]
 
 
 def make_plans(
@@ -222,9 +165,9 @@ def make_plans(
         for text in [*plan.remarks, *plan.layout.warnings()]
     ]
     name = plans[0].subject if len(plans) == 1 else f"{len(plans)} subjects"
-    steps = [step for plan in plans for step in plan.layout.bytes()]
+    steps = [step for plan in plans for step in plan.bytes()]
     work, workflow = output.parent.resolve(), plans[0].layout.settings.workflow
-    about = [f"{plan.subject}: {plan.layout.about()}{plan.found}" for plan in plans]
+    about = [f"{plan.subject}: {plan.about()}" for plan in plans]
     notes = [*about, *check_space(steps, name, work, workflow), *warned]
     write_json(output, {"plans": [plan.as_json() for plan in plans], "notes": notes})
 
@@ -321,6 +264,7 @@ def _plan(
     with collecting(problems):
         require_scratch(workflow.scratch_dir)
     volumes: list[Volume] = []
+    channels: list[Channel] = []
     files: list[Path] = []
     paths: list[Path] = []
     left_out: list[int] = []
@@ -361,6 +305,10 @@ def _plan(
                 settings = settings.model_copy(update={"workflow": others})
             closed = {section_number(path.name) for path in {*paths} - {v.path for v in volumes}}
             _check_volumes(volumes, kind, settings, beside, closed.union(left_out), problems)
+            with collecting(problems):
+                channels = _channels(volumes, kind, settings, tiles)
+                others = [c.settings(settings).input for c in channels if not c.is_reference]
+                _check_others([v.path for v in volumes], others, problems)
     subject = str(workflow.subject)
     problems += filter(None, [unfit_name(subject)])
     if tiles is None:
@@ -391,9 +339,43 @@ def _plan(
         tables = split_positions(beside["positions"])
         for item, volume in zip(items, volumes, strict=True):
             item["positions"] = tables[number_or_first(volume)]
+    own = [(channel, items) for channel in channels]
     if tiles is None:
-        return SubjectPlan(subject, items, layout)
-    return SubjectPlan(subject, items, layout, f" {tiles.about()}", tiles.remarks)
+        return SubjectPlan(subject, own, layout)
+    return SubjectPlan(subject, own, layout, f" {tiles.about()}", tiles.remarks)
+
+
+def _channels(
+    volumes: Sequence[Volume], kind: str, settings: Settings, tiles: Acquisition | None
+) -> list[Channel]:
+    """The channels of a subject; raises if its inputs do not all have the same ones."""
+    first = volumes[0]
+    for volume in volumes:
+        if [*volume.channels] != [*first.channels]:
+            lists = [", ".join(v.channels) or "one without a name" for v in (volume, first)]
+            raise InputError(
+                f"{volume.path} has the channels {lists[0]}, but {first.path} {lists[1]}; give "
+                "all inputs of a subject the same channels in the same order."
+            )
+    if tiles is not None:
+        return [Channel(0, "", "", settings.input.channel, is_reference=True)]
+    found = choose_channels(first.path, first.channels, settings)
+    # Nothing of a volume is measured but the tissue.
+    needed = kind != "volume" or masks_tissue(settings)
+    return [channel for channel in found if channel.is_written or needed]
+
+
+def _check_others(
+    paths: Sequence[Path], readings: Sequence[InputParameters], problems: list[str]
+) -> None:
+    """Check that the inputs hold the voxels of further channels."""
+    for reading in readings:
+        _side_by_side(
+            f"checking channel {reading.channel}",
+            {path: path for path in paths},
+            lambda path, reading=reading: _require_chunks(open_volume(path, reading)),
+            problems,
+        )
 
 
 def _survey(folder: Path, settings: Settings, table: Path | None) -> tuple[Acquisition, list[int]]:
@@ -542,28 +524,19 @@ def _check_volume(
             f"{volume.path} is a section, which is not resampled, and its voxels do not have the "
             "--resolution; give --skip_resample, or the mosaics."
         )
-    if isinstance(volume, Image):
-        if kind == "mosaic":
-            tiling, placement = lay_out_mosaic(volume, settings, beside.get("positions"))
-            if placement is not None:
-                if settings.stitch.attenuation != "none":
-                    dtype = resample.dtype if is_resampled(kind, settings) else "input"
-                    own = output_type(dtype, volume.dtype)
-                    require_compensable(str(volume.path), own, tiling.shape[0])
-                stitch = settings.stitch
-                if "flat_field" in beside:
-                    stitch = stitch.model_copy(update={"flat_field": str(beside["flat_field"])})
-                # A flat field is compared with tiles in pixels of the source.
-                given_flat_field(volume, MosaicGrid.of(volume), placement, stitch)
-        # Even if chunks may be missing, this finds those that are not files.
-        lost = volume.missing_chunks()
-        if lost and volume.missing == "error":
-            least = "at least " if len(lost) == 1000 else ""
-            more = f" and {least}{len(lost) - 1} more" if len(lost) > 1 else ""
-            raise InputError(
-                f"{volume.path}: chunk {lost[0]}{more} missing; restore it, or give "
-                "--missing_chunks fill if empty chunks were left out on purpose."
-            )
+    if isinstance(volume, Image) and kind == "mosaic":
+        tiling, placement = lay_out_mosaic(volume, settings, beside.get("positions"))
+        if placement is not None:
+            if settings.stitch.attenuation != "none":
+                dtype = resample.dtype if is_resampled(kind, settings) else "input"
+                own = output_type(dtype, volume.dtype)
+                require_compensable(str(volume.path), own, tiling.shape[0])
+            stitch = settings.stitch
+            if "flat_field" in beside:
+                stitch = stitch.model_copy(update={"flat_field": str(beside["flat_field"])})
+            # A flat field is compared with tiles in pixels of the source.
+            given_flat_field(volume, MosaicGrid.of(volume), placement, stitch)
+    _require_chunks(volume)
     if not workflow.skip_n4 and volume.dtype.kind not in "fiu":
         raise InputError(
             f"{volume.path} holds {volume.dtype} voxels and N4 needs real intensities; give "
@@ -575,6 +548,18 @@ def _check_volume(
         sections_of(volume, settings.n4, planes)
     if not workflow.skip_pyramid:
         steps_of(spacing, settings.pyramid.resolutions)
+
+
+def _require_chunks(volume: Volume) -> None:
+    """Raise if chunks are missing; even where they may be, this finds those that are not files."""
+    lost = volume.missing_chunks() if isinstance(volume, Image) else []
+    if lost and isinstance(volume, Image) and volume.missing == "error":
+        least = "at least " if len(lost) == 1000 else ""
+        more = f" and {least}{len(lost) - 1} more" if len(lost) > 1 else ""
+        raise InputError(
+            f"{volume.path}: chunk {lost[0]}{more} missing; restore it, or give "
+            "--missing_chunks fill if empty chunks were left out on purpose."
+        )
 
 
 def _check_companions(beside: Mapping[str, Path], layout: SubjectLayout) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from math import prod
@@ -72,6 +72,7 @@ class FileVolume:
         self.path, self.grid, self.frame, self._place = path, grid, frame, place
         self.dtype: np.dtype = sitk.GetArrayFromImage(frame).dtype
         self.chunks = TAKEN
+        self.channels: Sequence[str] = ("",)
         self.attributes: Attributes = {}
         self._voxels: npt.NDArray | None = None
         self._image: sitk.Image | None = None

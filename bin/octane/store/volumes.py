@@ -45,6 +45,7 @@ class ArrayVolume:
     grid: Grid
     attributes: Attributes
     chunks: tuple[int, int, int] = TAKEN
+    channels: Sequence[str] = ("",)
 
     @property
     def dtype(self) -> np.dtype:

@@ -58,6 +58,18 @@ def plan(tmp_path):
     return run
 
 
+def items_of(made):
+    """Tasks of the only channel."""
+    ((_, items),) = made.channels
+    return items
+
+
+def flags_of(made):
+    """Flags of the only channel's commands."""
+    (own,) = made.as_json()["channels"]
+    return own["flags"]
+
+
 def flagged(text, model):
     """Parameters of a model in the flags of a task, which have no blanks."""
     words = iter(text.split())
@@ -95,9 +107,9 @@ def test_the_tasks_write_what_the_command_writes(write_tiles, plan, tmp_path, wr
     reading, overlap = InputParameters(voxel_size=SPACING), OverlapParameters(overlap=(0.1, 0.1))
     whole = tmp_path / "whole"
     write_mosaics(source, whole, own, reading, overlap, ExecutionParameters())
-    flags = made.as_json()["flags"]["mosaic"]
+    flags = flags_of(made)["mosaic"]
     noted = []
-    for item in made.items:
+    for item in items_of(made):
         folder = tmp_path / item["id"]
         noted.append(run_task(item, flags, source, folder))
         one, other = (contents(p / f"{item['id']}.ome.zarr") for p in (folder, whole))
@@ -124,20 +136,20 @@ def test_places_that_files_state_become_positions(write_tiles, plan, tmp_path):
     given = {"section_thickness": 10, "allow_missing_sections": 4}
     made = plan(source, **given, overlap="0.5")
     assert "with rows and columns from the names and places from OME-XML." in made.found
-    first = made.items[0]["positions"].splitlines()
+    first = items_of(made)[0]["positions"].splitlines()
     assert first[:2] == ["section,row,column,y,x", "2,0,0,0.0,0.0"]
     assert first[-1] == "2,1,2,72.0,200.0"
-    assert "--voxel_size" not in made.as_json()["flags"]["resample"]
+    assert "--voxel_size" not in flags_of(made)["resample"]
     # What the user gives counts.
     rows = [f"{s},{r},{c},{r * 60},{c * 80}" for s in SECTIONS for r, c in np.ndindex(2, 3)]
     table = tmp_path / "positions.csv"
     table.write_text("\n".join(["section,row,column,y,x", *rows]), encoding="utf-8")
     moved = plan(source, {"positions": table}, **given)
-    assert moved.items[0]["positions"] == split_positions(table)[2]
+    assert items_of(moved)[0]["positions"] == split_positions(table)[2]
     assert f"places from {table}." in moved.found
     # Neither changes a task of MOSAIC.
-    assert [i["tile_list"] for i in moved.items] == [i["tile_list"] for i in made.items]
-    assert moved.as_json()["flags"]["mosaic"] == made.as_json()["flags"]["mosaic"]
+    assert [i["tile_list"] for i in items_of(moved)] == [i["tile_list"] for i in items_of(made)]
+    assert flags_of(moved)["mosaic"] == flags_of(made)["mosaic"]
 
 
 def test_a_table_of_places_is_an_input_of_the_run(write_tiles, plan, tmp_path):
@@ -148,8 +160,8 @@ def test_a_table_of_places_is_an_input_of_the_run(write_tiles, plan, tmp_path):
     made = plan(source, {"table": table}, section_thickness=10, allow_missing_sections=4,
                 tile_table=str(table), tile_table_columns=columns)  # fmt: skip
     assert f"places from {table}." in made.found
-    assert made.items[1]["positions"].splitlines()[-1] == "7,1,2,60.0,160.0"
-    assert "table" not in made.as_json()["flags"]["mosaic"]
+    assert items_of(made)[1]["positions"].splitlines()[-1] == "7,1,2,60.0,160.0"
+    assert "table" not in flags_of(made)["mosaic"]
 
 
 def test_tiles_without_places_are_named_by_their_folder_with_all_other_problems(write_tiles, plan):
@@ -173,8 +185,8 @@ def test_a_table_may_place_tiles_of_excluded_sections(write_tiles, plan):
     made = plan(source, section_thickness=10, exclude_sections="7")
     assert made.found.endswith(f"places from {table}.")
     assert made.remarks == []
-    assert [item["id"] for item in made.items] == ["section_02"]
-    assert made.items[0]["positions"].splitlines()[-1] == "2,1,2,60.0,160.0"
+    assert [item["id"] for item in items_of(made)] == ["section_02"]
+    assert items_of(made)[0]["positions"].splitlines()[-1] == "2,1,2,60.0,160.0"
 
 
 def test_one_channel_is_chosen_by_its_name(write_tiles, plan, tmp_path):
@@ -188,11 +200,11 @@ def test_one_channel_is_chosen_by_its_name(write_tiles, plan, tmp_path):
     with pytest.raises(OctaneError, match="has 2 channels: 0 'DAPI', 1 'GFP'; give one with --ch"):
         plan(source, **given)
     made = plan(source, **given, channel="GFP")
-    assert all("_GFP" in name for item in made.items for name in item["tiles"])
-    flags = made.as_json()["flags"]
+    assert all("_GFP" in name for item in items_of(made) for name in item["tiles"])
+    flags = flags_of(made)
     assert "--channel GFP" in flags["mosaic"]
     assert "--channel" not in flags["resample"]
-    run_task(made.items[0], flags["mosaic"], source, tmp_path / "task")
+    run_task(items_of(made)[0], flags["mosaic"], source, tmp_path / "task")
 
 
 def test_files_of_sections_that_are_left_out_are_not_opened(write_tiles, plan):
@@ -202,7 +214,7 @@ def test_files_of_sections_that_are_left_out_are_not_opened(write_tiles, plan):
     with pytest.raises(OctaneError, match=r"section_7_r0_c0\.ome\.tif cannot be read"):
         plan(source, **given)
     made = plan(source, **given, only_sections="2")
-    assert [item["id"] for item in made.items] == ["section_02"]
+    assert [item["id"] for item in items_of(made)] == ["section_02"]
     with pytest.raises(OctaneError, match="names section 3, which the input lacks: it has 2 7"):
         plan(source, **given, only_sections="3")
 
@@ -218,8 +230,8 @@ def test_a_section_without_a_full_tile_is_refused_or_left_out(write_tiles, plan,
     with pytest.raises(OctaneError, match=r"Section 7 of .* has only tiles of the last column, wh"):
         plan(source, **given)
     made = plan(source, **given, exclude_sections="7")
-    flags = made.as_json()["flags"]["mosaic"]
-    run_task(made.items[0], flags, source, tmp_path / "task")
+    flags = flags_of(made)["mosaic"]
+    run_task(items_of(made)[0], flags, source, tmp_path / "task")
     image = open_image(tmp_path / "task" / "section_02.ome.zarr")
     assert image.grid.shape == (3, 40, 71)
 

@@ -5,6 +5,7 @@ import re
 import shutil
 import threading
 from contextlib import nullcontext
+from typing import cast
 
 import numpy as np
 import pytest
@@ -28,7 +29,10 @@ def plan(tmp_path):
         given = {"outdir": str(tmp_path / "results"), "subject": "brain", **parameters}
         made = plan_of(given, source, beside or {})
         said = {"about": made.layout.about(), "notes": made.layout.warnings()}
-        return {**made.as_json(), "settings": made.layout.settings, **said}
+        read = made.as_json()
+        (own,) = cast("list[dict[str, dict[str, str]]]", read["channels"])
+        flags = cast("dict[str, str]", read["flags"]) | own["flags"]
+        return {**read, **own, "flags": flags, "settings": made.layout.settings, **said}
 
     return run
 
@@ -96,6 +100,7 @@ def test_each_step_gets_its_own_flags(plan, mosaics):
         "--n4_strength 0.5 --save_bias_field brain_bias.ome.zarr",
         "pyramid": f"{fill} {cpu} --pyramid_resolutions 25 50",
         "report": cpu,
+        "channels": cpu,
     }
     # PYRAMID links the chunks that it would write.
     assert "--codec" not in plan(mosaics, skip_n4=True)["flags"]["stack"]
@@ -757,7 +762,7 @@ def test_other_voxels_behind_the_path_of_a_header_are_noticed(plans, write_file,
     (staged / "brain.mhd").symlink_to(tmp_path / "brain.mhd")
     with pytest.raises(OctaneError, match="other files") if seconds else nullcontext():
         made = plans({}, {"overlap": 0}, marks=marks)
-        assert made["plans"][0]["items"] == [{"id": "brain", "file": ""}]
+        assert made["plans"][0]["channels"][0]["items"] == [{"id": "brain", "file": ""}]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,207 @@
+"""Plan of a subject for the workflow: its inputs, its channels, and the flags of each command."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from octane.acquisition.planned import Task
+from octane.config.params import (
+    FLAT_FIELD_WORDS,
+    MASK_WORDS,
+    NEAREST,
+    Settings,
+    TileParameters,
+)
+from octane.layout.subject import StepBytes, SubjectLayout
+from octane.store.channels import channel_ids, channel_names, chosen_channels
+from octane.store.ngff import AS_STATED, CHANNEL, place_of
+
+MODELS = {
+    step: ("input", "execution", step)
+    for step in ("mosaic", "resample", "stitch", "stack", "n4", "pyramid")
+}
+"""Models whose fields are flags of each step's command, for each channel of a subject."""
+ONCE = ("channels", "report")
+"""Steps that have one task for all channels of a subject."""
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One channel of a subject.
+
+    ``index`` is its number in the input, and ``choice`` the word that chooses it there, None for a
+    single one; ``id`` is its part of the names of files.
+    """
+
+    index: int
+    name: str
+    id: str
+    choice: str | None
+    is_nearest: bool = False
+    is_reference: bool = False
+    is_written: bool = True
+
+    def settings(self, settings: Settings) -> Settings:
+        """The subject's settings for the tasks of this channel."""
+        kind = (f"{self.choice or self.index}={NEAREST}",) if self.is_nearest else ()
+        reading = {"channel": self.choice, "channel_kind": kind}
+        return settings.model_copy(update={"input": settings.input.model_copy(update=reading)})
+
+
+def masks_tissue(settings: Settings) -> bool:
+    """Tell whether N4 of every channel fits the tissue that the reference channel shows."""
+    return settings.n4.mask == MASK_WORDS[0] and not settings.workflow.skip_n4
+
+
+def choose_channels(path: Path, labels: Sequence[str], settings: Settings) -> list[Channel]:
+    """The channels of an input that has these ``labels``: the reference, and those to be written.
+
+    Raises an InputError that lists the channels for one that does not exist, or if there are
+    several and --channel does not say which one is measured.
+    """
+    asked, count = settings.input.channel, len(labels)
+    reading = AS_STATED.model_copy(update={"channel": asked})
+    (reference,) = place_of(path, [CHANNEL], [count], labels, reading)
+    written = {reference}
+    if (settings.workflow.channels or "").strip():
+        written = {*chosen_channels(path, labels, count, str(settings.workflow.channels))}
+    names, kinds = channel_names(labels, count), settings.input.kinds
+    ids = channel_ids(names)
+    found = []
+    for index in sorted(written | {reference}):
+        name, label = names[index], labels[index]
+        # A name stays when channels are added; one of digits could be taken for a number.
+        plain = labels.count(label) == 1 and label and not label.isdecimal()
+        choice = asked if index == reference else label if plain else str(index)
+        is_nearest = not kinds.keys().isdisjoint((name, label, str(index)))
+        found.append(
+            Channel(
+                *(index, name, ids[index], choice, is_nearest),
+                is_reference=index == reference,
+                is_written=index in written,
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class SubjectPlan:
+    """The workflow's work on a subject.
+
+    Each item of a channel is a mosaic, a section or one volume: its ``id``, its ``file`` in the
+    staged input, or its ``tiles`` and their ``tile_list``, and its rows of the ``positions`` table.
+    ``found`` says how tiles were found, and ``remarks`` are warnings about them.
+    """
+
+    subject: str
+    channels: Sequence[tuple[Channel, list[Task]]]
+    layout: SubjectLayout
+    found: str = ""
+    remarks: Sequence[str] = ()
+
+    @property
+    def is_joined(self) -> bool:
+        """True if the result is that of CHANNELS, not that of the reference channel alone."""
+        return [channel.is_reference for channel, _ in self.channels if channel.is_written] != [
+            True
+        ]
+
+    def about(self) -> str:
+        """The inputs in a few sentences."""
+        text = f"{self.layout.about()}{self.found}"
+        if not self.is_joined:
+            return text
+        own = [channel for channel, _ in self.channels]
+        notes = {
+            channel.name: [
+                *["measured"] * channel.is_reference,
+                *["not written"] * (not channel.is_written),
+                *[NEAREST] * channel.is_nearest,
+            ]
+            for channel in own
+        }
+        shown = [f"{name} ({', '.join(said)})" if said else name for name, said in notes.items()]
+        return f"{text} Channels: {', '.join(shown)}."
+
+    def bytes(self) -> list[StepBytes]:
+        """Bytes that each step of the run writes, for all channels."""
+        steps = self.layout.bytes()
+        if not self.is_joined:
+            return steps
+        before = [step for step in steps if step.name not in ("N4", "PYRAMID")]
+        written = [channel for channel, _ in self.channels if channel.is_written]
+        found = [*steps] * len(written)
+        if len(written) < len(self.channels):
+            found += [replace(step, published=0) for step in before]
+        last = sum(step.voxels + step.linked for step in steps[-1:]) * len(written)
+        return [*found, StepBytes("CHANNELS", 0, last)]
+
+    def as_json(self) -> dict[str, object]:
+        """The plan as the workflow reads it; ``flags`` are words of each step's command.
+
+        ``lead`` is the id of the reference channel, empty if it is the only one; its own tasks are
+        named as if it were, but for the last volume's.
+        """
+        channels = [
+            {
+                "id": "" if channel.is_reference else channel.id,
+                "written": channel.is_written,
+                "items": items,
+                "flags": {step: shlex.join(self._flags(step, channel)) for step in self._used()},
+            }
+            for channel, items in self.channels
+        ]
+        execution = self.layout.settings.execution.model_copy(update={"backend": "cpu"}).flags()
+        leads = [c for c, _ in self.channels if c.is_reference and self.is_joined]
+        named = [word for channel in leads for word in ("--channel", channel.name)]
+        once = {"channels": execution, "report": [*execution, *named]}
+        return {
+            "kind": self.layout.kind,
+            "channels": channels,
+            "joined": self.is_joined,
+            "lead": "".join(channel.id for channel in leads),
+            "tissue": masks_tissue(self.layout.settings),
+            "flags": {step: shlex.join(words) for step, words in once.items()},
+        }
+
+    def _used(self) -> list[str]:
+        return [step for step in MODELS if step != "mosaic" or self.layout.from_tiles]
+
+    def _flags(self, step: str, channel: Channel) -> list[str]:
+        settings = channel.settings(self.layout.settings)
+        changes: dict[str, dict[str, object]] = {}
+        # Only the first step reads the input; its output has one channel and one time point.
+        first = [done.name.lower() for done in self.layout.bytes()[:1]]
+        if step not in first:
+            given = ("channel", "timepoint", "voxel_size", "input_unit")
+            changes["input"] = {**dict.fromkeys(given), "channel_kind": ()}
+        # Only these two have the label gpu_slot, which a task needs to get a GPU.
+        if step not in ("resample", "n4"):
+            changes["execution"] = {"backend": "cpu"}
+        # The tile list says which file is which tile, but not how many rows and columns a section
+        # has.
+        listed = {*TileParameters.searching} - {"rows", "columns"}
+        changes["mosaic"] = {name: getattr(TileParameters(), name) for name in listed}
+        # The workflow stages files, and adds their flags.
+        if str(settings.n4.mask).lower() not in MASK_WORDS:
+            changes["n4"] = {"mask": None}
+        if settings.stitch.flat_field not in FLAT_FIELD_WORDS:
+            changes["stitch"] = {"flat_field": "none"}
+        # With --skip_n4, PYRAMID links the stacked volume's chunks, which need the final codec.
+        if not settings.workflow.skip_n4:
+            changes["stack"] = {"codec": "blosc-lz4"}
+        models = [
+            getattr(settings, name).model_copy(update=changes.get(name)) for name in MODELS[step]
+        ]
+        words = [word for model in models for word in model.flags()]
+        if step != "n4":
+            return words
+        if settings.workflow.save_bias_field and not channel.is_nearest:
+            own = [] if channel.is_reference else [channel.id]
+            words += ["--save_bias_field", "_".join([self.subject, *own, "bias.ome.zarr"])]
+        # The volume that all channels of the input are in.
+        if step in first and masks_tissue(self.layout.settings) and not channel.is_reference:
+            choices = [c.choice or str(c.index) for c, _ in self.channels if c.is_reference]
+            words += [word for choice in choices for word in ("--reference_channel", choice)]
+        return words

@@ -1,0 +1,161 @@
+"""Plan of a subject's channels."""
+
+import numpy as np
+import pytest
+
+from octane.core.errors import OctaneError
+from octane.core.geometry import Grid, vector
+from octane.steps.preflight import plan_of
+from octane.store.writer import Level, create_image
+
+NAMES = ("oct", "retardance", "slow axis", "488")
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A volume, or a mosaic of 2 x 2 tiles, of four channels."""
+
+    def write(kind="volume", path="brain.ome.zarr", names=NAMES):
+        attributes = {"kind": kind}
+        level = Level(Grid((4, 20, 20), vector(4.0, 5.0, 5.0)), (4, 10, 10))
+        made = create_image(
+            tmp_path / path,
+            [level],
+            np.uint16,
+            channels=names,
+            attributes=attributes,
+            overwrite=True,
+        )
+        with made as (writer,):
+            for k in range(len(names)):
+                writer[k : k + 1, 0:4, 0:20, 0:20] = np.full((1, 4, 20, 20), k + 1, np.uint16)
+        return tmp_path / path
+
+    return write
+
+
+@pytest.fixture
+def plan(tmp_path):
+    def run(source, **given):
+        asked = {"outdir": str(tmp_path / "results"), "subject": "brain", "section_thickness": 16}
+        return plan_of(asked | given, source, {})
+
+    return run
+
+
+def flags_by_channel(made, step):
+    return {own["id"]: own["flags"][step] for own in made.as_json()["channels"]}
+
+
+def test_one_channel_is_planned_as_before(plan, store):
+    made = plan(store(), channel="oct", overlap=0.1)
+    read = made.as_json()
+    assert [(own["id"], own["written"]) for own in read["channels"]] == [("", True)]
+    assert (read["joined"], read["lead"]) == (False, "")
+    assert "--channel" not in read["flags"]["report"]
+    assert read["channels"] == plan(store(), channel="oct", channels="0").as_json()["channels"]
+
+
+def test_every_channel_has_tasks_of_its_own_and_the_reference_keeps_its_own(plan, store):
+    source = store("mosaic")
+    alone = plan(source, channel="oct", overlap=0.1).as_json()
+    made = plan(
+        source, channel="oct", channels="all", overlap=0.1, channel_kind="slow axis=nearest"
+    )
+    read = made.as_json()
+    # The third one has no name that could not be a number.
+    assert [own["id"] for own in read["channels"]] == ["", "retardance", "slow-axis", "488"]
+    assert read["channels"][0] == alone["channels"][0]
+    assert (read["joined"], read["lead"]) == (True, "oct")
+    assert read["flags"]["report"].endswith("--channel oct")
+    first = flags_by_channel(made, "stitch")
+    assert first["retardance"].startswith("--channel retardance")
+    assert first["slow-axis"].startswith("--channel 'slow axis' --channel_kind 'slow axis=nearest'")
+    assert first["488"].startswith("--channel 3 ")
+    assert not any("--channel" in words for words in flags_by_channel(made, "stack").values())
+    assert made.about().endswith("Channels: oct (measured), retardance, slow axis (nearest), 488.")
+
+
+def test_a_channel_keeps_its_tasks_when_others_are_added(plan, store):
+    source = store("mosaic")
+    given = {"channel": "oct", "overlap": 0.1}
+    some = plan(source, channels="oct retardance", **given).as_json()
+    every = plan(source, channels="all", **given).as_json()
+    assert every["channels"][:2] == some["channels"]
+
+
+def test_bias_fields_are_named_by_channel_and_none_is_fitted_to_angles(plan, store):
+    made = plan(
+        store(), channel="oct", channels="all", save_bias_field=True,
+        channel_kind="slow axis=nearest", n4_mask="tissue",
+    )  # fmt: skip
+    own = flags_by_channel(made, "n4")
+    assert "--save_bias_field brain_bias.ome.zarr" in own[""]
+    assert "--save_bias_field brain_retardance_bias.ome.zarr" in own["retardance"]
+    assert "--save_bias_field" not in own["slow-axis"]
+    # N4 is the first step: the volume that it reads holds the reference channel too.
+    assert "--reference_channel oct" in own["retardance"]
+    assert "--reference_channel" not in own[""]
+    assert made.as_json()["tissue"]
+
+
+def test_the_reference_need_not_be_among_the_results(plan, store):
+    made = plan(store("mosaic"), channel="oct", channels="1 3", overlap=0.1)
+    assert [(o["id"], o["written"]) for o in made.as_json()["channels"]] == [
+        *(("", False), ("retardance", True), ("488", True))
+    ]
+    # Nothing of a volume is measured.
+    made = plan(store(), channel="oct", channels="1 3")
+    assert [own["id"] for own in made.as_json()["channels"]] == ["retardance", "488"]
+    made = plan(store(), channel="oct", channels="1 3", n4_mask="tissue")
+    assert [own["id"] for own in made.as_json()["channels"]] == ["", "retardance", "488"]
+
+
+def test_a_single_channel_that_is_not_the_reference_is_the_result(plan, store):
+    read = plan(store("mosaic"), channel="oct", channels="retardance", overlap=0.1).as_json()
+    assert read["joined"]
+    assert [own["written"] for own in read["channels"]] == [False, True]
+
+
+def test_bytes_are_those_of_all_channels(plan, store):
+    source = store("mosaic")
+    one = plan(source, channel="oct", overlap=0.1).bytes()
+    every = plan(source, channel="oct", channels="all", overlap=0.1).bytes()
+    assert sum(step.voxels for step in every) == 4 * sum(step.voxels for step in one)
+    assert sum(step.published for step in every) == 4 * sum(step.published for step in one)
+    # The chunks of the last volumes are linked.
+    assert every[-1].name == "CHANNELS"
+    assert every[-1].linked == 4 * (one[-1].voxels + one[-1].linked)
+    assert every[-1].voxels == 0
+    others = plan(source, channel="oct", channels="1", overlap=0.1).bytes()
+    made = [step.name for step in others]
+    assert made == ["STITCH", "STACK", "N4", "PYRAMID", "STITCH", "STACK", "CHANNELS"]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"channels": "all"}, r"has 4 channels: 0 'oct', .*give one with --channel"),
+        ({"channel": "oct", "channels": "0 GFP"}, r"4 channels, but not 'GFP'"),
+        ({"channel": "oct", "channel_kind": "axis=nearest"}, r"lacks the channel 'axis'"),
+        ({"channel": "oct", "channel_kind": "axis"}, r"give NAME=nearest"),
+    ],
+)
+def test_channels_that_do_not_exist_are_refused(plan, store, given, sentence):
+    with pytest.raises(OctaneError, match=sentence):
+        plan(store(), **given)
+
+
+def test_inputs_with_different_channels_are_refused(plan, store):
+    store("mosaic", "subject/section_01.ome.zarr")
+    other = store("mosaic", "subject/section_02.ome.zarr", ("oct", "axis"))
+    with pytest.raises(OctaneError, match=r"section_02.* has the channels oct, axis, but .*_01"):
+        plan(other.parent, channel="oct", channels="all", overlap=0.1)
+
+
+def test_a_missing_chunk_of_another_channel_is_found_before_any_work(plan, store):
+    source = store("mosaic")
+    (source / "0/c/2/0/1/1").unlink()
+    plan(source, channel="oct", channels="0 1", overlap=0.1)
+    with pytest.raises(OctaneError, match=r"chunk 0/c/2/0/1/1 missing; restore it"):
+        plan(source, channel="oct", channels="all", overlap=0.1)
