@@ -72,10 +72,11 @@ workflow OCTANE {
         results = results.mix(N4.out.field)
     }
     if (!switched('skip_pyramid')) {
-        levels = withOwn(volume, plans, 'pyramid').map { meta, image, flags, lead ->
-            [meta + [channel: meta.channel ?: lead], image, flags]
+        // Among several, the reference channel's volume is named by its channel too.
+        named = volume.map { meta, image -> [meta.id, meta, image] }.combine(plans, by: 0).map {
+            _id, meta, image, steps -> [meta + [channel: meta.channel ?: steps.lead], image]
         }
-        PYRAMID(levels, code.pyramid)
+        PYRAMID(withOwn(named, plans, 'pyramid'), code.pyramid)
         volume = PYRAMID.out.volume
         records = records.mix(PYRAMID.out.record)
     }
@@ -86,7 +87,8 @@ workflow OCTANE {
     }
     joined = finished.several
         .map { id, meta, image, steps ->
-            [groupKey(id, steps.written.size()), meta.seen, [steps.written.indexOf(meta.channel), image]]
+            def place = steps.written.indexOf(meta.channel == steps.lead ? '' : meta.channel)
+            [groupKey(id, steps.written.size()), meta.seen, [place, image]]
         }
         .groupTuple()
         .map { id, seen, placed ->

@@ -311,10 +311,10 @@ def tableOf(text) {
 // A subject's part of each step's inputs, [more meta, flags by channel, file...], the numbers of its sections and
 // channels, and the tasks whose records its report expects, such as section_01_resample or stack.
 def stepsOf(subject, plan) {
-    def written = plan.channels.findAll { own -> own.written }*.id
     def flags = ['mosaic', 'resample', 'stitch', 'stack', 'n4', 'pyramid'].collectEntries { step ->
         [step, plan.channels.collectEntries { own -> [own.id, own.flags[step] ?: ''] }]
     }
+    def lead = plan.lead ?: ''
     def items = plan.channels[0].items
     def files = subject.files
     def tables = items.collectEntries { item ->
@@ -331,13 +331,14 @@ def stepsOf(subject, plan) {
         stitch: [[:], flags.stitch, tables, files.stitch_flat_field ?: []],
         stack: [[:], flags.stack, files.displacements ?: []],
         n4: [[beside: seen], flags.n4, mask, files.truth ?: [], plan.tissue],
-        pyramid: [[:], flags.pyramid, plan.lead ?: ''],
+        pyramid: [[:], flags.pyramid + [(lead): flags.pyramid[''] ?: '']],
         channels: [[:], ['': plan.flags.channels]],
         report: [[input: files.input.toString()], ['': plan.flags.report]],
         sections: items.size(),
         items: items*.id,
         joined: plan.joined,
-        written: switched('skip_pyramid') ? written : written.collect { id -> id ?: plan.lead },
+        lead: lead,
+        written: plan.channels.findAll { own -> own.written }*.id,
         tasks: tasksOf(subject, plan),
         states: subject.states,
     ]
@@ -355,7 +356,7 @@ def tasksOf(subject, plan) {
             own.items.collect { item -> stemOf([section: item.id, channel: own.id], step) }
         }
         def ofVolume = used.call(once).findAll { step -> step == 'stack' || own.written }.collect { step ->
-            stemOf([channel: own.id ?: (step == 'pyramid' ? plan.lead : '')], step)
+            stemOf([channel: own.id ?: (step == 'pyramid' ? plan.lead ?: '' : '')], step)
         }
         ofItems + ofVolume
     }
