@@ -6,8 +6,7 @@ Memory is bounded by the number of threads: a block is in flight only while a th
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from threading import Thread
+from threading import Event, Thread
 from typing import TypeVar
 
 from octane.core.errors import OctaneError
@@ -77,9 +76,8 @@ def run_tiles(
     results: dict[int, Result] = {}
     errors: dict[int, Exception] = {}
 
-    def go() -> None:
-        # Another thread may have taken the last one.
-        with suppress(IndexError):
+    def go(ended: Event) -> None:
+        try:
             while left:
                 one = left.popleft()
                 try:
@@ -87,19 +85,27 @@ def run_tiles(
                 except Exception as error:
                     errors[one] = error
                     left.clear()
+        except IndexError:
+            # Another thread took the last one.
+            pass
+        finally:
+            ended.set()
 
-    threads = [Thread(target=go, name=f"tile_{n}") for n in range(min(workers, len(tiles)))]
+    # Not joined: when a signal interrupts a join, Python takes the thread for ended, and a
+    # cancelled task would remove its output while the thread still writes.
+    ends = [Event() for _ in range(min(workers, len(tiles)))]
+    threads = [Thread(target=go, args=(e,), name=f"tile_{n}") for n, e in enumerate(ends)]
     try:
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        for ended in ends:
+            ended.wait()
     finally:
         # Also if a signal ends the wait: a cancelled task must not start new tiles.
         left.clear()
-        for thread in threads:
-            if thread.is_alive():
-                thread.join()
+        for thread, ended in zip(threads, ends, strict=True):
+            if thread.ident is not None:
+                ended.wait()
     for one, error in sorted(errors.items()):
         error.add_note(f"while working on {describe(tiles[one])}")
         raise error

@@ -14,14 +14,17 @@ from octane.pipeline.workers import plan_workers, run_tiles
 
 def test_a_signal_stops_the_tiles_that_have_not_begun():
     # As SIGTERM in a command: an exception in the waiting thread.
-    begun, main = [], threading.main_thread().ident
+    begun, ended, main = [], [], threading.main_thread().ident
     assert main is not None
 
     def work(tile):
         begun.append(tile)
         if tile == 1:
+            # When both threads have started.
+            time.sleep(0.05)
             signal.pthread_kill(main, signal.SIGINT)
-        time.sleep(0.01)
+        time.sleep(0.5 if tile == 0 else 0.01)
+        ended.append(tile)
 
     # If a shell runs the tests in the background, they ignore SIGINT.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -31,6 +34,8 @@ def test_a_signal_stops_the_tiles_that_have_not_begun():
     finally:
         signal.signal(signal.SIGINT, before)
     assert len(begun) < 500
+    # A cancelled task removes its output, into which no thread may still write.
+    assert sorted(ended) == sorted(begun)
 
 
 def test_a_signal_while_a_thread_starts_stops_all_threads(monkeypatch):
