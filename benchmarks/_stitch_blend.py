@@ -88,8 +88,8 @@ def stacked(p: PhantomParameters, folder: Path) -> tuple[Volume, Volume]:
 
 def truth(p: PhantomParameters) -> Volume:
     """Return the tissue in grey levels, on the grid of the volume."""
-    axes = [(np.arange(n) + 0.5) * 10 for n in (SECTIONS * THICK, *p.tile_shape[1:])]
-    return tissue(Subject.of(p), *axes) * np.float32(SCALE)
+    z, y, x = ((np.arange(n) + 0.5) * 10 for n in (SECTIONS * THICK, *p.tile_shape[1:]))
+    return tissue(Subject.of(p), z, y, x) * np.float32(SCALE)
 
 
 def error(volume: Volume, true: Volume) -> float:

@@ -727,6 +727,13 @@ class PhantomParameters(StepParameters):
     in_workflow: ClassVar[tuple[str, ...] | None] = ("seed",)
     sections: int = parameter(4, "Number of sections.", ge=1)
     seed: int = parameter(1, "Seed; the same seed makes the same subject.", ge=0)
+    channels: int = parameter(
+        1,
+        "Channels of the mosaics, contrasts of one tissue: reflectance, retardance, attenuation, "
+        "birefringence; the last of three or more is axis, angles of 0 to 180 degrees.",
+        ge=1,
+        le=5,
+    )
     tiles: Counts2 = parameter((3, 3), "Tiles per section, in the order y x.")
     tile_shape: Counts3 = parameter((48, 128, 128), "Voxels of a full tile, in the order z y x.")
     edge_fraction: Fraction = parameter(

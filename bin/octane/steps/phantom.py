@@ -3,11 +3,12 @@
 Every value depends only on its position (and, for speckle, on the tile's own random stream), so
 that two tiles agree where they overlap. Positions are micrometres in the subject: z from the first
 section's surface, y and x from the first tile's nominal edge. A section's surface may be tilted and
-lie below its first plane, under water; depths are measured from it.
+lie below its first plane, under water; depths are measured from it. Further channels are contrasts
+of the same tissue at the same places.
 """
 
 import csv
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,21 +31,22 @@ from octane.store.writer import Level, create_image
 
 Coordinates = npt.NDArray[np.floating]
 Block = npt.NDArray[np.float32]
+Truth = Callable[[Coordinates, Coordinates, Coordinates], Block]
 
 EDGE_UM = 15.0
 """Width of the transition between tissues: about the resolution of OCT, and wider than a voxel."""
 
-LAYERS = ((1.0, 0.62), (0.93, 0.95), (0.84, 0.74), (0.74, 0.9), (0.66, 1.3))
-"""Outer radius (1 is the surface) and reflectivity of each layer, from the pia to white matter."""
+RADII = (1.0, 0.93, 0.84, 0.74, 0.66)
+"""Outer radius of each layer, from the pia to white matter; 1 is the surface."""
 
 BACKGROUND = 0.06
-"""Reflectivity of the agarose around the tissue."""
+"""Reflectivity of the agarose around the tissue, and its value in every other contrast."""
 
 WATER = 0.01
-"""Reflectivity of the water above a section's surface."""
+"""Reflectivity of the water above a section's surface, and its value in every other contrast."""
 
 SCALE = 1000.0
-"""Grey levels of reflectivity 1."""
+"""Grey levels of reflectivity 1, or of a contrast's value 1."""
 
 SECTION_COLUMNS = ("section", "surface", "tilt_y", "tilt_x", "thickness")
 """Truth of a section: depth of its surface and thickness in micrometres, tilt in degrees."""
@@ -53,6 +55,42 @@ SLAB = 8
 """Planes rendered at once, so that the working arrays stay smaller than the tile."""
 BYTES_PER_VOXEL = 96
 """Working arrays of the analytic tissue: about twelve float64 for each voxel of a slab."""
+
+
+class Contrast(NamedTuple):
+    """One channel: its name and number, the value of each layer, and the centre of its shading.
+
+    Its number decides its speckle, bias field and brightness of sections. ``centre`` is the
+    brightest place of a tile, (y, x) as fractions of it.
+    """
+
+    name: str
+    number: int
+    layers: tuple[float, ...]
+    centre: Position = (0.5, 0.5)
+
+    @property
+    def stream(self) -> list[int]:
+        """Last part of the seeds of a further channel."""
+        return [self.number] if self.number else []
+
+    @property
+    def prefix(self) -> str:
+        """Beginning of the names of a further channel's truth."""
+        return f"{self.name}_" if self.number else ""
+
+
+REFLECTANCE = Contrast("reflectance", 0, (0.62, 0.95, 0.74, 0.9, 1.3))
+CONTRASTS = (
+    REFLECTANCE,
+    Contrast("retardance", 1, (0.2, 0.3, 0.42, 0.55, 1.1), (0.35, 0.6)),
+    Contrast("attenuation", 2, (0.5, 0.7, 0.62, 0.85, 1.2), (0.6, 0.4)),
+    Contrast("birefringence", 3, (0.15, 0.22, 0.34, 0.6, 1.0), (0.42, 0.35)),
+)
+"""Contrasts of polarisation-sensitive OCT whose values may be averaged."""
+
+AXIS = "axis"
+"""Name of the last of three channels or more: the angle of the fibres."""
 
 
 class Subject(NamedTuple):
@@ -139,11 +177,36 @@ def _step(x: npt.NDArray, width: float, rise: npt.ArrayLike) -> npt.NDArray:
     return np.divide(rise, x, out=x)
 
 
-def tissue(subject: Subject, z: Coordinates, y: Coordinates, x: Coordinates) -> Block:
+def contrasts(p: PhantomParameters) -> list[Contrast]:
+    """Channels whose values may be averaged: all, but for the axis as the last of three or more."""
+    return [*CONTRASTS[: p.channels - (p.channels > 2)]]
+
+
+def channel_names(p: PhantomParameters) -> list[str]:
+    """Names of the mosaics' channels, in order."""
+    return [*(contrast.name for contrast in contrasts(p)), *[AXIS] * (p.channels > 2)]
+
+
+def fiber_angle(subject: Subject, z: Coordinates, y: Coordinates, x: Coordinates) -> Block:
+    """Angle of the fibres in degrees, from 0 to below 180, where it wraps; as :func:`tissue`."""
+    ez, ey, ex = subject.extent
+    y, x = (y[:, None], x[None, :]) if y.ndim == 1 else (y, x)
+    turns = x / ex + 0.3 * np.sin(2 * np.pi * y / ey) + _on_axes(z) / (3 * ez)
+    return np.mod(180 * turns.astype(np.float32), np.float32(180))
+
+
+def tissue(
+    subject: Subject,
+    z: Coordinates,
+    y: Coordinates,
+    x: Coordinates,
+    layers: tuple[float, ...] = REFLECTANCE.layers,
+) -> Block:
     """Reflectivity of the tissue at positions in micrometres, about 0 to 1.3.
 
     A folded, layered ellipsoid with white matter, two ventricles and fibre bundles in agarose.
     ``y`` and ``x`` are axes, or positions of pixels (y, x); ``z`` is an axis or one of voxels.
+    ``layers`` are the values of the layers, from the pia to white matter.
     """
     ez, ey, ex = subject.extent
     y, x = (y[:, None], x[None, :]) if y.ndim == 1 else (y, x)
@@ -156,11 +219,11 @@ def tissue(subject: Subject, z: Coordinates, y: Coordinates, x: Coordinates) -> 
     ]
     width = EDGE_UM / (0.44 * min(ey, ex))
     bundles = 0.12 * np.sin(2 * np.pi * (y + 0.6 * x) / 90.0)
-    rises = np.diff([BACKGROUND, *(reflectivity for _, reflectivity in LAYERS)])
+    rises = np.diff([BACKGROUND, *layers])
     ventricles = np.zeros_like(distance)
     for side in (-1, 1):
         ventricle = np.hypot((u - side * 0.2) / 0.12, (v + 0.05) / 0.24)
-        ventricles += _step(1 - ventricle, 8 * width, 0.3 - LAYERS[-1][1])
+        ventricles += _step(1 - ventricle, 8 * width, 0.3 - layers[-1])
     value = np.empty((len(z), *distance.shape), np.float32)
     for start in range(0, len(z), SLAB):
         zz = _on_axes(z[start : start + SLAB]) / ez
@@ -171,7 +234,7 @@ def tissue(subject: Subject, z: Coordinates, y: Coordinates, x: Coordinates) -> 
         radius *= 0.86 + 0.14 * np.sin(np.pi * np.clip(zz, 0, 1))
         np.divide(distance, radius, out=radius)
         slab = BACKGROUND + ventricles * (radius < 1)
-        for (outer, _), rise in zip(LAYERS, rises, strict=True):
+        for outer, rise in zip(RADII, rises, strict=True):
             slab += _step(outer - radius, width, rise)
         slab += _step(0.6 - radius, 4 * width, bundles)
         np.maximum(slab, BACKGROUND / 2, out=value[start : start + SLAB], casting="same_kind")
@@ -179,13 +242,19 @@ def tissue(subject: Subject, z: Coordinates, y: Coordinates, x: Coordinates) -> 
 
 
 def bias_field(
-    subject: Subject, half_range: float, z: Coordinates, y: Coordinates, x: Coordinates
+    subject: Subject,
+    half_range: float,
+    z: Coordinates,
+    y: Coordinates,
+    x: Coordinates,
+    channel: int = 0,
 ) -> Block:
     """The smooth multiplicative field that N4 must find; same axes as :func:`tissue`.
 
-    Its logarithm runs over about -half_range to half_range.
+    Its logarithm runs over about -half_range to half_range. Those of further channels are mirrored.
     """
     ez, ey, ex = subject.extent
+    y, x = ey - y if channel & 1 else y, ex - x if channel & 2 else x
     wz = np.cos(np.pi * _on_axes(z) / ez)
     wy = np.cos(np.pi * (y / ey - 0.1))[None, :, None]
     wx = np.sin(np.pi * (0.9 * x / ex - 0.4))[None, None, :]
@@ -193,21 +262,27 @@ def bias_field(
 
 
 def shading(
-    strength: float, tile_extent: Position, y: Coordinates, x: Coordinates
+    strength: float,
+    tile_extent: Position,
+    y: Coordinates,
+    x: Coordinates,
+    centre: Position = REFLECTANCE.centre,
 ) -> npt.NDArray[np.float32]:
-    """Vignetting of one tile, (y, x): 1 at its centre, 1 - strength at its corners.
+    """Vignetting of one tile, (y, x): 1 at its centre, 1 - strength at the farthest corner.
 
-    ``y`` and ``x`` are micrometres from the full tile's edge.
+    ``y`` and ``x`` are micrometres from the full tile's edge; ``centre`` is in tiles.
     """
-    v = 2 * y / tile_extent[0] - 1
-    u = 2 * x / tile_extent[1] - 1
-    loss = strength * (v[:, None] ** 2 + u[None, :] ** 2) / 2
+    v = 2 * y / tile_extent[0] - 2 * centre[0]
+    u = 2 * x / tile_extent[1] - 2 * centre[1]
+    farthest = sum((2 * max(place, 1 - place)) ** 2 for place in centre)
+    loss = strength * (v[:, None] ** 2 + u[None, :] ** 2) / farthest
     return np.asarray(1 - loss, np.float32)
 
 
-def section_gain(seed: int, section: int, half_range: float) -> float:
-    """Brightness of a section: its logarithm is uniform over -half_range to half_range."""
-    generator = np.random.default_rng([seed, section, 1])
+def section_gain(p: PhantomParameters, section: int, contrast: Contrast) -> float:
+    """Brightness of a section: its logarithm is uniform over the parameters' range."""
+    generator = np.random.default_rng([p.seed, section, 1, *contrast.stream])
+    half_range = p.section_steps
     return float(np.exp(generator.uniform(-half_range, half_range)))
 
 
@@ -240,15 +315,16 @@ def rolled_tile(p: PhantomParameters) -> tuple[int, Tile]:
     return p.sections // 2, (p.tiles[0] // 2, p.tiles[1] // 2)
 
 
-def displaced_tissue(
-    p: PhantomParameters, section: int, z: Coordinates, y: Coordinates, x: Coordinates
-) -> Block:
-    """Tissue of a section that was displaced, where the microscope sees it."""
-    subject, move = Subject.of(p), displacements(p)[section]
+def before_displacement(
+    p: PhantomParameters, section: int, y: Coordinates, x: Coordinates
+) -> tuple[Coordinates, Coordinates]:
+    """Positions in the tissue of what the microscope sees at ``y`` and ``x`` in a section."""
+    move = displacements(p)[section]
     if not any(move):
-        return tissue(subject, z, y, x)
-    _, ey, ex = subject.extent
-    return tissue(subject, z, *move.before(y[:, None], x[None, :], (ey / 2, ex / 2)))
+        return y, x
+    _, ey, ex = Subject.of(p).extent
+    before_y, before_x = move.before(y[:, None], x[None, :], (ey / 2, ex / 2))
+    return before_y, before_x
 
 
 def _tiling(p: PhantomParameters, subject: Subject) -> MosaicGrid:
@@ -268,12 +344,17 @@ def _tiling(p: PhantomParameters, subject: Subject) -> MosaicGrid:
 
 
 def render_tile(
-    p: PhantomParameters, section: int, tile: Tile, shape: tuple[int, ...], position: Position
+    p: PhantomParameters,
+    section: int,
+    tile: Tile,
+    shape: tuple[int, ...],
+    position: Position,
+    channel: int = 0,
 ) -> npt.NDArray[np.float32]:
     """Voxels of one tile in grey levels, (z, y, x), as the microscope would see them.
 
     ``section`` is its index from 0, ``tile`` its row and column, ``shape`` its voxels, ``position``
-    its true edge in the subject (y, x) in micrometres.
+    its true edge in the subject (y, x) in micrometres. The channel of the axis is in degrees.
     """
     subject = Subject.of(p)
     depth, dy, dx = ((np.arange(n) + 0.5) * s for n, s in zip(shape, p.voxel_size, strict=True))
@@ -281,31 +362,41 @@ def render_tile(
     surface, (_, ey, ex) = surfaces(p)[section], subject.extent
     below = surface.below(depth, y, x, (ey / 2, ex / 2))
     z = surface.start + below
+    seen = before_displacement(p, section, y, x)
+    if channel == len(contrasts(p)):
+        return fiber_angle(subject, z, *seen)
+    contrast = contrasts(p)[channel]
     if p.speckle_looks > 0:
-        values = speckle(p.speckle_looks, shape, [p.seed, section, *tile])
+        values = speckle(p.speckle_looks, shape, [p.seed, section, *tile, *contrast.stream])
     else:
         values = np.ones(shape, np.float32)
-    values *= _lit(p, below, displaced_tissue(p, section, z, y, x))
+    values *= _lit(p, below, tissue(subject, z, *seen, contrast.layers), contrast)
     for start in range(0, len(z), SLAB):
         planes = slice(start, start + SLAB)
-        values[planes] *= bias_field(subject, p.bias, z[planes], y, x)
-    values *= shading(p.shading, (subject.tile_extent[1], subject.tile_extent[2]), dy, dx)
-    values *= SCALE * section_gain(p.seed, section, p.section_steps)
+        values[planes] *= bias_field(subject, p.bias, z[planes], y, x, contrast.number)
+    extent = (subject.tile_extent[1], subject.tile_extent[2])
+    values *= shading(p.shading, extent, dy, dx, contrast.centre)
+    values *= SCALE * section_gain(p, section, contrast)
     return values
 
 
-def _lit(p: PhantomParameters, below: Coordinates, reflectivity: Block) -> Block:
-    """Light that comes back from tissue at depths ``below`` the surface, and from water above."""
+def _lit(p: PhantomParameters, below: Coordinates, value: Block, contrast: Contrast) -> Block:
+    """Light that comes back from tissue at depths ``below`` the surface, and from water above.
+
+    Further contrasts are ratios of light, which depth does not change.
+    """
     size, below = p.voxel_size[0], _on_axes(below)
     # The part of each voxel that lies below the surface.
     inside = np.clip(below / size + 0.5, 0, 1).astype(np.float32)
+    if contrast.number:
+        return inside * value + (1 - inside) * np.float32(WATER)
     light = np.exp(-p.attenuation * np.maximum(below, 0) / 1000).astype(np.float32)
     if p.scattering:
-        scattered = reflectivity * inside
+        scattered = value * inside
         # The light passes all voxels above twice, and half of its own.
         passed = np.cumsum(scattered, axis=0) - scattered / 2
         light = light * np.exp(np.float32(-2 * p.scattering * size / 1000) * passed)
-    return inside * reflectivity * light + (1 - inside) * np.float32(WATER)
+    return inside * value * light + (1 - inside) * np.float32(WATER)
 
 
 def make_phantom(
@@ -325,7 +416,7 @@ def make_phantom(
     rows: list[tuple[int, int, int, float, float]] = []
     with writing(destination, overwrite=execution.overwrite) as partial:
         partial.mkdir()
-        advance = Progress("PHANTOM", p.sections * len(tiling.tiles))
+        advance = Progress("PHANTOM", p.sections * len(tiling.tiles) * p.channels)
         for section in range(p.sections):
             errors = stage_errors(p, section, tiling.tiles)
             true = {t: (y + errors[t][0], x + errors[t][1]) for t, (y, x) in nominal.items()}
@@ -353,19 +444,22 @@ def _write_section(
         "mosaic": tiling.attributes(),
         "section": {"number": section + 1, "thickness": p.section_thickness},
     }
+    names = channel_names(p) if p.channels > 1 else []
 
     def render(region: Region) -> npt.NDArray:
-        _, row, column = (r.start // n for r, n in zip(region, tiling.tile, strict=True))
+        # Without an axis of channels, number 0.
+        channel, own = sum(r.start for r in region[:-3]), region[-3:]
+        _, row, column = (r.start // n for r, n in zip(own, tiling.tile, strict=True))
         tile = (row, column)
-        voxels = render_tile(p, section, tile, shape_of(region), positions[tile])
+        voxels = render_tile(p, section, tile, shape_of(own), positions[tile], channel)
         if (section, tile) == rolled_tile(p):
             voxels = np.roll(voxels, p.rolled_planes, axis=0)
         advance(voxels.nbytes)
-        made = as_dtype(voxels, p.dtype)
+        made = as_dtype(voxels, p.dtype).reshape(shape_of(region))
         metrics.count("written", made.nbytes)
         return made
 
-    _write(store, level, p.dtype, render, execution, attributes)
+    _write(store, level, p.dtype, render, execution, attributes, names)
 
 
 def _write_table(path: Path, rows: Iterable[Iterable[object]]) -> None:
@@ -376,16 +470,24 @@ def _write_table(path: Path, rows: Iterable[Iterable[object]]) -> None:
 def _write_truth(
     folder: Path, p: PhantomParameters, subject: Subject, execution: ExecutionParameters
 ) -> None:
-    """Tissue (grey levels) and bias field on the grid of the stacked volume."""
+    """Tissue (grey levels), its bias field, and further channels on the stacked volume's grid."""
     spacing = vector(*[p.truth_resolution] * 3)
     level = Level.volume(Grid.covering((0, 0, 0), subject.extent, spacing))
-    truths: dict[str, Callable[[Coordinates, Coordinates, Coordinates], Block]] = {
-        "tissue": lambda *at: tissue(subject, *at) * np.float32(SCALE),
+
+    def in_grey_levels(contrast: Contrast) -> Truth:
+        return lambda *at: tissue(subject, *at, contrast.layers) * np.float32(SCALE)
+
+    own, *others = contrasts(p)
+    truths: dict[str, Truth] = {
+        "tissue": in_grey_levels(own),
         "bias": lambda *at: bias_field(subject, p.bias, *at),
+        **{contrast.name: in_grey_levels(contrast) for contrast in others},
     }
+    if AXIS in channel_names(p):
+        truths[AXIS] = lambda *at: fiber_angle(subject, *at)
     for name, function in truths.items():
 
-        def render(region: Region, function: Callable = function) -> Block:
+        def render(region: Region, function: Truth = function) -> Block:
             z, y, x = ((np.arange(r.start, r.stop) + 0.5) * p.truth_resolution for r in region)
             slabs = (z[start : start + SLAB] for start in range(0, len(z), SLAB))
             return np.concatenate([function(slab, y, x) for slab in slabs])
@@ -399,7 +501,9 @@ def _write_truth(
     write_json(folder / "truth.json", p.model_dump(mode="json"))
     _, height, width = subject.tile_extent
     _, y, x = ((np.arange(n) + 0.5) * s for n, s in zip(p.tile_shape, p.voxel_size, strict=True))
-    np.save(folder / "flat_field.npy", shading(p.shading, (height, width), y, x))
+    for contrast in contrasts(p):
+        field = shading(p.shading, (height, width), y, x, contrast.centre)
+        np.save(folder / f"{contrast.prefix}flat_field.npy", field)
 
 
 def _write(
@@ -409,14 +513,17 @@ def _write(
     render: Callable[[Region], npt.NDArray],
     execution: ExecutionParameters,
     attributes: Attributes | None = None,
+    channels: Sequence[str] = (),
 ) -> None:
-    """Write an image whose blocks are rendered by several threads."""
-    regions = blocks(level.grid.shape, level.owned)
+    """Write an image whose blocks, each of one channel, are rendered by several threads."""
+    of_one = blocks(level.grid.shape, level.owned)
+    leads = [(slice(k, k + 1),) for k in range(len(channels))] or [()]
+    regions = [(*lead, *region) for lead in leads for region in of_one]
     # The block in its own type, a tile and its light in float32, and a slab's working arrays.
     depth, height, width = level.owned
     need = height * width * (40 * depth + BYTES_PER_VOXEL * SLAB)
     workers = plan_workers(need, bytes_of(execution.memory), execution.workers, len(regions))
-    with create_image(store, [level], dtype, attributes=attributes) as (writer,):
+    with create_image(store, [level], dtype, attributes=attributes, channels=channels) as (writer,):
 
         def work(region: Region) -> None:
             writer[region] = render(region)

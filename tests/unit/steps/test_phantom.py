@@ -5,16 +5,20 @@ import json
 
 import numpy as np
 import pytest
+from noisy_overlaps import fill_overlaps
 
-from octane.config.params import ExecutionParameters, PhantomParameters
+from octane.config.params import ExecutionParameters, InputParameters, PhantomParameters
 from octane.core.errors import InputError
 from octane.layout.displacement import Displacement
+from octane.layout.mosaic import MosaicGrid
 from octane.steps.phantom import (
+    CONTRASTS,
     SCALE,
     WATER,
     Subject,
     bias_field,
     displacements,
+    fiber_angle,
     make_phantom,
     speckle,
     stage_errors,
@@ -174,3 +178,120 @@ def test_sections_keep_some_thickness(tmp_path):
     with pytest.raises(InputError, match="give less than --section_thickness, 20"):
         make_phantom(tmp_path / "made", parameters, ExecutionParameters(backend="cpu"))
     assert not (tmp_path / "made").exists()
+
+
+TILED = {"channels": 4, "position_error": 7.0, "shift": 20.0, "rotation": 2.0, "surface": 15.0}
+SHADED = {"shading": 0.3, "bias": 0.4, "speckle_looks": 16.0, "attenuation": 1.0}
+
+
+def channel_of(folder, channel, number=1):
+    store = folder / f"mosaics/section_{number:02d}.ome.zarr"
+    return open_image(store, InputParameters(channel=channel))
+
+
+def seen_by_first_tile(p):
+    """The subject, and positions in its tissue of the first section's first tile."""
+    subject = Subject.of(p)
+    z, y, x = ((np.arange(n) + 0.5) * s for n, s in zip(p.tile_shape, p.voxel_size, strict=True))
+    middle = (subject.extent[1] / 2, subject.extent[2] / 2)
+    return subject, z - p.surface, *displacements(p)[0].before(y[:, None], x[None, :], middle)
+
+
+def whole(image):
+    return image.read(tuple(slice(n) for n in image.grid.shape))
+
+
+def test_the_first_channel_is_that_of_a_phantom_with_one(write_phantom):
+    several, _ = write_phantom(**TILED, **SHADED)
+    alone, _ = write_phantom("alone", **TILED | {"channels": 1}, **SHADED)
+    image = channel_of(several, "reflectance")
+    assert image.channels == ["reflectance", "retardance", "attenuation", "axis"]
+    assert image.array.chunks == (1, 8, 48, 48)
+    (one,) = (alone / "mosaics").iterdir()
+    assert "omero" not in (one / "zarr.json").read_text()
+    assert open_image(one).array.shape == image.grid.shape
+    np.testing.assert_array_equal(whole(image), whole(open_image(one)))
+    for name in ("positions.csv", "truth/displacements.csv", "truth/sections.csv"):
+        assert (several / name).read_bytes() == (alone / name).read_bytes()
+
+
+def test_other_contrasts_lie_where_the_first_does_with_light_of_their_own(write_phantom):
+    folder, p = write_phantom(**TILED, shading=0.3)
+    plain, _ = write_phantom("plain", **TILED)
+    subject, *seen = seen_by_first_tile(p)
+    for contrast in CONTRASTS[:3]:
+        image = channel_of(plain, contrast.name)
+        region = MosaicGrid.of(image).region((0, 0))
+        voxels = image.read(region)
+        expected = SCALE * tissue(subject, *seen, contrast.layers)
+        np.testing.assert_allclose(voxels[2:], expected[2:], rtol=1e-4)
+        prefix = "" if contrast.name == "reflectance" else f"{contrast.name}_"
+        flat = np.load(folder / f"truth/{prefix}flat_field.npy")
+        assert flat.min() == pytest.approx(0.7, abs=0.02)
+        brightest = np.unravel_index(flat.argmax(), flat.shape)
+        found = np.add(brightest, 0.5) / flat.shape
+        np.testing.assert_allclose(found, contrast.centre, atol=0.02)
+        shaded = channel_of(folder, contrast.name).read(region)
+        np.testing.assert_allclose(shaded, voxels * flat, rtol=1e-5)
+
+
+def test_channels_have_their_own_speckle_bias_and_brightness_of_sections(write_phantom):
+    given = {"channels": 2, "tile_shape": (8, 60, 60), "sections": 2}
+    folder, _ = write_phantom(**given, speckle_looks=4.0, section_steps=0.5)
+    plain, _ = write_phantom("plain", **given)
+    light = {
+        (name, number): whole(channel_of(folder, name, number))
+        / whole(channel_of(plain, name, number))
+        for name in ("reflectance", "retardance")
+        for number in (1, 2)
+    }
+    noise = [light[name, 1].ravel() for name in ("reflectance", "retardance")]
+    assert abs(np.corrcoef(*noise)[0, 1]) < 0.02
+    steps = [
+        np.log(light[name, 2].mean() / light[name, 1].mean())
+        for name in ("reflectance", "retardance")
+    ]
+    assert abs(steps[0] - steps[1]) > 0.1
+    subject = Subject.of(PhantomParameters())
+    y, x = (np.linspace(0, extent, 20) for extent in subject.extent[1:])
+    first = bias_field(subject, 0.4, np.zeros(1), y, x)
+    second = bias_field(subject, 0.4, np.zeros(1), y, x, 1)
+    np.testing.assert_allclose(second, first[:, ::-1], rtol=1e-5)
+    assert abs(np.log(second / first)).max() > 0.1
+
+
+def test_the_axis_is_an_angle_without_noise_and_its_truth(write_phantom):
+    folder, p = write_phantom(**TILED | {"channels": 3}, **SHADED, truth_resolution=20.0)
+    subject, *seen = seen_by_first_tile(p)
+    image = channel_of(folder, "axis")
+    voxels = image.read(MosaicGrid.of(image).region((0, 0)))
+    np.testing.assert_array_equal(voxels, fiber_angle(subject, *seen))
+    truth = open_image(folder / "truth/axis.ome.zarr")
+    angles = whole(truth)
+    z, y, x = ((np.arange(n) + 0.5) * 20.0 for n in truth.grid.shape)
+    np.testing.assert_array_equal(angles, fiber_angle(subject, z, y, x))
+    assert angles.min() >= 0
+    assert angles.max() < 180
+    # They wrap: neighbours differ by a few degrees, or by almost 180.
+    apart = np.abs(np.diff(angles, axis=2))
+    assert apart.max() > 150
+    assert np.minimum(apart, 180 - apart).max() < 30
+    retardance = open_image(folder / "truth/retardance.ome.zarr")
+    expected = SCALE * tissue(subject, z, y, x, CONTRASTS[1].layers)
+    np.testing.assert_array_equal(whole(retardance), expected)
+
+
+def test_overlaps_of_one_channel_become_noise(write_phantom):
+    given = {"channels": 2, "position_error": 7.0, "shift": 20.0, "rotation": 2.0}
+    folder, _ = write_phantom(**given)
+    before = [whole(channel_of(folder, name)) for name in "01"]
+    fill_overlaps(folder, 1)
+    after = [whole(channel_of(folder, name)) for name in "01"]
+    np.testing.assert_array_equal(after[0], before[0])
+    changed = (after[1] != before[1]).all(axis=0)
+    grid = MosaicGrid.of(channel_of(folder, "1"))
+    tile = changed[grid.region((0, 0))[1:]]
+    # Tiles of 48 pixels with a pitch of 36, displaced by at most 1.4 pixels.
+    assert not tile[:34, :34].any()
+    assert tile[38:].all()
+    assert tile[:, 38:].all()
