@@ -5,11 +5,14 @@ A step may record more figures than its model lists; they are kept unchanged.
 
 from collections.abc import Collection, Mapping
 from math import dist, hypot
+from pathlib import Path
 from statistics import median
-from typing import Annotated, cast
+from typing import Annotated, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from octane.core.errors import InputError
+from octane.core.files import read_regular
 from octane.core.geometry import Vector, slopes
 
 Context = dict[str, object]
@@ -85,6 +88,16 @@ class Record(BaseModel, defer_build=True):
         return lease.get("slot_wait_seconds", 0.0)
 
 
+def read_record(path: Path) -> Record:
+    """Read the record of a task; raise an InputError for any other file."""
+    try:
+        return Record.model_validate_json(read_regular(path))
+    except (OSError, ValidationError) as error:
+        raise InputError(
+            f"{path} is not the record of a step; give the *_metrics.json that a step wrote."
+        ) from error
+
+
 class Outcome(BaseModel, defer_build=True):
     """Parts missing from the results of a subject, as the workflow's ``outcomeOf`` reports them.
 
@@ -110,6 +123,29 @@ class Figures(BaseModel):
     """Figures of a step."""
 
     model_config = ConfigDict(extra="allow", validate_by_name=True, defer_build=True)
+
+
+F = TypeVar("F", bound=Figures)
+
+
+def read_reference(path: Path, step: str, figures: type[F]) -> F:
+    """Read the figures of the reference channel's ``step`` from its record.
+
+    Raises an InputError if the file is not such a record.
+    """
+    record = read_record(path)
+    if record.step != step:
+        raise InputError(
+            f"{path} is a record of {record.step.upper()}; give --reference the record of "
+            f"{step.upper()} of the reference channel."
+        )
+    try:
+        return figures.model_validate(record.figures)
+    except ValidationError as error:
+        raise InputError(
+            f"{path} lacks figures of {step.upper()}; run {step.upper()} of the reference channel "
+            "again with this version of octane."
+        ) from error
 
 
 class OverlapFigures(Figures):

@@ -9,15 +9,14 @@ from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 
 from octane.config.params import ESTIMATE, ExecutionParameters
 from octane.config.sheets import POSITION_COLUMNS
 from octane.core.errors import OctaneError
-from octane.core.files import read_regular, writing
+from octane.core.files import writing
 from octane.core.geometry import expected_position
 from octane.core.metrics import as_json
-from octane.core.records import Outcome, Record, StitchFigures, by_tile
+from octane.core.records import Outcome, StitchFigures, by_tile, read_record
 from octane.report.crate import CRATE, crate
 from octane.report.html import PREVIEWED, TaskRecord, build
 from octane.report.tables import described
@@ -37,15 +36,6 @@ VOLUMES = {
 """Name and description of the volume by the step that made it, the last step first."""
 
 
-def _read_record(path: Path) -> Record:
-    try:
-        return Record.model_validate_json(read_regular(path))
-    except (OSError, ValidationError) as error:
-        raise OctaneError(
-            f"{path} is not the record of a step; give the *_metrics.json files of the steps."
-        ) from error
-
-
 def _read_preview(path: Path) -> dict[str, npt.NDArray]:
     try:
         # Opened here, because np.load leaves open what it cannot read.
@@ -62,7 +52,7 @@ def _load(records: Sequence[Path], previews: Sequence[Path]) -> list[TaskRecord]
     pictured = {path.name.removesuffix(PREVIEW): path for path in previews}
     entries = []
     for path in sorted(records, key=lambda path: path.name):
-        record, stem = _read_record(path), path.name.removesuffix(RECORD)
+        record, stem = read_record(path), path.name.removesuffix(RECORD)
         needed = PREVIEWED.get(record.step, ())
         if needed and stem not in pictured:
             raise OctaneError(f"{path} lacks its preview; give {stem}{PREVIEW} as well.")

@@ -1,0 +1,51 @@
+"""Records of tasks: only the record of the step that is meant is read as a reference."""
+
+import pytest
+
+from octane.core.errors import InputError
+from octane.core.metrics import Metrics
+from octane.core.records import StitchFigures, read_reference
+
+FIGURES = {"tiles": 4, "shape": [2, 3, 4], "positions": {"0,0": [0.1, -0.0]}}
+
+
+@pytest.fixture
+def record(tmp_path):
+    """Write the record of a step."""
+
+    def write(step, figures):
+        metrics = Metrics(step)
+        metrics.figures = figures
+        metrics.save(tmp_path / "record.json", None)
+        return tmp_path / "record.json"
+
+    return write
+
+
+def test_a_reference_is_read_as_it_was_written(record):
+    assert read_reference(record("stitch", FIGURES), "stitch", StitchFigures) == (
+        StitchFigures.model_validate(FIGURES)
+    )
+
+
+@pytest.mark.parametrize(
+    ("step", "figures", "sentence"),
+    [
+        ("stack", FIGURES, r"is a record of STACK; give --reference the record of STITCH of the"),
+        ("stitch", {"tiles": 4}, r"lacks figures of STITCH; run STITCH of the reference channel"),
+    ],
+)
+def test_another_record_is_no_reference(record, step, figures, sentence):
+    with pytest.raises(InputError, match=rf"record.json {sentence}"):
+        read_reference(record(step, figures), "stitch", StitchFigures)
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", '{"figures": 3}'])
+def test_a_file_that_is_no_record_is_refused(tmp_path, content):
+    path = tmp_path / "other.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError, match=r"other.json is not the record of a step; give the \*_"):
+        read_reference(path, "stitch", StitchFigures)
+    with pytest.raises(InputError, match="is not the record of a step"):
+        read_reference(tmp_path, "stitch", StitchFigures)
