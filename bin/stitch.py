@@ -17,6 +17,7 @@ def main(
     reading: InputParameters,
     execution: ExecutionParameters,
     positions: Path | None = None,
+    reference: Path | None = None,
     metrics: Path | None = None,
     preview: Path | None = None,
     save_flat_field: Path | None = None,
@@ -31,6 +32,9 @@ def main(
         OME-Zarr section to create.
     positions
         CSV of tile positions (section, row, column, y, x in micrometres) instead of an overlap.
+    reference
+        Record of STITCH (its --metrics) of the same section of another channel, whose tiles' places
+        and surface are taken. --overlap and what refines and checks places are then not used.
     metrics
         Where to write the step's record, as JSON.
     preview
@@ -41,7 +45,7 @@ def main(
     from octane.steps.stitch import stitch_section
 
     given = (source, destination, parameters, reading, execution)
-    made = stitch_section(*given, positions, save_flat_field=save_flat_field)
+    made = stitch_section(*given, positions, save_flat_field, reference)
     made.save(metrics, preview)
 
 

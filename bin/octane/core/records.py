@@ -271,7 +271,9 @@ class StitchFigures(Figures):
     the part of it that speckle causes.
 
     ``positions`` are those of the tiles' first corners by "row,column", (y, x) in micrometres
-    within the section; ``nominal_positions`` those before refinement, empty without it.
+    within the section; ``nominal_positions`` those before refinement, empty without it. On another
+    channel than the reference, positions and surface are the reference's, and what was found about
+    the places of tiles (``overlaps``, ``misplaced``) is left to its record.
     ``tile_extent`` is the size of a full tile, and ``mosaic_extent`` that of all tiles side by
     side, whose last row and column may be cut. ``not_imaged`` lists the rows and columns of tiles
     that the metadata declare as not imaged; ``holes`` are those of them that imaged tiles enclose,
@@ -300,6 +302,7 @@ class StitchFigures(Figures):
     mosaic_extent: tuple[float, float] | None = None
     tiles: int
     shape: Shape
+    voxel_size: Vector | None = None
 
     @property
     def number(self) -> int:

@@ -4,7 +4,6 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,14 +28,12 @@ from octane.layout.sections import number_of
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.stitch.attenuation import MOST_STEADY, REACH, Compensation, require_compensable
-from octane.stitch.blending import Projections, accumulate
-from octane.stitch.checks import Findings, compare
-from octane.stitch.columns import Columns, columns
-from octane.stitch.flat_field import FlatField, Light, given_flat_field, light_of
-from octane.stitch.registration import refined_positions
-from octane.stitch.seams import measured_seams
-from octane.stitch.surface import measured_surface
-from octane.store.channels import name_of
+from octane.stitch.blending import accumulate, choose
+from octane.stitch.checks import Findings
+from octane.stitch.flat_field import FlatField, Light, given_flat_field
+from octane.stitch.measurement import Measurement, Mosaic, measure
+from octane.stitch.reference import reference_of
+from octane.store.channels import is_nearest, name_of
 from octane.store.image import Image, open_image
 from octane.store.ngff import Attributes
 from octane.store.volumes import overruled_units
@@ -53,20 +50,6 @@ Places = Mapping[Tile, tuple[Placement, Placement]]
 """:class:`Placement` of tiles in y and x."""
 
 
-@dataclass(frozen=True)
-class Mosaic:
-    """A mosaic and how it is read: by ``workers`` from its store, or once, into ``voxels``.
-
-    ``working`` is the type that its tiles are blended in.
-    """
-
-    image: Image
-    tiling: MosaicGrid
-    working: np.dtype
-    workers: int
-    voxels: npt.NDArray | None
-
-
 def _planned(
     image: Image,
     tiling: MosaicGrid,
@@ -80,7 +63,8 @@ def _planned(
     if parameters.attenuation != "none":
         blended = (grid.shape[0], *(n + 2 * REACH for n in owned[1:]))
     block = math.prod(np.minimum(blended, grid.shape).tolist())
-    working = np.promote_types(image.dtype, np.float32)
+    nearest = is_nearest(image.attributes)
+    working = image.dtype if nearest else np.promote_types(image.dtype, np.float32)
     need = (2 * block + 3 * math.prod(tiling.tile)) * working.itemsize
     most = max(len(blocks(grid.shape, owned)), tiles)
     workers = plan_workers(need, memory, execution.workers, most)
@@ -93,90 +77,11 @@ def _planned(
         "read once and kept in memory" if kept else "read block by block",
     )
     voxels = np.empty(tiling.shape, image.dtype) if kept else None
-    return Mosaic(image, tiling, working, workers, voxels)
-
-
-def _projected(mosaic: Mosaic, metrics: Metrics) -> tuple[Projections, dict[Tile, Columns]]:
-    """Read every tile, and take its mean over depth and its columns: enough to compare tiles.
-
-    The mean of a tile that was not imaged is 0, and it has no columns.
-    """
-    image, tiling = mosaic.image, mosaic.tiling
-    shapes = {tile: shape_of(tiling.region(tile)[1:]) for tile in tiling.not_imaged}
-    found = {tile: np.zeros(shape, np.float32) for tile, shape in shapes.items()}
-    profiles: dict[Tile, Columns] = {}
-
-    def one(tile: Tile, lane: Lane) -> int:
-        region = tiling.region(tile)
-        with lane.timed("read"):
-            memory = None if mosaic.voxels is None else mosaic.voxels[region]
-            block = image.read(region, memory)
-        metrics.count("read", block.nbytes)
-        with lane.timed("compute"):
-            bright = np.abs(block)
-            mean = bright.mean(axis=0, dtype=np.float32)
-            if not np.isfinite(mean).all():
-                # NaN and Inf would break the comparison of overlaps.
-                known = np.ma.masked_invalid(bright)
-                mean = known.mean(axis=0, dtype=np.float32).filled(0)
-            found[tile], profiles[tile] = mean, columns(block)
-        return block.nbytes
-
-    run_pipeline(
-        tiling.imaged,
-        one,
-        label="STITCH: reading",
-        workers=mosaic.workers,
-        metrics=metrics,
-        describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
-    )
-    # In the same order on any number of threads.
-    ordered = {tile: found[tile] for tile in tiling.tiles}
-    return ordered, {tile: profiles[tile] for tile in tiling.imaged}
-
-
-def _empty(name: str, tiling: MosaicGrid, projections: Projections, metrics: Metrics) -> set[Tile]:
-    """Tiles that were not imaged, which must not darken what their neighbours saw."""
-    empty = {tile for tile, own in projections.items() if not own.any()}
-    unsaid = empty - tiling.not_imaged
-    if tiling.not_imaged:
-        logger.info(
-            "STITCH: %d of %d tiles of %s were not imaged, as its metadata say",
-            *(len(tiling.not_imaged), len(projections), name),
-        )
-    if unsaid and len(empty) < len(projections):
-        metrics.warn(
-            f"{len(unsaid)} of {len(projections)} tiles of {name} were not imaged: they hold only "
-            "0 or NaN and are left out."
-        )
-    return empty
-
-
-def _refined(
-    mosaic: Mosaic,
-    nominal: dict[Tile, Position],
-    projections: Projections,
-    max_shift: float,
-    metrics: Metrics,
-) -> dict[Tile, Position]:
-    """Refine the positions by the overlaps; warn of tiles that reached ``max_shift``."""
-    positions = refined_positions(mosaic.tiling, nominal, projections, max_shift)
-    moves = [np.subtract(positions[tile], place) for tile, place in nominal.items()]
-    held = sum(np.abs(move).max() > 0.999 * max_shift for move in moves)
-    if held:
-        metrics.warn(
-            f"{mosaic.image.path.name}: {held} of {len(moves)} tiles reached "
-            "--stitch_max_shift, the limit of refinement; give --positions, or a larger "
-            "--stitch_max_shift."
-        )
-    distances = [float(np.hypot(*move)) for move in moves]
-    noted = {"median": float(np.median(distances)), "max": max(distances)}
-    metrics.figures["refinement_micrometer"] = noted
-    return positions
+    return Mosaic(image, tiling, working, workers, voxels, nearest)
 
 
 def _checked(
-    image: Image,
+    name: str,
     found: Findings,
     parameters: StitchParameters,
     table: Path | None,
@@ -187,7 +92,7 @@ def _checked(
     Raises an OctaneError if most pairs correlate at another overlap, and not at the given one.
     """
     overlaps, misplaced, uneven = found
-    name, wrong = image.path.name, [o for o in overlaps if o.better and o.found is not None]
+    wrong = [o for o in overlaps if o.better and o.found is not None]
     if wrong:
         text = " and ".join(f"{o.found:.3f} along {o.axis}, not {o.given:.3g}" for o in wrong)
         text = f"{name}: its tiles correlate at an overlap of {text}; "
@@ -201,21 +106,21 @@ def _checked(
         metrics.warn(f"{name}: {', '.join(odd)}.")
 
 
-def _warn_of_light(
-    name: str,
-    light: Light,
-    along: Mapping[str, float],
-    parameters: StitchParameters,
-    metrics: Metrics,
+def _note_light(
+    name: str, measured: Measurement, parameters: StitchParameters, metrics: Metrics
 ) -> None:
-    """Warn if a flat field cannot be estimated, or only along one axis."""
+    """Keep the flat field's picture; warn if none can be estimated, or only along one axis."""
+    light = measured.light
+    if shown := light.applied or light.measured:
+        step = -(-max(shown.profile.shape) // PROFILE)
+        metrics.previews["flat_field"] = shown.profile[::step, ::step]
     if parameters.flat_field != ESTIMATE:
         return
     if light.measured is None:
         text = "too few overlaps show light to estimate a flat field; none is applied"
         metrics.warn(f"{name}: {text}.")
         return
-    alone = [axis for axis in "yx" if f"seam_{axis}" in along]
+    alone = [axis for axis in "yx" if f"seam_{axis}" in measured.along]
     if len(alone) == 1:
         one, other = ("x", "y") if alone == ["x"] else ("y", "x")
         metrics.warn_in_report(
@@ -276,7 +181,7 @@ def _blended(
     region: Region,
     lane: Lane,
 ) -> npt.NDArray:
-    """Blend one block of the section from tiles at their ``places``."""
+    """Blend one block of the section from tiles at their ``places``, or choose its voxels."""
     image, shape = mosaic.image, shape_of(region)
     total = np.zeros(shape, mosaic.working)
     weights = np.zeros(shape[1:], np.float32)
@@ -293,7 +198,12 @@ def _blended(
                 block = image.read(seen, lane.buffer("tile", shape_of(seen), image.dtype))
             lane.metrics.count("read", block.nbytes)
         with lane.timed("compute"):
-            accumulate(total, weights, region, block, own, gain=gain, dark=dark)
+            if mosaic.nearest:
+                choose(total, weights, region, block, own)
+            else:
+                accumulate(total, weights, region, block, own, gain=gain, dark=dark)
+    if mosaic.nearest:
+        return total
     with lane.timed("compute"):
         total /= np.where(weights > 0, weights, 1)
         return as_dtype(total, image.dtype)
@@ -314,7 +224,7 @@ def _write(
     def work(region: Region, lane: Lane) -> int:
         result = blend(region, lane)
         with lane.timed("compute"):
-            _sample(thumbnail, result, region, step)
+            _sample(thumbnail, result, region, step, nearest=mosaic.nearest)
         with lane.timed("write"):
             writer[region] = result
         metrics.count("written", result.nbytes)
@@ -330,13 +240,31 @@ def _write(
     )
 
 
-def _sample(thumbnail: npt.NDArray, block: npt.NDArray, region: Region, step: int) -> None:
-    """Put every ``step``-th pixel of the block's mean over depth into the section's picture."""
+def _sample(
+    thumbnail: npt.NDArray, block: npt.NDArray, region: Region, step: int, *, nearest: bool
+) -> None:
+    """Put every ``step``-th pixel of the block's mean over depth into the section's picture.
+
+    Of values that must not be averaged, it shows the block's middle plane.
+    """
     if region[0].start != 0:
         return
     y, x = (np.arange(-(-r.start // step), -(-r.stop // step)) for r in region[1:])
-    mean = np.abs(block).mean(axis=0)
+    mean = block[len(block) // 2] if nearest else np.abs(block).mean(axis=0)
     thumbnail[np.ix_(y, x)] = mean[np.ix_(y * step - region[1].start, x * step - region[2].start)]
+
+
+def _used(parameters: StitchParameters, image: Image, *, is_placed: bool) -> StitchParameters:
+    """Leave out what a reference has settled, and what would change values of kind nearest."""
+    changed: dict[str, str | float] = {"refine": False} if is_placed else {}
+    if is_nearest(image.attributes):
+        if parameters.refine and not is_placed:
+            raise InputError(
+                f"{image.path}: --stitch_refine cannot compare tiles whose values must not be "
+                "averaged; choose another --channel, give --reference, or omit it."
+            )
+        changed |= {"flat_field": "none", "dark_offset": 0.0, "attenuation": "none"}
+    return parameters.model_copy(update=changed)
 
 
 def stitch_section(
@@ -347,13 +275,16 @@ def stitch_section(
     execution: ExecutionParameters,
     positions_table: Path | None = None,
     save_flat_field: Path | None = None,
+    reference_record: Path | None = None,
 ) -> Metrics:
-    """Stitch one section's mosaic grid, its tiles placed by a CSV table or an overlap.
+    """Stitch one section's mosaic grid.
 
+    The tiles are placed by a CSV table or an overlap, or, for a further channel, as the record of
+    the reference channel says: then the table, refinement and checks of places are not used.
     ``save_flat_field`` is a TIFF to write if a flat field is estimated. Raises an OctaneError that
     names what is not usable; nothing is left half-written.
     """
-    places = {"positions": "unset" if positions_table is None else "from a table"}
+    places = {"positions": _origin(positions_table, reference_record)}
     require_cpu(execution.backend, "STITCH")
     image = open_image(source, reading)
     settings = places | parameters.recorded(reading)
@@ -361,51 +292,32 @@ def stitch_section(
     for text in overruled_units([image]):
         metrics.warn_in_report(text)
     tiling = MosaicGrid.of(image)
+    parameters = _used(parameters, image, is_placed=reference_record is not None)
     if parameters.attenuation != "none":
         require_compensable(str(image.path), image.dtype, tiling.shape[0])
-    positions = nominal = nominal_positions(image, tiling, parameters, positions_table)
-    placement = TilePlacement(tiling, positions)
+    reference = None if reference_record is None else reference_of(reference_record, image, tiling)
+    if reference is None:
+        nominal = nominal_positions(image, tiling, parameters, positions_table)
+    else:
+        nominal = reference.positions
+    placement = TilePlacement(tiling, nominal)
     given = given_flat_field(image, tiling, placement, parameters)
     mosaic = _planned(image, tiling, placement.grid, parameters, execution)
     metrics.figures["kept_in_memory"] = mosaic.voxels is not None
-    with metrics.timed("project"):
-        seen, profiles = _projected(mosaic, metrics)
-    empty = _empty(image.path.name, tiling, seen, metrics)
-    with metrics.timed("overlaps"):
-        light = light_of(seen, placement, given, parameters)
-        if parameters.refine:
-            # Evened tiles register better, and registered tiles show their shading better.
-            reach = parameters.max_shift
-            positions = _refined(mosaic, positions, light.evened(seen), reach, metrics)
-            placement = TilePlacement(tiling, positions)
-            light = light_of(seen, placement, given, parameters)
-        evened = light.evened(seen)
-        # Only one of the two is kept in memory.
-        del seen
-        rest = light.left(evened, placement)
-        seams, along = measured_seams(placement, {t: evened[t] for t in tiling.imaged}, rest)
-    with metrics.timed("check"):
-        starts = {tile: (y.shift, x.shift) for tile, (y, x) in placement.places.items()}
-        sizes = (tiling.tile_extent[1:], tiling.spacing[1:])
-        found = compare(evened, profiles, starts, positions, *sizes)
-        _checked(image, found, parameters, positions_table, metrics)
-    with metrics.timed("surface"):
-        surface = measured_surface(profiles, placement, dark=parameters.dark_offset)
-    del evened, profiles
-    overlaps, misplaced, uneven = found
-    dark = {(tile.row, tile.column) for tile in uneven if tile.brightness == 0}
-    uneven = [own for own in uneven if (own.row, own.column) not in tiling.not_imaged]
-    _warn_of_light(image.path.name, light, along, parameters, metrics)
-    if shown := light.applied or light.measured:
-        step = -(-max(shown.profile.shape) // PROFILE)
-        metrics.previews["flat_field"] = shown.profile[::step, ::step]
+    measured = measure(mosaic, nominal, given, parameters, reference, metrics)
+    placement, light = measured.placement, measured.light
+    _checked(image.path.name, measured.findings, parameters, positions_table, metrics)
+    _note_light(image.path.name, measured, parameters, metrics)
     if save_flat_field is not None and light.applied is not None and not light.is_given:
         from tifffile import imwrite
 
         with writing(save_flat_field, overwrite=execution.overwrite) as partial:
             imwrite(partial, light.applied.profile)
-    odd = empty | {(tile.row, tile.column) for tile in uneven}
-    lit = {tile: own for tile, own in placement.places.items() if tile not in empty}
+    overlaps, misplaced, uneven = measured.findings
+    dark = {(tile.row, tile.column) for tile in uneven if tile.brightness == 0}
+    uneven = [own for own in uneven if (own.row, own.column) not in tiling.not_imaged]
+    odd = measured.empty | {(tile.row, tile.column) for tile in uneven}
+    lit = {tile: own for tile, own in placement.places.items() if tile not in measured.empty}
     blend = functools.partial(_blended, mosaic, lit, _flat_field(light, tiling, parameters))
     compensation = None
     if parameters.attenuation != "none":
@@ -417,29 +329,32 @@ def stitch_section(
         [Level.volume(placement.grid)],
         image.dtype,
         codec=parameters.codec,
-        attributes=_attributes(image, placement, odd, surface),
+        attributes=_attributes(image, placement, odd, measured.surface),
         overwrite=execution.overwrite,
     ) as (writer,):
         _write(mosaic, writer, placement.grid, blend, metrics)
     if compensation is not None:
         _warn_of_decay(image.path.name, compensation.steady, metrics)
-    if uncovered := placement.uncovered():
+    uncovered = placement.uncovered()
+    # The reference's record names them once for all channels.
+    if uncovered and reference is None:
         metrics.warn(
             f"{source.name}: {uncovered} pixels lie between tiles and are zero; "
             "check --overlap or --positions."
         )
-    values, (before, after) = list(seams.values()), light.shading(rest)
+    values, (before, after) = list(measured.seams.values()), light.shading(measured.left)
     noted = StitchFigures(
         section=number_of(image),
         shape=placement.grid.shape,
-        tiles=len(positions),
+        voxel_size=tiling.spacing,
+        tiles=len(nominal),
         seam_median=float(np.median(values)) if values else None,
         seam_max=max(values, default=None),
-        **along,
+        **measured.along,
         overlaps=overlaps,
         misplaced=misplaced,
         uneven=uneven,
-        surface=surface,
+        surface=measured.surface,
         shading_before=before,
         shading_after=after,
         uncovered_pixels=uncovered,
@@ -447,12 +362,22 @@ def stitch_section(
         mosaic_extent=tiling.extent[1:],
         not_imaged=sorted(tiling.not_imaged),
         holes=sorted(tiling.holes | (dark & tiling.not_imaged)),
-        positions=_named(positions),
+        positions=_named(measured.positions),
         nominal_positions=_named(nominal) if parameters.refine else {},
     )
     metrics.add_figures(noted)
-    metrics.figures["seams"] = {f"{a[0]},{a[1]}-{b[0]},{b[1]}": v for (a, b), v in seams.items()}
+    pairs = measured.seams.items()
+    metrics.figures["seams"] = {f"{a[0]},{a[1]}-{b[0]},{b[1]}": v for (a, b), v in pairs}
     return metrics
+
+
+def _origin(table: Path | None, reference: Path | None) -> str:
+    """Name for the record what places the tiles; refuse two sources."""
+    if table is not None and reference is not None:
+        raise InputError(f"{reference} places the tiles; omit --positions, or --reference.")
+    if reference is not None:
+        return "from the reference channel"
+    return "unset" if table is None else "from a table"
 
 
 def _named(positions: Mapping[Tile, Position]) -> dict[str, Position]:

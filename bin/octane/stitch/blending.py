@@ -62,14 +62,11 @@ def accumulate(
     and the block's planes in z, ``places`` its placement in y and x. ``gain`` holds factors that
     even out a full tile, and ``dark`` is the grey level subtracted first.
     """
-    pairs = zip(region[1:], places, strict=True)
-    rows, columns = (slice(max(r.start, p.first), min(r.stop, p.last)) for r, p in pairs)
-    if rows.start >= rows.stop or columns.start >= columns.stop:
+    area = _area(region, places)
+    if area is None:
         return
-    area = (rows, columns)
     values = placed(tile, places, area, total.dtype)
-    indices = (np.arange(span.start, span.stop) for span in area)
-    weight = np.outer(*(taper(place, own) for place, own in zip(places, indices, strict=True)))
+    weight = _weight(area, places)
     # The gain is smooth, so it is interpolated separately, once for all planes.
     part = weight if gain is None else weight * placed(gain[None], places, area)[0]
     here = place_in(region[1:], area)
@@ -77,6 +74,48 @@ def accumulate(
     if dark:
         total[(slice(None), *here)] -= dark * part
     weights[here] += weight
+
+
+def choose(
+    chosen: npt.NDArray,
+    weights: npt.NDArray,
+    region: Region,
+    tile: npt.NDArray,
+    places: tuple[Placement, Placement],
+) -> None:
+    """Take from a tile the columns of a block that it shows with the largest weight so far.
+
+    ``chosen`` (z, y, x) and ``weights`` (y, x) are changed in place, the others as in
+    :func:`accumulate`. Each voxel is the nearest one of a single tile; of equal weights, the first
+    tile's counts.
+    """
+    area = _area(region, places)
+    if area is None:
+        return
+    rows, columns = (
+        np.clip(np.arange(own.start, own.stop) - round(place.shift), 0, place.count - 1)
+        for place, own in zip(places, area, strict=True)
+    )
+    weight = _weight(area, places)
+    here = place_in(region[1:], area)
+    better = weight > weights[here]
+    np.copyto(chosen[(slice(None), *here)], tile[:, rows[:, None], columns], where=better)
+    np.copyto(weights[here], weight, where=better)
+
+
+def _area(region: Region, places: tuple[Placement, Placement]) -> tuple[slice, slice] | None:
+    """Rows and columns of the section that a block shares with a tile; None if there are none."""
+    pairs = zip(region[1:], places, strict=True)
+    rows, columns = (slice(max(r.start, p.first), min(r.stop, p.last)) for r, p in pairs)
+    return None if rows.start >= rows.stop or columns.start >= columns.stop else (rows, columns)
+
+
+def _weight(
+    area: tuple[slice, slice], places: tuple[Placement, Placement]
+) -> npt.NDArray[np.float32]:
+    """Weights (y, x) of a tile in an area of the section."""
+    pairs = zip(places, area, strict=True)
+    return np.outer(*(taper(place, np.arange(own.start, own.stop)) for place, own in pairs))
 
 
 def shared(placement: TilePlacement, first: Tile, second: Tile) -> tuple[slice, slice] | None:

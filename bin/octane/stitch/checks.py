@@ -23,6 +23,7 @@ from octane.stitch.comparison import (
     Images,
     compared,
     gain,
+    placed_pairs,
 )
 from octane.stitch.planes import shifted_along_z
 from octane.stitch.seams import seam, seam_without_speckle
@@ -64,10 +65,7 @@ def compare(
     """
     tiles = CoarseTiles.of(projections, starts)
     along = compared(tiles)
-    of: dict[Tile, list[ComparedPair]] = {tile: [] for tile in tiles.structure}
-    for pair in chain(*along):
-        of[pair.first].append(pair)
-        of[pair.second].append(pair)
+    of = _by_tile(tiles, along)
     swaps = swapped(tiles, of)
     shifts = {} if swaps else shifted(of)
     odd = {*shifts, *(tile for pair in swaps for tile in pair)}
@@ -91,8 +89,7 @@ def compare(
     for (row, column), (y, x) in shifts.items():
         shift = (y * tiles.factor * spacing[0], x * tiles.factor * spacing[1])
         misplaced.append(MisplacedFigures(row=row, column=column, shift=shift))
-    means = [float(image.mean()) for image in tiles.values.values() if image.any()]
-    tissue = TISSUE * float(np.mean(means)) if means else 0.0
+    tissue = _tissue(tiles)
     uneven = of_other_brightness(tiles, along, of, odd, tissue)
     if not are_wrong:
         odd |= {(own.row, own.column) for own in uneven}
@@ -103,6 +100,33 @@ def compare(
             for (y, x), planes in shifted_along_z(profiles, starts, known).items()
         ]
     return overlaps, misplaced, uneven
+
+
+def compare_brightness(
+    projections: Images, starts: Mapping[Tile, Position], odd: Collection[Tile]
+) -> list[UnevenFigures]:
+    """Compare only the brightness of a section's tiles, those out of place (``odd``) left out.
+
+    ``projections`` and ``starts`` are as in :func:`compare`.
+    """
+    tiles = CoarseTiles.of(projections, starts)
+    along = placed_pairs(tiles)
+    return of_other_brightness(tiles, along, _by_tile(tiles, along), odd, _tissue(tiles))
+
+
+def _by_tile(tiles: CoarseTiles, along: Iterable[Sequence[ComparedPair]]) -> Pairs:
+    """Pairs of each tile."""
+    of: dict[Tile, list[ComparedPair]] = {tile: [] for tile in tiles.structure}
+    for pair in chain(*along):
+        of[pair.first].append(pair)
+        of[pair.second].append(pair)
+    return of
+
+
+def _tissue(tiles: CoarseTiles) -> float:
+    """Brightness above which an overlap shows tissue."""
+    means = [float(image.mean()) for image in tiles.values.values() if image.any()]
+    return TISSUE * float(np.mean(means)) if means else 0.0
 
 
 def _without(pairs: Iterable[ComparedPair], odd: Iterable[Tile]) -> list[ComparedPair]:

@@ -148,14 +148,20 @@ def _shared(
     )
 
 
-def compared(tiles: CoarseTiles) -> tuple[list[ComparedPair], list[ComparedPair]]:
-    """Compare neighbours along y and along x; those with most structure come first."""
+def placed_pairs(tiles: CoarseTiles) -> tuple[list[ComparedPair], list[ComparedPair]]:
+    """Neighbours along y and along x, compared only as placed."""
     pairs: tuple[list[ComparedPair], list[ComparedPair]] = ([], [])
     for a, b in neighbours([*tiles.structure]):
         axis = int(a[0] == b[0])
         # Rows and columns may be numbered against the axis.
         a, b = sorted((a, b), key=lambda tile: tiles.starts[tile][axis])
         pairs[axis].append(ComparedPair(a, b, tiles.correlated(a, b, tiles.structure)))
+    return pairs
+
+
+def compared(tiles: CoarseTiles) -> tuple[list[ComparedPair], list[ComparedPair]]:
+    """Compare neighbours along y and along x; those with most structure come first."""
+    pairs = placed_pairs(tiles)
     contrast = {tile: float(image.std()) for tile, image in tiles.structure.items()}
     for axis, own in enumerate(pairs):
         own.sort(key=lambda pair: -min(contrast[pair.first], contrast[pair.second]))

@@ -114,9 +114,9 @@ class Light:
     Either may be None; ``is_given`` tells whether the latter is from a file.
     """
 
-    measured: FlatField | None
-    applied: FlatField | None
-    is_given: bool
+    measured: FlatField | None = None
+    applied: FlatField | None = None
+    is_given: bool = False
 
     def evened(self, projections: Projections) -> Projections:
         """Projections evened out by the applied flat field, if any."""

@@ -1,0 +1,190 @@
+"""Measurement of a section's tiles: their places, their light and fit, and the tissue's surface."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.config.params import StitchParameters
+from octane.core.geometry import shape_of
+from octane.core.metrics import Metrics
+from octane.core.records import SurfaceFigures
+from octane.layout.mosaic import MosaicGrid, Position, Tile
+from octane.layout.placement import TilePlacement
+from octane.pipeline.lanes import Lane, run_pipeline
+from octane.stitch.blending import Projections
+from octane.stitch.checks import Findings, compare, compare_brightness
+from octane.stitch.columns import Columns, columns
+from octane.stitch.flat_field import FlatField, Light, light_of
+from octane.stitch.flat_field import Image as Profile
+from octane.stitch.reference import Reference
+from octane.stitch.registration import refined_positions
+from octane.stitch.seams import measured_seams
+from octane.stitch.surface import NEAREST, measured_surface
+from octane.store.image import Image
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Mosaic:
+    """A mosaic and how it is read: by ``workers`` from its store, or once, into ``voxels``.
+
+    ``working`` is the type that its tiles are blended in; ``nearest`` means that its values must
+    not be averaged.
+    """
+
+    image: Image
+    tiling: MosaicGrid
+    working: np.dtype
+    workers: int
+    voxels: npt.NDArray | None
+    nearest: bool
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A section's tiles at their ``positions``, and what they show.
+
+    ``empty`` tiles were not imaged. Seams and brightness are those after ``light`` was evened out,
+    whose rest is ``left``; values that must not be averaged have neither.
+    """
+
+    positions: dict[Tile, Position]
+    placement: TilePlacement
+    empty: set[Tile]
+    surface: SurfaceFigures
+    light: Light = field(default_factory=Light)
+    left: FlatField | None = None
+    seams: Mapping[tuple[Tile, Tile], float] = field(default_factory=dict)
+    along: Mapping[str, float] = field(default_factory=dict)
+    findings: Findings = field(default_factory=lambda: ([], [], []))
+
+
+def measure(
+    mosaic: Mosaic,
+    nominal: dict[Tile, Position],
+    given: Profile | None,
+    parameters: StitchParameters,
+    reference: Reference | None,
+    metrics: Metrics,
+) -> Measurement:
+    """Read all tiles and measure them; fill ``mosaic.voxels``.
+
+    ``nominal`` positions are refined if the ``parameters`` say so, and ``given`` is a flat field to
+    apply. With a ``reference``, only light and brightness are measured.
+    """
+    tiling, positions, dark = mosaic.tiling, nominal, parameters.dark_offset
+    placement = TilePlacement(tiling, positions)
+    with metrics.timed("project"):
+        seen, profiles = _projected(mosaic, metrics)
+    empty = _empty(mosaic.image.path.name, tiling, seen, metrics)
+    if mosaic.nearest:
+        surface = SurfaceFigures(reason=NEAREST) if reference is None else reference.surface
+        return Measurement(positions, placement, empty, surface)
+    with metrics.timed("overlaps"):
+        light = light_of(seen, placement, given, parameters)
+        if parameters.refine:
+            # Evened tiles register better, and registered tiles show their shading better.
+            reach = parameters.max_shift
+            positions = _refined(mosaic, nominal, light.evened(seen), reach, metrics)
+            placement = TilePlacement(tiling, positions)
+            light = light_of(seen, placement, given, parameters)
+        evened = light.evened(seen)
+        # Only one of the two is kept in memory.
+        del seen
+        left = light.left(evened, placement)
+        seams, along = measured_seams(placement, {t: evened[t] for t in tiling.imaged}, left)
+    starts = {tile: (y.shift, x.shift) for tile, (y, x) in placement.places.items()}
+    if reference is None:
+        with metrics.timed("check"):
+            sizes = (tiling.tile_extent[1:], tiling.spacing[1:])
+            findings = compare(evened, profiles, starts, positions, *sizes)
+        with metrics.timed("surface"):
+            surface = measured_surface(profiles, placement, dark=dark)
+    else:
+        with metrics.timed("check"):
+            findings = [], [], compare_brightness(evened, starts, reference.odd)
+        surface = reference.surface
+    return Measurement(positions, placement, empty, surface, light, left, seams, along, findings)
+
+
+def _projected(mosaic: Mosaic, metrics: Metrics) -> tuple[Projections, dict[Tile, Columns]]:
+    """Read every tile, and take its mean over depth and its columns: enough to compare tiles.
+
+    The mean of a tile that was not imaged is 0, and it has no columns.
+    """
+    image, tiling = mosaic.image, mosaic.tiling
+    shapes = {tile: shape_of(tiling.region(tile)[1:]) for tile in tiling.not_imaged}
+    found = {tile: np.zeros(shape, np.float32) for tile, shape in shapes.items()}
+    profiles: dict[Tile, Columns] = {}
+
+    def one(tile: Tile, lane: Lane) -> int:
+        region = tiling.region(tile)
+        with lane.timed("read"):
+            memory = None if mosaic.voxels is None else mosaic.voxels[region]
+            block = image.read(region, memory)
+        metrics.count("read", block.nbytes)
+        with lane.timed("compute"):
+            bright = np.abs(block)
+            mean = bright.mean(axis=0, dtype=np.float32)
+            if not np.isfinite(mean).all():
+                # NaN and Inf would break the comparison of overlaps.
+                known = np.ma.masked_invalid(bright)
+                mean = known.mean(axis=0, dtype=np.float32).filled(0)
+            found[tile], profiles[tile] = mean, columns(block)
+        return block.nbytes
+
+    run_pipeline(
+        tiling.imaged,
+        one,
+        label="STITCH: reading",
+        workers=mosaic.workers,
+        metrics=metrics,
+        describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
+    )
+    # In the same order on any number of threads.
+    ordered = {tile: found[tile] for tile in tiling.tiles}
+    return ordered, {tile: profiles[tile] for tile in tiling.imaged}
+
+
+def _empty(name: str, tiling: MosaicGrid, projections: Projections, metrics: Metrics) -> set[Tile]:
+    """Tiles that were not imaged, which must not darken what their neighbours saw."""
+    empty = {tile for tile, own in projections.items() if not own.any()}
+    unsaid = empty - tiling.not_imaged
+    if tiling.not_imaged:
+        logger.info(
+            "STITCH: %d of %d tiles of %s were not imaged, as its metadata say",
+            *(len(tiling.not_imaged), len(projections), name),
+        )
+    if unsaid and len(empty) < len(projections):
+        metrics.warn(
+            f"{len(unsaid)} of {len(projections)} tiles of {name} were not imaged: they hold only "
+            "0 or NaN and are left out."
+        )
+    return empty
+
+
+def _refined(
+    mosaic: Mosaic,
+    nominal: dict[Tile, Position],
+    projections: Projections,
+    max_shift: float,
+    metrics: Metrics,
+) -> dict[Tile, Position]:
+    """Refine the positions by the overlaps; warn of tiles that reached ``max_shift``."""
+    positions = refined_positions(mosaic.tiling, nominal, projections, max_shift)
+    moves = [np.subtract(positions[tile], place) for tile, place in nominal.items()]
+    held = sum(np.abs(move).max() > 0.999 * max_shift for move in moves)
+    if held:
+        metrics.warn(
+            f"{mosaic.image.path.name}: {held} of {len(moves)} tiles reached "
+            "--stitch_max_shift, the limit of refinement; give --positions, or a larger "
+            "--stitch_max_shift."
+        )
+    distances = [float(np.hypot(*move)) for move in moves]
+    noted = {"median": float(np.median(distances)), "max": max(distances)}
+    metrics.figures["refinement_micrometer"] = noted
+    return positions

@@ -1,0 +1,97 @@
+"""Places and surface that STITCH found on the reference channel, for other channels."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from octane.core.errors import InputError
+from octane.core.geometry import Vector, spelled
+from octane.core.records import (
+    Figures,
+    MisplacedFigures,
+    Shape,
+    SurfaceFigures,
+    by_tile,
+    read_reference,
+)
+from octane.layout.mosaic import FARTHEST, MosaicGrid, Position, Tile
+from octane.layout.sections import number_of
+from octane.store.image import Image
+
+Length = Annotated[float, Field(ge=-FARTHEST, le=FARTHEST)]
+
+
+class PlacedFigures(Figures):
+    """Figures of :class:`octane.core.records.StitchFigures` that place another channel."""
+
+    section: int | None
+    positions: dict[Annotated[str, Field(pattern=r"^\d+,\d+$")], tuple[Length, Length]]
+    surface: SurfaceFigures
+    misplaced: list[MisplacedFigures]
+    tile_extent: tuple[float, float]
+    mosaic_extent: tuple[float, float]
+    voxel_size: Vector
+    shape: Shape
+
+
+class Tiles(NamedTuple):
+    """The tiles of a mosaic; lengths in micrometres, (y, x) but for ``voxel_size``."""
+
+    tiles: list[Tile]
+    extent: Position
+    mosaic: Position
+    planes: int
+    voxel_size: Vector
+
+    def __str__(self) -> str:
+        """The tiles in words, as far as mosaics usually differ."""
+        return (
+            f"{len(self.tiles)} tiles of {spelled(self.extent)} (in all {spelled(self.mosaic)}) "
+            f"micrometre, {self.planes} planes and voxels of {spelled(self.voxel_size)}"
+        )
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Final ``positions`` of a section's tiles, its ``surface``, and the tiles out of place."""
+
+    positions: dict[Tile, Position]
+    surface: SurfaceFigures
+    odd: frozenset[Tile]
+
+
+def reference_of(path: Path, image: Image, tiling: MosaicGrid) -> Reference:
+    """Read the STITCH record of the same section of the reference channel.
+
+    Raises an InputError that names the record if its tiles are not those of ``image``.
+    """
+    figures = read_reference(path, "stitch", PlacedFigures)
+    number = number_of(image)
+    if figures.section != number:
+        known, own = ("without a number" if n is None else n for n in (figures.section, number))
+        raise InputError(
+            f"{path} is the record of section {known}, but {image.path} is section {own}; give "
+            "--reference the record of the same section."
+        )
+    positions = by_tile(figures.positions)
+    given = Tiles(
+        *(sorted(positions), figures.tile_extent, figures.mosaic_extent),
+        *(figures.shape[0], figures.voxel_size),
+    )
+    own = Tiles(
+        *(tiling.tiles, tiling.tile_extent[1:], tiling.extent[1:]),
+        *(tiling.shape[0], tiling.spacing),
+    )
+    if given != own:
+        raise InputError(
+            f"{path} is the record of {given}, but {image.path} has {own}; give --reference the "
+            "record of the same mosaic at the same voxel size."
+        )
+    odd = (t for t in figures.misplaced if t.shift is not None or t.swapped is not None)
+    return Reference(
+        {tile: positions[tile] for tile in tiling.tiles},
+        figures.surface,
+        frozenset((t.row, t.column) for t in odd),
+    )
