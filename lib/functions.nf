@@ -15,7 +15,7 @@ def codeVersions() {
         stack: 'core config store gpu layout pipeline resample stitch steps/stack.py',
         n4: 'core config store gpu layout pipeline resample stitch n4 steps/n4.py',
         pyramid: 'core config store gpu layout pipeline resample steps/pyramid.py',
-        channels: 'core config store layout steps/channels.py',
+        channels: 'core config store layout pipeline steps/channels.py',
         report: 'core config report steps/report.py',
         cohort_report: 'core config report',
     ]

@@ -16,7 +16,7 @@ from octane.core.files import read_regular
 from octane.core.geometry import Vector, slopes
 
 Context = dict[str, object]
-ORDER = ("mosaic", "resample", "stitch", "stack", "n4", "pyramid")
+ORDER = ("mosaic", "resample", "stitch", "stack", "n4", "pyramid", "channels")
 """Steps in the order of the workflow."""
 
 Shape = tuple[int, int, int]
@@ -455,3 +455,21 @@ class PyramidFigures(Figures):
     """A pyramid."""
 
     levels: list[ResolutionFigures]
+
+
+class ChannelFigures(Figures):
+    """A channel of the result, as viewers show it: its colour RRGGBB, and the window's ends.
+
+    ``kind`` is ``nearest`` for values that are never averaged.
+    """
+
+    name: str
+    kind: str | None = None
+    color: str
+    window: tuple[float, float]
+
+
+class ChannelsFigures(Figures):
+    """Channels that were joined in one image."""
+
+    channels: list[ChannelFigures]

@@ -1,10 +1,14 @@
 """Cuts through a volume, taken from its blocks while they are written."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from octane.core.geometry import Grid, Region
 from octane.core.metrics import Metrics
+from octane.layout.sections import Section, imaged_plane, rescaled
+from octane.store.image import Image
 from octane.store.volumes import Writer
 from octane.store.writer import Make
 
@@ -21,7 +25,7 @@ class Cuts:
     def __init__(self, writer: Writer, grid: Grid, dtype: npt.DTypeLike, plane: int) -> None:
         self._writer, self._grid = writer, grid
         self.centre = (plane, grid.shape[1] // 2, grid.shape[2] // 2)
-        self._step = max(1, -(-max(grid.shape) // CUT))
+        self._step = _step(grid)
         counts = [-(-n // self._step) for n in grid.shape]
         self._planes = [np.zeros(counts[:a] + counts[a + 1 :], dtype) for a in range(3)]
 
@@ -47,5 +51,34 @@ class Cuts:
     def note(self, metrics: Metrics) -> None:
         """Add the cuts (the modulus of complex ones) and their pixel spacing to a record."""
         for name, plane in zip("zyx", self._planes, strict=True):
-            metrics.previews[f"slice_{name}"] = np.abs(plane) if plane.dtype.kind == "c" else plane
+            metrics.previews[f"slice_{name}"] = _shown(plane)
         metrics.previews["slice_spacing"] = np.multiply(self._grid.spacing, self._step)
+
+
+def note_cuts(
+    levels: Sequence[Image], sections: list[Section], metrics: Metrics, ending: str = ""
+) -> None:
+    """Add the cuts of a written volume to a record, under names with this ``ending``.
+
+    They are read from the coarsest of the ``levels`` (finest first) that fills them, or else from
+    the finest.
+    """
+    fills = [image for image in levels if max(image.grid.shape) >= CUT]
+    image = fills[-1] if fills else levels[0]
+    grid, first = image.grid, levels[0].grid
+    nz, ny, nx = grid.shape
+    own = rescaled(sections, grid.spacing[0] / first.spacing[0], nz)
+    step = _step(grid)
+    for axis, at in enumerate((imaged_plane(own, nz), ny // 2, nx // 2)):
+        whole = [slice(0, n) for n in grid.shape]
+        cut = image.read((*whole[:axis], slice(at, at + 1), *whole[axis + 1 :])).squeeze(axis)
+        metrics.previews[f"slice_{'zyx'[axis]}{ending}"] = _shown(cut[::step, ::step])
+    metrics.previews["slice_spacing"] = np.multiply(grid.spacing, step)
+
+
+def _step(grid: Grid) -> int:
+    return max(1, -(-max(grid.shape) // CUT))
+
+
+def _shown(plane: npt.NDArray) -> npt.NDArray:
+    return np.abs(plane) if plane.dtype.kind == "c" else plane

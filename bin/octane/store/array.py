@@ -63,24 +63,26 @@ def open_array(folder: Path, path: str, version: Literal[2, 3]) -> Array:
     return _described(folder, zarr.open_array(folder, path=path, mode="r", zarr_format=version))
 
 
-def create_array(
-    folder: Path,
-    path: str,
+def array_metadata(
     shape: tuple[int, ...],
     dtype: np.dtype,
     chunks: tuple[int, ...],
     shards: tuple[int, ...] | None,
     compressors: Sequence[BytesBytesCodec],
-) -> Array:
-    """Create an array with axes z, y, x, or c before them, and fill value 0: its metadata alone."""
-    # First in memory: zarr writes in its own threads, which an interrupt does not stop.
+) -> bytes:
+    """The ``zarr.json`` of an array with axes z, y, x, or c before them, and fill value 0."""
+    # In memory: zarr writes in its own threads, which an interrupt does not stop.
     made: dict[str, Buffer] = {}
     zarr.create_array(
-        made, name=path, shape=shape, dtype=dtype, chunks=chunks, shards=shards,
+        made, shape=shape, dtype=dtype, chunks=chunks, shards=shards,
         compressors=compressors, dimension_names=tuple("czyx"[-len(shape) :]),
     )  # fmt: skip
-    name = f"{path}/zarr.json"
-    write_object(folder / name, [made[name].to_bytes()])
+    return made["zarr.json"].to_bytes()
+
+
+def create_array(folder: Path, path: str, metadata: bytes) -> Array:
+    """Create an array: its :func:`array_metadata` alone."""
+    write_object(folder / path / "zarr.json", [metadata])
     return open_array(folder, path, 3)
 
 

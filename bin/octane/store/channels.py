@@ -2,8 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from octane.config.params import NEAREST, InputParameters
 from octane.core.errors import InputError
@@ -74,6 +75,23 @@ def attributes_of(
         **({"channel": names[index]} if names[index] else {}),
         **({"channel_kind": kind} if kind else {}),
     }
+
+
+def joined_attributes(sources: Sequence[Attributes]) -> Attributes:
+    """Attributes of an image whose channels have these attributes, each as an image of its own."""
+    names = channel_names([name_of(own) for own in sources], len(sources))
+    channels = [
+        {"name": name, **({"kind": NEAREST} if is_nearest(own) else {})}
+        for name, own in zip(names, sources, strict=True)
+    ]
+    rest = {k: v for k, v in sources[0].items() if k not in ("channel", "channel_kind")}
+    return {**rest, "channels": channels}
+
+
+def kinds_of(attributes: Attributes) -> list[str]:
+    """Kinds of an image's several channels, empty for values that may be averaged."""
+    channels = cast("list[Mapping[str, str]]", attributes.get("channels", []))
+    return [own.get("kind", "") for own in channels]
 
 
 def name_of(attributes: Attributes) -> str:

@@ -30,7 +30,7 @@ from octane.core.errors import (
 from octane.core.files import task_folder
 from octane.core.geometry import Grid, Region, place_in, shape_of, spelled
 from octane.store.array import Array, open_array
-from octane.store.channels import attributes_of
+from octane.store.channels import attributes_of, kinds_of
 from octane.store.chunks import METADATA, missing_keys, stored_objects
 from octane.store.ngff import (
     AS_STATED,
@@ -196,16 +196,20 @@ def open_image(path: Path, reading: InputParameters | None = AS_STATED) -> Image
     """
     metadata = read_metadata(path, reading)
     missing = "fill" if reading is None else reading.missing_chunks
-    array, place = _array(path, metadata.datasets[0], metadata, reading)
+    array = _array(path, metadata.datasets[0], metadata)
+    place = place_of(path, metadata.axes, array.shape[:-3], metadata.labels, reading)
     grid = Grid(_shape(array), metadata.spacing, metadata.origin)
     require_stated(path, grid.spacing, reading)
     sizes = zip(metadata.axes, place, array.shape[:-3], strict=True)
     axes = {axis: (index, count) for axis, index, count in sizes}
     index, count = axes.get(CHANNEL, (0, 1))
-    own, labels = metadata.octane or {}, metadata.labels
+    own, labels = {**(metadata.octane or {})}, metadata.labels
     if metadata.octane is not None and count == 1:
         # Octane's own label of a channel without a name is one for viewers.
         labels = [str(own.get("channel", ""))]
+    if kind := "".join(kinds_of(own)[index : index + 1]):
+        own["channel_kind"] = kind
+    own.pop("channels", None)
     own = own | attributes_of(path, labels, count, index, reading)
     channels = [*labels, *[""] * count][:count]
     for section in cast("list[Mapping[str, int]]", own.get("sections", [])):
@@ -222,24 +226,23 @@ def _shape(array: Array) -> tuple[int, int, int]:
 
 
 def open_levels(path: Path) -> list[Image]:
-    """Open every level of an OME-Zarr image, finest first, all with the voxel size of the finest.
+    """Open every level of an OME-Zarr image, finest first; of each channel and time point.
 
     Missing chunks are errors in octane's own images, which store every chunk that was imaged.
     """
     metadata = read_metadata(path, None)
     missing, own = ("fill", {}) if metadata.octane is None else ("error", metadata.octane)
     images = []
-    for name in metadata.datasets:
-        array, place = _array(path, name, metadata, None)
-        grid = Grid(_shape(array), metadata.spacing)
-        images.append(Image(path, array, grid, missing, own, place))
+    for index, name in enumerate(metadata.datasets):
+        array, level = _array(path, name, metadata), read_metadata(path, None, index)
+        grid = Grid(_shape(array), level.spacing, level.origin)
+        places = np.ndindex(array.shape[:-3])
+        images += [Image(path, array, grid, missing, own, place) for place in places]
     return images
 
 
-def _array(
-    path: Path, name: str, metadata: Metadata, reading: InputParameters | None
-) -> tuple[Array, tuple[int, ...]]:
-    """Open the array of a dataset, and find the image's place in it."""
+def _array(path: Path, name: str, metadata: Metadata) -> Array:
+    """Open the array of a dataset."""
     # Read before zarr reads them: it would hang on a FIFO.
     found = {file: read_json(path / name / file) for file in METADATA}
     if not (found["zarr.json"] or found[".zarray"]):
@@ -264,4 +267,4 @@ def _array(
             f"{path} states the shape {spelled(array.shape)} and chunks of {spelled(array.chunks)}"
             f"{shards} for the dataset {name}, which is not plausible; correct its metadata."
         )
-    return array, place_of(path, metadata.axes, array.shape[:-3], metadata.labels, reading)
+    return array

@@ -10,7 +10,16 @@ from typing import Annotated, Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, FiniteFloat, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    FiniteFloat,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from octane.config.params import InputParameters
 from octane.core.errors import InputError, unreadable
@@ -77,19 +86,52 @@ def _first(entries: object) -> object:
     return entries[:1] if isinstance(entries, list) else entries
 
 
-def _labels(omero: object) -> list[str]:
-    """Channel names, empty if missing or unprintable; invalid content of ``omero`` is ignored."""
-    channels = omero.get("channels") if isinstance(omero, dict) else None
-    listed = channels if isinstance(channels, list) else []
-    names = [channel.get("label") if isinstance(channel, dict) else None for channel in listed]
-    return [name if isinstance(name, str) and name.isprintable() else "" for name in names]
+def _or_nothing(value: object, validate: ValidatorFunctionWrapHandler) -> object:
+    """Ignore invalid content of ``omero``."""
+    try:
+        return validate(value)
+    except ValidationError:
+        return None
+
+
+def _printable(label: str) -> str:
+    return label if label.isprintable() else ""
+
+
+class Window(BaseModel, strict=True):
+    """Display window of a channel: the values shown as black and white, and their limits."""
+
+    start: FiniteFloat
+    min: FiniteFloat
+    end: FiniteFloat
+    max: FiniteFloat
+
+
+class ShownChannel(BaseModel):
+    """How viewers show a channel; None where that is missing or invalid."""
+
+    label: Annotated[
+        Annotated[str, AfterValidator(_printable)] | None, WrapValidator(_or_nothing)
+    ] = None
+    window: Annotated[Window | None, WrapValidator(_or_nothing)] = None
+
+
+class Omero(BaseModel):
+    """The transitional metadata ``omero``."""
+
+    channels: list[Annotated[ShownChannel | None, WrapValidator(_or_nothing)]] = []
 
 
 class Multiscales(BaseModel):
-    """NGFF's part of the attributes: the first image and its channel names."""
+    """NGFF's part of the attributes: the first image, and how its channels are shown."""
 
     multiscales: Annotated[list[Multiscale], BeforeValidator(_first)] = []
-    omero: Annotated[list[str], BeforeValidator(_labels)] = []
+    omero: Annotated[Omero | None, WrapValidator(_or_nothing)] = None
+
+    @property
+    def shown(self) -> list[ShownChannel]:
+        """How the channels are shown."""
+        return [own or ShownChannel() for own in self.omero.channels] if self.omero else []
 
 
 class Facts(BaseModel, strict=True):
@@ -114,6 +156,13 @@ class StackedSection(BaseModel, strict=True):
     missing: bool = False
 
 
+class NotedChannel(BaseModel, strict=True):
+    """A channel of an image with several."""
+
+    name: str
+    kind: Literal["nearest"] | None = None
+
+
 class Noted(BaseModel, strict=True):
     """The part of octane's own attributes that is read; converters may write it too."""
 
@@ -121,6 +170,8 @@ class Noted(BaseModel, strict=True):
     mosaic: Facts = Facts()
     section: Facts = Facts()
     sections: list[StackedSection] = []
+    channel_kind: Literal["nearest"] | None = None
+    channels: list[NotedChannel] = []
 
 
 class GroupAttributes(Multiscales):
@@ -142,25 +193,28 @@ class Metadata(NamedTuple):
     """Metadata of an image, lengths in micrometres.
 
     ``datasets`` are paths of arrays, finest first; ``axes`` are the meanings of those before z, y
-    and x; ``labels`` are channel names; ``overruled`` is a sentence about stated units that are
-    replaced; ``spacing`` and ``origin`` (centre of the first voxel) are those of the finest array;
-    ``octane`` is None in a store without octane's attributes.
+    and x; ``labels`` are channel names, empty where one is missing, and ``windows`` their display
+    windows; ``overruled`` is a sentence about stated units that are replaced; ``spacing`` and
+    ``origin`` (centre of the first voxel) are those of one level; ``octane`` is None in a store
+    without octane's attributes.
     """
 
     datasets: list[str]
     axes: list[str]
     labels: list[str]
+    windows: list[Window | None]
     overruled: str
     spacing: Vector
     origin: Vector
     octane: dict[str, object] | None
 
 
-def read_metadata(path: Path, reading: InputParameters | None) -> Metadata:
-    """Read the metadata of an image; a unit in ``reading`` replaces the stated ones.
+def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -> Metadata:
+    """Read the metadata of an image, at one of its levels; 0 is the finest.
 
-    With None, axes without a unit are in micrometres. An OctaneError says why the image does not
-    end in the axes z, y, x with a scale and a unit, and how to correct it.
+    A unit in ``reading`` replaces the stated ones. With None, axes without a unit are in
+    micrometres. An OctaneError says why the image does not end in the axes z, y, x with a scale and
+    a unit, and how to correct it.
     """
     if not path.exists():
         raise InputError(f"{path} does not exist; check the path.")
@@ -201,12 +255,12 @@ def read_metadata(path: Path, reading: InputParameters | None) -> Metadata:
         )
     if not multiscale.datasets:
         raise InputError(f"{path} lists no datasets in its multiscales; write it as OME-Zarr.")
-    first = multiscale.datasets[0]
+    dataset = multiscale.datasets[level]
     given = [
-        *(first.coordinateTransformations or []),
+        *(dataset.coordinateTransformations or []),
         *(multiscale.coordinateTransformations or []),
     ]
-    scale, shift = _composed(path, first.path, names, given)
+    scale, shift = _composed(path, dataset.path, names, given)
     bare = [axis.name for axis in multiscale.axes[-3:] if not axis.unit]
     if 0 < len(bare) < 3:
         raise InputError(
@@ -223,17 +277,19 @@ def read_metadata(path: Path, reading: InputParameters | None) -> Metadata:
     if not least <= min(spacing) <= max(spacing) <= most:
         raise InputError(
             f"{path} has voxels of {spacing} micrometres, which is not plausible; correct the "
-            f"scale of dataset {first.path}, or the unit."
+            f"scale of dataset {dataset.path}, or the unit."
         )
     own = cast("dict[str, dict[str, object]]", content["attributes"]).get("octane")
-    datasets = [dataset.path for dataset in multiscale.datasets]
+    datasets = [own.path for own in multiscale.datasets]
+    labels = [channel.label or "" for channel in described.shown]
+    windows = [channel.window for channel in described.shown]
     overruled = ""
     if other:
         overruled = (
             f"The store states lengths in {' and '.join(dict.fromkeys(other))}; they are read in "
             f"{unit}, as --input_unit says."
         )
-    return Metadata(datasets, axes, described.omero, overruled, spacing, origin, own)
+    return Metadata(datasets, axes, labels, windows, overruled, spacing, origin, own)
 
 
 def read_json(file: Path) -> dict[str, object] | None:

@@ -4,7 +4,10 @@ With zarr, two writers of one shard lose each other's chunks. Here a shard's enc
 collected and written under a temporary name; a partial shard is refused.
 """
 
+import errno
 import json
+import os
+import shutil
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,15 +22,17 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from octane import __version__
-from octane.config.params import Codec
+from octane.config.params import NEAREST, Codec
 from octane.core.errors import InputError
 from octane.core.files import write_object, writing
-from octane.core.geometry import Grid, Region, block_at, place_in, shape_of
+from octane.core.geometry import Grid, Region, block_at, place_in, shape_of, vector
+from octane.core.metrics import Metrics
 from octane.core.timing import span
-from octane.store.array import Array, create_array
+from octane.store.array import Array, array_metadata, create_array
+from octane.store.channels import kinds_of
 from octane.store.encoding import ABSENT, CHECKSUM_BYTES, crc32c
 from octane.store.image import Image
-from octane.store.ngff import Attributes
+from octane.store.ngff import Attributes, Window, read_json
 
 CHUNK = 128
 """Edge of a volume's chunks in voxels; viewers read one chunk at a time."""
@@ -43,13 +48,25 @@ COMPRESSORS: dict[Codec, list[BytesBytesCodec]] = {
 Json = dict[str, Any]
 """JSON object of an image's metadata."""
 
-DOWNSCALING = {
-    "description": "Each level is made from the one before: along each axis a Gaussian of "
-    "(f - 1) / 2 voxels, where f is the ratio of the voxel sizes, and linear interpolation.",
-    "method": "octane.resample.resampler.resample",
-    "version": __version__,
+DOWNSCALING = {"method": "octane.resample.resampler.resample", "version": __version__}
+GAUSSIAN: Json = {
+    "type": "gaussian",
+    "metadata": {
+        "description": "Each level is made from the one before: along each axis a Gaussian of "
+        "(f - 1) / 2 voxels, where f is the ratio of the voxel sizes, and linear interpolation.",
+        **DOWNSCALING,
+    },
 }
 """How the coarser levels of a volume are made."""
+TAKEN: Json = {
+    "type": NEAREST,
+    "metadata": {
+        "description": "Each level is made from the one before: along each axis the nearest voxel, "
+        "of two that are equally near the first.",
+        **DOWNSCALING,
+    },
+}
+"""How they are made if voxels must not be averaged."""
 
 PERCENTILES = (0, 0.5, 99.5, 100)
 """Percentiles for the display window: lower limit, start, end and upper limit."""
@@ -57,7 +74,7 @@ SAMPLED = 27
 """Most chunks that are sampled for the display window."""
 SAMPLE_VOXELS = 1 << 17
 """Most voxels that are sampled in a chunk."""
-COLORS = ("00FF00", "FF00FF", "00FFFF", "FFFF00")
+COLORS = ("00FF00", "FF00FF", "00FFFF", "FFFF00", "FF0000", "0000FF", "FF8000")
 """Colours in which viewers show the channels of an image with several."""
 Make = Callable[[Region], npt.NDArray]
 """Returns the voxels of a region; it may reuse the memory in the next call."""
@@ -230,6 +247,7 @@ def create_image(
     codec: Codec = "zstd",
     attributes: Attributes | None = None,
     channels: Sequence[str] = (),
+    windows: Sequence[Window] = (),
     overwrite: bool = False,
     to_disk: bool = False,
 ) -> Generator[list[DirectWriter]]:
@@ -242,7 +260,10 @@ def create_image(
     attributes
         Stored under ``octane``; may be filled until the block ends. Viewers show ``channel``.
     channels
-        Names of several channels, an axis c in front of z, y and x; empty without that axis.
+        Names of several channels, an axis c in front of z, y and x; empty without that axis. Their
+        kinds are in the attributes, as :func:`octane.store.channels.joined_attributes` has them.
+    windows
+        Display window of each channel; by default they are found in samples of the voxels.
     to_disk
         Start flushing each shard to disk at once, as the caller will wait for it.
 
@@ -266,10 +287,11 @@ def create_image(
         one, count = (1,) * bool(channels), (len(channels),) * bool(channels)
         writers = []
         for level in levels:
-            array = create_array(
-                partial, str(len(writers)), (*count, *level.grid.shape), np.dtype(dtype),
-                (*one, *level.chunks), level.shards and (*one, *level.shards), COMPRESSORS[codec],
+            metadata = array_metadata(
+                (*count, *level.grid.shape), np.dtype(dtype), (*one, *level.chunks),
+                level.shards and (*one, *level.shards), COMPRESSORS[codec],
             )  # fmt: skip
+            array = create_array(partial, str(len(writers)), metadata)
             chosen = places if len(writers) == at else ()
             writers.append(DirectWriter(array, chosen, to_disk=to_disk))
         yield writers
@@ -291,20 +313,26 @@ def create_image(
         if noted.get("kind") != "mosaic" or channels:
             middle = levels[0].grid.shape[0] // 2
             labels = channels or [noted.get("channel")]
+            found = windows or [_window(image, writers[at].samples) for image in images[at]]
             shown = [
-                _shown(image, writers[at].samples, label)
-                for image, label in zip(images[at], labels, strict=True)
+                {
+                    "window": window.model_dump(),
+                    "label": str(label or "intensity"),
+                    "color": color,
+                    "active": True,
+                }
+                for window, label, color in zip(found, labels, colors(len(labels)), strict=True)
             ]
             defaults = {"model": "greyscale", "defaultT": 0, "defaultZ": middle}
             omero = {"omero": {"channels": shown, "rdefs": defaults}}
-        described = _multiscale(destination.name.split(".")[0], levels, len(one))
+        described = _multiscale(destination.name.split(".")[0], levels, len(one), noted)
         ome = {"version": "0.5", "multiscales": [described], **omero}
         group = {"attributes": {"ome": ome, "octane": noted}, "zarr_format": 3}
         described = json.dumps({**group, "node_type": "group"}, indent=2)
         write_object(partial / "zarr.json", [described.encode()])
 
 
-def _multiscale(name: str, levels: Sequence[Level], before: int) -> Json:
+def _multiscale(name: str, levels: Sequence[Level], before: int, noted: Attributes) -> Json:
     """Axes and datasets of an image, finest first, with ``before`` axes of channels (0 or 1)."""
     datasets = [
         {
@@ -318,8 +346,17 @@ def _multiscale(name: str, levels: Sequence[Level], before: int) -> Json:
     ]
     axes = [{"name": "c", "type": "channel"}] * before
     axes += [{"name": n, "type": "space", "unit": "micrometer"} for n in "zyx"]
-    coarser = {"type": "gaussian", "metadata": DOWNSCALING} if len(levels) > 1 else {}
+    coarser = _downscaling(noted) if len(levels) > 1 else {}
     return {"name": name, "axes": axes, "datasets": datasets, **coarser}
+
+
+def _downscaling(noted: Attributes) -> Json:
+    """How the coarser levels are made: of each channel, if that differs."""
+    kinds = kinds_of(noted) or [str(noted.get("channel_kind", ""))]
+    made = [TAKEN if kind == NEAREST else GAUSSIAN for kind in kinds]
+    if all(own is made[0] for own in made):
+        return made[0]
+    return {"type": "mixed", "metadata": {"channels": made}}
 
 
 def _sampled(levels: Sequence[Level]) -> tuple[int, list[tuple[int, ...]]]:
@@ -340,8 +377,8 @@ def sample(voxels: npt.NDArray) -> npt.NDArray[np.float64]:
     return shown[np.isfinite(shown)].astype(np.float64)
 
 
-def _shown(image: Image, samples: Samples, label: object) -> Json:
-    """Name and display window of a channel, from samples of chunks; missing ones are read."""
+def _window(image: Image, samples: Samples) -> Window:
+    """Display window of a channel, from samples of chunks; missing ones are read."""
     found = []
     for (*lead, z, y, x), taken in samples.items():
         if tuple(lead) != image.place:
@@ -352,6 +389,46 @@ def _shown(image: Image, samples: Samples, label: object) -> Json:
     values = np.concatenate(found)
     low, start, end, high = np.percentile(values if values.size else [0.0], PERCENTILES).tolist()
     end = next(value for value in (end, high, 2 * abs(start) + 1) if value > start)
-    window = {"start": start, "min": low, "end": end, "max": max(high, end)}
-    color = COLORS[image.place[0] % len(COLORS)] if image.place else "FFFFFF"
-    return {"window": window, "label": str(label or "intensity"), "color": color, "active": True}
+    return Window(min=low, start=start, end=end, max=max(high, end))
+
+
+def colors(count: int) -> list[str]:
+    """Colours of an image's channels, as RRGGBB; a single one is white."""
+    return ["FFFFFF"] if count == 1 else [COLORS[k % len(COLORS)] for k in range(count)]
+
+
+def codec_of(array: Array) -> Codec | None:
+    """Codec of an array (z, y, x) of octane's own volumes; None if others made or changed it."""
+    if len(array.shape) != 3:
+        return None
+    nz, ny, nx = array.shape
+    level = Level.volume(Grid((nz, ny, nx), vector(1, 1, 1)))
+    stored = read_json(array.folder / array.path / "zarr.json")
+    for codec, compressors in COMPRESSORS.items():
+        own = array_metadata(array.shape, array.dtype, level.chunks, level.shards, compressors)
+        if json.loads(own) == stored:
+            return codec
+    return None
+
+
+def link_chunks(image: Image, array: Array, place: tuple[int, ...], metrics: Metrics) -> None:
+    """Hard-link the files of an image's chunks into an array, at ``place`` along its axes before z.
+
+    Across file systems they are copied. The array's chunks and codecs must be the image's own. A
+    ChunkError names a missing chunk.
+    """
+    image.require_chunks(tuple(slice(0, n) for n in image.grid.shape))
+    axes = zip(image.array.shape, image.array.owned, strict=True)
+    for position in product(*(range(-(-n // size)) for n, size in axes)):
+        file = (image.path / image.array.key(position)).resolve()
+        link = array.folder / array.key((*place, *position))
+        link.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(file, link)
+            metrics.count("linked", file.stat().st_size)
+        except OSError as error:
+            # Another file system, or one that lacks hard links or forbids them to this user.
+            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+                raise
+            shutil.copyfile(file, link)
+            metrics.count("written", file.stat().st_size)

@@ -24,7 +24,7 @@ def twice(x):
 """
 COMMANDS = (
     *("resample", "stitch", "stack", "n4", "pyramid", "report", "preflight", "phantom"),
-    *("gpu_slot", "new_subject"),
+    *("channels", "gpu_slot", "new_subject"),
 )
 SCRIPT = "from octane.twice import compiled, step, twice; print(twice(0.0))\n"
 NO_HOME = "import os, pwd; del os.environ['HOME']; pwd.getpwuid = lambda uid: {}[uid]\n"

@@ -21,7 +21,6 @@ from octane.resample import stream
 from octane.resample.plan import plan_levels
 from octane.resample.resampler import resample
 from octane.resample.stream import StreamPlan
-from octane.steps import pyramid
 from octane.steps.materialize import verify
 from octane.steps.pyramid import build_pyramid
 from octane.store import writer
@@ -121,7 +120,7 @@ def test_a_first_level_that_equals_its_input_is_copied(
         sources.append(before.path)
         return StreamPlan(before, *more)
 
-    monkeypatch.setattr(pyramid, "StreamPlan", planned)
+    monkeypatch.setattr("octane.steps.pyramid.StreamPlan", planned)
     built, _ = build(source, resolutions=(10, 25, 60))
     assert Levels(built).arrays[0][:].tobytes() == voxels.tobytes()
     # The second level is made from the input if that needs no decoding.
@@ -246,7 +245,7 @@ def no_links(monkeypatch):
         def link(*_):
             raise OSError(code, os.strerror(code))
 
-        monkeypatch.setattr(pyramid, "os", SimpleNamespace(link=link))
+        monkeypatch.setattr(writer, "os", SimpleNamespace(link=link))
 
     return answer
 
