@@ -13,6 +13,7 @@ import struct
 import weakref
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from threading import Lock
@@ -209,13 +210,15 @@ def _opened(path: Path) -> Generator[TiffFile]:
     from tifffile import TiffFile
 
     log = logging.getLogger("tifffile")
-    log.addFilter(_refuse)
+    # An object of its own: a thread that is done must not remove the filter of another.
+    refuse = partial(_refuse)
+    log.addFilter(refuse)
     try:
         # For Micro-Manager, read the OME-XML, which tells whether other files belong to it.
         with _naming_faults(path), TiffFile(path, _multifile=False, is_mmstack=False) as file:
             yield file
     finally:
-        log.removeFilter(_refuse)
+        log.removeFilter(refuse)
 
 
 def _refuse(record: logging.LogRecord) -> bool:
