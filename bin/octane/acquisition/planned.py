@@ -10,6 +10,7 @@ from octane.config.params import InputParameters, TileParameters
 from octane.core.errors import InputError
 from octane.core.geometry import shape_of
 from octane.store.array import planned_array
+from octane.store.channels import name_of
 from octane.store.chunks import is_store
 from octane.store.image import Image
 from octane.store.ngff import CHANNEL, place_of
@@ -41,7 +42,8 @@ def planned_mosaic(section: SectionTiles, folder: Path, reading: InputParameters
 
     Raises an InputError if the tiles have several channels and none is chosen.
     """
-    place_of(folder, [CHANNEL], [len(section.channels)], section.channels, _unchosen(reading))
+    names = [name_of(attributes) for attributes in section.channels.values()]
+    place_of(folder, [CHANNEL], [len(names)], names, _unchosen(reading))
     grid, path = section.grid, folder / section.name
     array = planned_array(path, grid.shape, section.dtype, grid.tile)
     return Image(path, array, grid.grid, "fill", section.attributes)

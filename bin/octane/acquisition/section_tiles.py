@@ -3,7 +3,7 @@
 import csv
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -20,6 +20,7 @@ from octane.core.files import writing
 from octane.core.geometry import Grid, shape_of, spelled, vector
 from octane.core.units import counted, format_bytes
 from octane.layout.mosaic import MosaicGrid, Position, Tile, position_rows
+from octane.store.channels import joined_attributes, name_of
 from octane.store.ngff import Attributes
 
 Kind = TypeVar("Kind")
@@ -44,14 +45,15 @@ class ChannelFile(NamedTuple):
 class SectionTiles:
     """Tiles of a section.
 
-    ``files`` are those of a tile and channel in the order of their planes, ``channels`` the names
-    of the channels, and ``positions`` the tiles' places in micrometres, empty if unknown.
+    ``channels`` are octane's attributes of each channel by its number in the input, ``files`` those
+    of a tile and channel in the order of their planes, and ``positions`` the tiles' places in
+    micrometres, empty if unknown.
     """
 
     number: int
     grid: MosaicGrid
     dtype: np.dtype
-    channels: tuple[str, ...]
+    channels: Mapping[int, Attributes]
     files: Mapping[tuple[Tile, int], Sequence[ChannelFile]]
     positions: Mapping[Tile, Position]
 
@@ -63,13 +65,23 @@ class SectionTiles:
     @property
     def attributes(self) -> Attributes:
         """Metadata of the section's store, octane's own."""
-        named = len(self.channels) == 1 and self.channels[0]
+        own = [*self.channels.values()]
         return {
             "kind": "mosaic",
             "mosaic": self.grid.attributes(),
             "section": {"number": self.number},
-            **({"channel": self.channels[0]} if named else {}),
+            **(own[0] if len(own) == 1 else joined_attributes(own)),
         }
+
+    @property
+    def first(self) -> int:
+        """Number of the first channel."""
+        return next(iter(self.channels))
+
+    def of_channel(self, number: int) -> "SectionTiles":
+        """Keep one channel, by its number in the input."""
+        files = {key: parts for key, parts in self.files.items() if key[1] == number}
+        return replace(self, channels={number: self.channels[number]}, files=files)
 
     @property
     def position_rows(self) -> list[tuple[float, ...]]:
@@ -112,7 +124,7 @@ class SectionTiles:
         buffer: npt.NDArray | None = None,
         folder: Path | None = None,
     ) -> npt.NDArray:
-        """Voxels of a tile (z, y, x), in ``buffer`` if given, which holds a full tile.
+        """Voxels of a tile (z, y, x) and channel, in ``buffer`` if given, which holds a full tile.
 
         Compressed TIFFs are decoded into files in ``folder``.
         """
@@ -129,15 +141,19 @@ class SectionTiles:
 
 
 def lay_out(
-    grid: TileGrid, contents: Mapping[Path, TileFile], overlap: Sequence[float] | None
+    grid: TileGrid,
+    contents: Mapping[Path, TileFile],
+    channels: Mapping[int, Attributes],
+    overlap: Sequence[float] | None,
 ) -> list[SectionTiles]:
     """Lay out the tiles of all sections; an InputError names a file unlike the others.
 
-    ``contents`` describes the files, and ``overlap`` is a fraction of a tile in y and x.
+    ``contents`` describes the files, ``channels`` are octane's attributes of the channels to be
+    read by their numbers in the input, and ``overlap`` is a fraction of a tile in y and x.
     """
     _require_alike(contents, lambda file: f"voxels of type {file.dtype}")
     _require_alike(contents, lambda file: f"voxels of {spelled(file.spacing)} micrometre")
-    _require_alike(contents, lambda file: counted(len(file.channels), "channel"))
+    _require_alike(contents, _shown_channels)
     _require_alike(contents, lambda file: counted(file.shape[0], "plane"))
     full = []
     for axis in (0, 1):
@@ -145,7 +161,7 @@ def lay_out(
         # If no tile is full, as may happen in a single section, the last ones count as full.
         full.append(_usual([contents[e.file].shape[axis + 1] for e in entries or grid.entries]))
     return [
-        _laid_out(number, grid, entries, contents, (full[0], full[1]), overlap)
+        _laid_out(number, grid, entries, contents, channels, (full[0], full[1]), overlap)
         for number, entries in grid.sections.items()
     ]
 
@@ -169,6 +185,7 @@ def _laid_out(
     grid: TileGrid,
     entries: Sequence[TileEntry],
     contents: Mapping[Path, TileFile],
+    channels: Mapping[int, Attributes],
     full: tuple[int, int],
     overlap: Sequence[float] | None,
 ) -> SectionTiles:
@@ -186,19 +203,13 @@ def _laid_out(
                 "last row and the last column may be smaller, each with tiles of one size."
             )
     first = contents[entries[0].file]
-    named = sorted({e.channel for e in entries if e.channel is not None})
-    if named and len(first.channels) > 1:
-        raise InputError(
-            f"{entries[0].file} holds {len(first.channels)} channels, but its name states one as "
-            "well; choose one with --channel, or write * for {channel} in --tile_pattern."
-        )
-    channels = tuple(named) or first.channels
+    named = {name_of(own): channel for channel, own in channels.items()}
     files: dict[tuple[Tile, int], list[ChannelFile]] = {}
     for entry in sorted(entries, key=lambda e: e.plane or 0):
-        own = [named.index(entry.channel)] if entry.channel else range(len(channels))
-        for channel in own:
-            part = ChannelFile(contents[entry.file], 0 if entry.channel else channel)
-            files.setdefault((entry.tile, channel), []).append(part)
+        file = contents[entry.file]
+        own = [*channels] if entry.channel is None else [named[entry.channel]]
+        for channel, place in zip(own, file.chosen, strict=True):
+            files.setdefault((entry.tile, channel), []).append(ChannelFile(file, place))
     depth = first.shape[0] * len({e.plane for e in entries})
     tile = (depth, *full)
     (height, lowest), (width, rightmost) = sizes
@@ -215,6 +226,13 @@ def _laid_out(
     not_imaged = frozenset(grid.missing(number))
     mosaic = MosaicGrid(shape, tile, spacing, edge, extent, whole, pitch, not_imaged)
     return SectionTiles(number, mosaic, first.dtype, channels, files, positions)
+
+
+def _shown_channels(file: TileFile) -> str:
+    """Number of a file's channels to be read, and their labels if it has several channels."""
+    text = counted(len(file.chosen), "channel")
+    labels = [f"'{file.channels[number]}'" for number in file.chosen]
+    return f"{text} ({', '.join(labels)})" if len(file.channels) > 1 else text
 
 
 def _usual(values: Sequence[Kind]) -> Kind:

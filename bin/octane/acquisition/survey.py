@@ -1,7 +1,8 @@
 """Survey of a folder of tiles: its files and their places, without reading voxels."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,23 +10,32 @@ import numpy as np
 from octane.acquisition.names import NamedFile, NamePattern, find_pattern
 from octane.acquisition.placing import find_placed
 from octane.acquisition.section_tiles import SectionTiles, lay_out
-from octane.acquisition.tile_files import FolderContents, RawFormat, TileFile, list_files, open_tile
-from octane.acquisition.tile_grid import TileGrid, arrange
+from octane.acquisition.tile_files import (
+    ChooseChannels,
+    FolderContents,
+    RawFormat,
+    TileFile,
+    list_files,
+    open_tile,
+)
+from octane.acquisition.tile_grid import TileGrid, arrange, with_channels
 from octane.acquisition.tile_list import read_tile_list
 from octane.config.params import InputParameters, TileParameters
 from octane.core.errors import InputError, collecting, first_lines, told_once
 from octane.core.geometry import Grid
 from octane.core.units import counted
 from octane.pipeline.workers import cores, run_tiles
-from octane.store.ngff import CHANNEL, place_of
+from octane.store.channels import attributes_of, chosen_channels
+from octane.store.ngff import AS_STATED, CHANNEL, Attributes, place_of
 
 
 @dataclass(frozen=True)
 class Acquisition:
     """Tiles that were found in a folder, and their places.
 
-    ``pattern`` is that of the names, ``source`` states the places ('' if nothing does), and
-    ``remarks`` are sentences on missing files.
+    ``pattern`` is that of the names, ``source`` states the places ('' if nothing does),
+    ``remarks`` are sentences on missing files, and ``channels`` are the labels of all channels of
+    the input, of which ``sections`` have those that were chosen.
     """
 
     folder: Path
@@ -35,6 +45,14 @@ class Acquisition:
     sections: Sequence[SectionTiles]
     source: str
     remarks: Sequence[str]
+    channels: Sequence[str]
+
+    def of_channel(self, number: int) -> "Acquisition":
+        """Keep one of the chosen channels, by its number: its files and its sections."""
+        label = self.channels[number]
+        entries = [entry for entry in self.grid.entries if entry.channel in (None, label)]
+        sections = [section.of_channel(number) for section in self.sections]
+        return replace(self, grid=replace(self.grid, entries=entries), sections=sections)
 
     def about(self) -> str:
         """How the tiles were found, in sentences."""
@@ -53,11 +71,14 @@ def survey(
     reading: InputParameters,
     overlap: Sequence[float] | None,
     choose: Callable[[set[int]], Collection[int | None]] | None = None,
+    channels: str | None = None,
 ) -> Acquisition:
     """Find the tiles in a folder without reading voxels; an InputError says what is not usable.
 
     ``choose`` gets the numbers of all sections in the names, and returns those whose files are
-    opened.
+    opened. Of several channels, those that ``reading`` and ``channels`` (the value of --channels)
+    name are read, all if neither does; all have the places of the one that ``reading`` names, else
+    of the first.
     """
     raw = _raw_format(p)
     pattern = None if p.pattern is None else NamePattern.of(p.pattern)
@@ -66,37 +87,78 @@ def survey(
     if not listing.tiles:
         raise _nothing(folder, listing, p)
     pattern = pattern or find_pattern(listing.tiles)
-    files = [NamedFile.read(name, pattern) for name in listing.tiles]
-    if reading.channel is not None and "channel" in pattern.fields:
-        files, reading = _of_channel(folder, files, reading)
-    every = files
+    every = files = [NamedFile.read(name, pattern) for name in listing.tiles]
     if choose is not None:
         chosen = choose({file.section for file in files})
         files = [file for file in files if file.section in chosen]
-    contents = _opened(folder, [file.name for file in files], reading, raw)
-    first = contents[files[0].name]
-    extent = Grid(first.shape, first.spacing).extent[1:]
-    placed = find_placed(folder, every, pattern, contents, p, reading.input_unit)
+    named = sorted({file.channel for file in every if file.channel is not None})
+    numbers = _chosen(folder, named, reading, channels) if named else []
+    wanted: list[str | None] = [named[number] for number in numbers] or [None]
+    own = [file for file in files if file.channel == wanted[0]]
+    others = [file for file in files if file.channel in wanted[1:]]
+    if not own:
+        raise InputError(
+            f"{folder} holds no tile of channel {wanted[0]} in the chosen sections; choose another "
+            "--channel, or other sections."
+        )
+
+    def choose_channels(path: Path, labels: Sequence[str]) -> list[int]:
+        return _the_only(path, labels) if named else _chosen(path, labels, reading, channels)
+
+    names = [file.name for file in (*own, *others)]
+    contents = _opened(folder, names, reading, raw, choose_channels)
+    first = contents[own[0].name]
+    placed = find_placed(
+        *(folder, every, pattern, {file.name: contents[file.name] for file in own}, p),
+        reading.input_unit,
+    )
+    numbered = own
     if "section" not in pattern.fields:
         sections = {name: place.section for name, place in placed.places.items()}
-        files = [f._replace(section=sections.get(f.name) or f.section) for f in files]
-    grid = arrange(files, placed.places, p, folder, extent)
-    described = {folder / name: file for name, file in contents.items()}
-    sections = lay_out(grid, described, overlap)
+        numbered = [f._replace(section=sections.get(f.name) or f.section) for f in own]
+    extent = Grid(first.shape, first.spacing).extent[1:]
+    grid = arrange(numbered, placed.places, p, folder, extent)
+    grid = with_channels(grid, own, others, folder)
+    labels = named or first.channels
+    attributes = _attributes(folder, labels, numbers or first.chosen, reading)
+    files_of = {folder / name: file for name, file in contents.items()}
+    sections = lay_out(grid, files_of, attributes, overlap)
     remarks = [*placed.remarks, *not_imaged(sections)]
     tables = {table.resolve() for table in placed.tables}
     ignored = [name for name in listing.ignored if (folder / name).resolve() not in tables]
-    return Acquisition(folder, pattern, ignored, grid, sections, placed.source, remarks)
+    return Acquisition(folder, pattern, ignored, grid, sections, placed.source, remarks, labels)
 
 
-def _of_channel(
-    folder: Path, files: Sequence[NamedFile], reading: InputParameters
-) -> tuple[list[NamedFile], InputParameters]:
-    """Files of the chosen channel, which their names state, and how to read them."""
-    names = sorted({file.channel for file in files if file.channel is not None})
-    (index,) = place_of(folder, [CHANNEL], [len(names)], names, reading)
-    kept = [file for file in files if file.channel == names[index]]
-    return kept, reading.model_copy(update={"channel": None})
+def _chosen(
+    path: Path, labels: Sequence[str], reading: InputParameters, channels: str | None = None
+) -> list[int]:
+    """Numbers of the channels that ``reading``, as the first, and --channels name, else of all."""
+    count = len(labels)
+    found: list[int] = []
+    if reading.channel is not None:
+        asked = AS_STATED.model_copy(update={"channel": reading.channel})
+        found += place_of(path, [CHANNEL], [count], labels, asked)
+    if channels is not None:
+        found += chosen_channels(path, labels, count, channels)
+    return [*dict.fromkeys(found)] or [*range(count)]
+
+
+def _attributes(
+    path: Path, labels: Sequence[str], numbers: Sequence[int], reading: InputParameters
+) -> dict[int, Attributes]:
+    """Octane's attributes of the channels with these numbers."""
+    count = len(labels)
+    return {n: attributes_of(path, labels, count, n, reading) for n in sorted(numbers)}
+
+
+def _the_only(path: Path, labels: Sequence[str]) -> list[int]:
+    """The number of a file's only channel; raise if it holds several."""
+    if len(labels) > 1:
+        raise InputError(
+            f"{path} holds {len(labels)} channels, but its name states one as well; save each "
+            "channel as a file of its own."
+        )
+    return [0]
 
 
 def survey_listed(
@@ -105,13 +167,19 @@ def survey_listed(
     """Sections of a tile list, whose files are in ``folder``; p states the rows and columns."""
     entries = read_tile_list(listed, folder)
     names = [entry.file.relative_to(folder).as_posix() for entry in entries]
-    if any(entry.channel is not None for entry in entries):
-        reading = reading.model_copy(update={"channel": None})
-    contents = _opened(folder, names, reading, _raw_format(p))
+    named = sorted({entry.channel for entry in entries if entry.channel is not None})
+    if named:
+        # The list has one channel, which the flags may call by its number in the input.
+        kinds = tuple(f"0={kind}" for kind in reading.kinds.values())
+        reading = reading.model_copy(update={"channel": None, "channel_kind": kinds})
+    contents = _opened(folder, names, reading, _raw_format(p), partial(_chosen, reading=reading))
+    first = contents[names[0]]
+    attributes = _attributes(folder, named or first.channels, first.chosen, reading)
     rows = p.rows or 1 + max(entry.row for entry in entries)
     columns = p.columns or 1 + max(entry.column for entry in entries)
     grid = TileGrid(rows, columns, entries, "the tile list", [])
-    return lay_out(grid, {folder / name: file for name, file in contents.items()}, None)
+    files = {folder / name: file for name, file in contents.items()}
+    return lay_out(grid, files, attributes, None)
 
 
 def _raw_format(p: TileParameters) -> RawFormat | None:
@@ -144,7 +212,11 @@ def _nothing(folder: Path, listing: FolderContents, p: TileParameters) -> InputE
 
 
 def _opened(
-    folder: Path, names: Sequence[str], reading: InputParameters, raw: RawFormat | None
+    folder: Path,
+    names: Sequence[str],
+    reading: InputParameters,
+    raw: RawFormat | None,
+    choose: ChooseChannels,
 ) -> dict[str, TileFile]:
     """Describe all files; an InputError has a line for each problem."""
     problems: list[tuple[Path, str]] = []
@@ -152,7 +224,7 @@ def _opened(
     def look(name: str) -> TileFile | None:
         own: list[str] = []
         with collecting(own):
-            return open_tile(folder / name, reading, raw)
+            return open_tile(folder / name, reading, raw, choose)
         problems.extend((folder / name, problem) for problem in own)
         return None
 

@@ -1,6 +1,7 @@
 """Files of tiles: the files in a folder, their metadata and their voxels."""
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -12,9 +13,8 @@ from octane.config.params import InputParameters
 from octane.core.errors import InputError, unreadable
 from octane.core.geometry import Grid, Vector, spelled, vector
 from octane.store.chunks import is_store
-from octane.store.image import open_image
+from octane.store.image import Image, open_image
 from octane.store.itk_files import READ, TIFF, FileVolume, readable
-from octane.store.ngff import CHANNEL, read_metadata
 from octane.store.tiff_files import TiffVolume, open_tiff
 from octane.store.volumes import Volume, is_ome_zarr, open_volume
 
@@ -32,6 +32,10 @@ class RawFormat(NamedTuple):
 
     shape: tuple[int, int, int]
     dtype: np.dtype
+
+
+ChooseChannels = Callable[[Path, Sequence[str]], list[int]]
+"""Numbers of the channels to be read from a file, which get its path and its channels' labels."""
 
 
 class FolderContents(NamedTuple):
@@ -53,7 +57,8 @@ class TileFile:
     """A file of voxels (z, y, x), described by its metadata; lengths are in micrometres.
 
     ``origin`` is the centre of the first voxel, None in formats that do not state it; ``channels``
-    are the channels' names, empty for those without one.
+    are the labels of all channels, empty for those without one, and ``chosen`` the numbers of those
+    to be read.
     """
 
     path: Path
@@ -64,6 +69,7 @@ class TileFile:
     channels: tuple[str, ...]
     reading: InputParameters
     raw: RawFormat | None = None
+    chosen: tuple[int, ...] = (0,)
 
     def read_into(self, out: npt.NDArray, channel: int, folder: Path | None) -> None:
         """Read a channel's voxels; a compressed TIFF is decoded into a file in ``folder``."""
@@ -123,53 +129,43 @@ def natural(name: str) -> list[tuple[int, str]]:
     ]
 
 
-def open_tile(path: Path, reading: InputParameters, raw: RawFormat | None = None) -> TileFile:
+def open_tile(
+    path: Path, reading: InputParameters, raw: RawFormat | None, choose: ChooseChannels
+) -> TileFile:
     """Describe a file without reading voxels; an InputError says why it cannot be used."""
     if raw is not None:
         return _open_raw(path, reading, raw)
     if path.suffix.lower() == PNG:
         return _open_png(path, reading)
-    if is_ome_zarr(path):
-        return _open_store(path, reading)
     volume = _volume(path, _of_channel(reading, 0))
-    channels = ("",)
-    if isinstance(volume, TiffVolume) and reading.channel is None:
-        channels = tuple(volume.channels)
-    placed = isinstance(volume, FileVolume) and not volume.is_turned
-    origin, grid = volume.grid.origin if placed else None, volume.grid
-    return TileFile(path, grid.shape, volume.dtype, grid.spacing, origin, channels, reading)
-
-
-def _open_store(path: Path, reading: InputParameters) -> TileFile:
-    image = open_image(path, _of_channel(reading, 0))
-    channels = [str(image.attributes.get("channel", ""))]
-    if reading.channel is None:
-        metadata = read_metadata(path, reading)
-        axes = dict(zip(metadata.axes, image.array.shape[:-3], strict=True))
-        count = axes.get(CHANNEL, 1)
-        channels = [*metadata.labels, *[""] * count][:count]
-    if reading.missing_chunks == "error":
-        others = (open_image(path, _of_channel(reading, k)) for k in range(1, len(channels)))
-        for one in (image, *others):
-            one.require_chunks(tuple(slice(0, n) for n in one.grid.shape))
-    grid = image.grid
+    channels, grid = tuple(volume.channels), volume.grid
+    chosen = tuple(sorted(choose(path, channels)))
+    if isinstance(volume, Image) and reading.missing_chunks == "error":
+        for channel in chosen:
+            image = open_image(path, _of_channel(reading, channel)) if channel else volume
+            image.require_chunks(tuple(slice(0, n) for n in grid.shape))
+    is_placed = isinstance(volume, Image) or (
+        isinstance(volume, FileVolume) and not volume.is_turned
+    )
+    origin = grid.origin if is_placed else None
     return TileFile(
-        path, grid.shape, image.dtype, grid.spacing, grid.origin, tuple(channels), reading
+        path, grid.shape, volume.dtype, grid.spacing, origin, channels, reading, chosen=chosen
     )
 
 
 def _volume(path: Path, reading: InputParameters) -> Volume:
-    """Open a file; a TIFF may be a single plane."""
+    """Open a file or store; a TIFF may be a single plane."""
+    if is_ome_zarr(path):
+        return open_image(path, reading)
     if path.name.lower().endswith(TIFF):
         return open_tiff(path, reading, flat=True)
     return open_volume(path, reading)
 
 
 def _of_channel(reading: InputParameters, channel: int) -> InputParameters:
-    """Parameters that read one channel; the user's own choice takes precedence."""
-    if reading.channel is not None:
-        return reading
-    return reading.model_copy(update={"channel": str(channel)})
+    """Parameters that read one channel of a file."""
+    # The kinds are those of the tiles' channels, of which a file may hold only one.
+    return reading.model_copy(update={"channel": str(channel), "channel_kind": ()})
 
 
 def _open_png(path: Path, reading: InputParameters) -> TileFile:

@@ -175,6 +175,35 @@ def arrange(
     return TileGrid(rows, columns, _with_plane_indices(entries), placed_by, remarks)
 
 
+def with_channels(
+    grid: TileGrid, own: Sequence[NamedFile], others: Sequence[NamedFile], folder: Path
+) -> TileGrid:
+    """Add the files of ``others``, further channels, at the places of the tiles that they show.
+
+    ``own`` are the files in the grid, all of one channel. An InputError names the first tile that
+    is not in all channels.
+    """
+    entries = {entry.file: entry for entry in grid.entries}
+    found = {(file.tile_key, file.plane): entries[folder / file.name] for file in own}
+    added = list[TileEntry]()
+    parts = defaultdict[str | None, set[tuple[object, ...]]](set)
+    for file in others:
+        part = file.tile_key, file.plane
+        if part not in found:
+            raise InputError(
+                f"{folder / file.name} is of a tile or plane that channel {own[0].channel} lacks; "
+                "restore that file, or remove this one."
+            )
+        parts[file.channel].add(part)
+        added.append(replace(found[part], file=folder / file.name, channel=file.channel))
+    for channel, present in sorted(parts.items(), key=str):
+        if lacking := [part for part in found if part not in present]:
+            raise _lacks(found[lacking[0]], lacking[0][1], channel)
+    every = [*grid.entries, *added]
+    _require_distinct(every)
+    return replace(grid, entries=every)
+
+
 def _counted(
     cells: Mapping[str, Tile], placed_by: str, tiles: int, sections: int
 ) -> tuple[dict[str, Tile], list[str]]:
@@ -327,26 +356,27 @@ def _require_distinct(entries: Sequence[TileEntry]) -> None:
 
 
 def _with_plane_indices(entries: Sequence[TileEntry]) -> list[TileEntry]:
-    """Count planes from 0; raise if a tile lacks one of the planes or channels of the others."""
+    """Count planes from 0; raise if a tile lacks one of the planes of the others."""
     planes = sorted({e.plane for e in entries if e.plane is not None})
-    channels = sorted({e.channel for e in entries if e.channel is not None})
-    tiles = defaultdict[tuple[int, Tile], set[tuple[int | None, str | None]]](set)
+    tiles = defaultdict[tuple[int, Tile], dict[int, TileEntry]](dict)
     for e in entries:
-        tiles[e.section, e.tile].add((e.plane, e.channel))
-    wanted = {(plane, channel) for plane in planes or [None] for channel in channels or [None]}
-    for (section, tile), found in sorted(tiles.items()):
-        if lacking := sorted(wanted - found, key=str):
-            plane, channel = lacking[0]
-            what = " and ".join(
-                f"{word} {value}"
-                for word, value in (("plane", plane), ("channel", channel))
-                if value is not None
-            )
-            raise InputError(
-                f"The tile at row {tile[0]}, column {tile[1]} of section {section} lacks {what}; "
-                "restore the file, or remove the tile's other files to leave the tile out."
-            )
+        if e.plane is not None:
+            tiles[e.section, e.tile][e.plane] = e
+    for _, found in sorted(tiles.items()):
+        if lacking := [plane for plane in planes if plane not in found]:
+            entry = next(iter(found.values()))
+            raise _lacks(entry, lacking[0], entry.channel)
     return [e if e.plane is None else replace(e, plane=planes.index(e.plane)) for e in entries]
+
+
+def _lacks(entry: TileEntry, plane: int | None, channel: str | None) -> InputError:
+    """Make the error for a tile without one of its files."""
+    parts = (("plane", plane), ("channel", channel))
+    what = " and ".join(f"{word} {value}" for word, value in parts if value is not None)
+    return InputError(
+        f"The tile at row {entry.row}, column {entry.column} of section {entry.section} lacks "
+        f"{what}; restore the file, or remove the tile's other files to leave the tile out."
+    )
 
 
 class AxisFit(NamedTuple):

@@ -36,6 +36,7 @@ from octane.layout.mosaic import Position, Tile, completed, position_rows
 from octane.pipeline.workers import plan_workers, run_tiles
 from octane.report.tile_map import placed_tiles, preview_map, require_svg
 from octane.stitch.orientation import Orientation, find_orientation
+from octane.store.channels import name_of
 from octane.store.writer import Level, create_image
 
 logger = logging.getLogger(__name__)
@@ -132,6 +133,7 @@ def _write_sections(
     stores = [destination / f"{section.name}.ome.zarr" for section in sections]
     for store in stores:
         require_free(store, overwrite=execution.overwrite)
+    metrics.channel = name_of(sections[0].attributes)
     advance = Progress("MOSAIC", sum(len(section.grid.imaged) for section in sections))
     for section, store in zip(sections, stores, strict=True):
         _write_section(section, store, p, execution, metrics, advance)
@@ -163,7 +165,7 @@ def _write_section(
         "MOSAIC: section %d, %d workers, %s of memory",
         *(section.number, workers, format_bytes(workers * need)),
     )
-    names = [name or str(k) for k, name in enumerate(section.channels)] if several else []
+    names = [name_of(own) for own in section.channels.values()] if several else []
     with create_image(
         store,
         [level],
@@ -178,11 +180,11 @@ def _write_section(
 
         def write(tile: Tile) -> None:
             region, buffer = grid.region(tile), buffers.popleft()
-            for channel in range(len(section.channels)):
+            for place, channel in enumerate(section.channels):
                 with metrics.timed("read"):
                     voxels = section.read(tile, channel, buffer, store.parent)
                 if several:
-                    writer[(slice(channel, channel + 1), *region)] = voxels[None]
+                    writer[(slice(place, place + 1), *region)] = voxels[None]
                 else:
                     writer[region] = voxels
                 metrics.count("written", voxels.nbytes)
@@ -209,20 +211,20 @@ def _map(section: SectionTiles) -> str:
     sizes = (grid.tile_extent[1:], grid.extent[1:])
     tiles = placed_tiles(places, *sizes, not_imaged=grid.not_imaged)
     middle = grid.shape[0] // 2
-    return preview_map(tiles, section.bytes, lambda tile: section.read(tile, 0)[middle])
+    return preview_map(tiles, section.bytes, lambda tile: section.read(tile, section.first)[middle])
 
 
 def report(found: Acquisition, p: TileParameters, placing: OverlapParameters) -> list[str]:
     """Lines on the tiles found, on missing ones, and on doubts."""
     first = found.sections[0]
-    names = "given" if p.pattern else "found"
+    names = [name_of(attributes) for attributes in first.channels.values()]
     lines = [
-        f"Names ({names}): {found.pattern.text}",
+        f"Names ({'given' if p.pattern else 'found'}): {found.pattern.text}",
         f"Rows and columns: from {found.grid.placed_by}",
         f"Places: {_places(found, placing)}",
         f"Tiles: {spelled(first.grid.tile)} voxels (z y x) of {first.dtype}, "
         f"{spelled(first.grid.spacing)} micrometre; {counted(len(first.channels), 'channel')}"
-        + (f" ({', '.join(first.channels)})" if any(first.channels) else ""),
+        + (f" ({', '.join(names)})" if any(names) else ""),
     ]
     if found.ignored:
         lines.append(f"Ignored: {counted(len(found.ignored), 'file')}, such as {found.ignored[0]}")
@@ -273,12 +275,10 @@ def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -
         steps = along_y.per_row, along_x.per_column
     # By place, because the numbers of rows and columns may run against it.
     signs = [-1 if step < 0 else 1 for step in steps or (1, 1)]
-    images = {
-        (signs[0] * row, signs[1] * column): np.abs(section.read((row, column), 0)).mean(
-            0, np.float32
-        )
-        for row, column in tiles
-    }
+    images = {}
+    for row, column in tiles:
+        voxels = section.read((row, column), section.first)
+        images[signs[0] * row, signs[1] * column] = np.abs(voxels).mean(0, np.float32)
     if len(images) == 1:
         return []
     seen = find_orientation(images)
