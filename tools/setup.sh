@@ -224,7 +224,7 @@ fi
 
 install_python_packages
 if [[ $set_name == test ]]; then
-    # Microscope tiles in an archive that is read, not installed.
+    # Microscope images in archives that are read, not installed.
     fetch tiles "the tiles" download --no-binary microscopestitching --dest
     # CUDA 13's compiler of kernels. Not in .venv, where CuPy for CUDA 12 would load it.
     [[ $(uname -sm) != "Linux x86_64" ]] ||
