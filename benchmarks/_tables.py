@@ -7,6 +7,7 @@ the next empty line.
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -323,6 +324,53 @@ def _steps(record: dict) -> str:
             "at the measured rate, min": lambda s: f"{subject[s[0]]['computing_seconds'] / 60:.0f}",
             "at 100 MB/s in and out, min": lambda s: f"{subject[s[0]]['moving_seconds'] / 60:.0f}",
             "4 x the longer, h": lambda s: f"{subject[s[0]]['asked_hours']:.1f}",
+        },
+    )
+
+
+def _channels(record: dict) -> str:
+    subjects = record["subjects"]
+    most = subjects[max(subjects, key=int)]["channels"]
+    (reference, own), *others = most.items()
+    return listed(
+        [*own, "channels"],
+        {
+            "step": str.upper,
+            f"CPU s, {reference}, the reference": lambda step: _cpu(own, step),
+            **{f"CPU s, {name}": partial(_cpu, costs) for name, costs in others},
+            **{
+                f"peak, MB, channels: {count}": partial(_peak, subject)
+                for count, subject in subjects.items()
+            },
+        },
+    )
+
+
+def _cpu(costs: dict, step: str) -> str:
+    return f"{costs[step]['cpu_seconds']:.1f}" if step in costs else ""
+
+
+def _peak(subject: dict, step: str) -> str:
+    parts = (*subject["channels"].values(), subject["joining"])
+    peaks = [costs[step]["peak_bytes"] for costs in parts if step in costs]
+    return f"{max(peaks) / 1e6:.0f}" if peaks else ""
+
+
+def _channels_total(record: dict) -> str:
+    totals = {
+        int(count): sum(
+            step["cpu_seconds"]
+            for costs in (*subject["channels"].values(), subject["joining"])
+            for step in costs.values()
+        )
+        for count, subject in record["subjects"].items()
+    }
+    return listed(
+        totals.items(),
+        {
+            "channels": lambda t: str(t[0]),
+            "CPU s": lambda t: f"{t[1]:.1f}",
+            "over one channel": lambda t: f"{t[1] / totals[1]:.2f}",
         },
     )
 
@@ -804,6 +852,8 @@ TABLES: dict[str, Table] = {
     "commands": of_part("workflow", "startup", _commands),
     "tasks": of_cases("workflow", "tasks", TASKS),
     "steps": of_part("workflow", "steps", _steps),
+    "channels": of_part("workflow", "channels", _channels),
+    "channels-total": of_part("workflow", "channels", _channels_total),
     "nifti": of_part("workflow", "nifti", _nifti),
     "flat-field": of_part("stitch", "flat_field", _flat_field),
     "verdict": of_part("workflow", "verdict", _verdict),

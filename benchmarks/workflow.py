@@ -14,6 +14,8 @@ one; both must be set up (``make setup``).
     A lab's day of many subjects with stubs: the overhead of Nextflow.
 ``steps``
     Seconds and peak memory of each step, and the time that a subject of 80 GB needs.
+``channels``
+    CPU seconds and peak memory of each step on subjects with one, two and four channels.
 ``nifti``
     N4's command on a small NIfTI file, and SimpleITK only reading and writing it.
 ``verdict``
@@ -23,13 +25,14 @@ one; both must be set up (``make setup``).
 from pathlib import Path
 
 from _common import PROJECT, command_line, run_parts
+from _workflow_channels import channels
 from _workflow_demo import demo
 from _workflow_startup import startup
 from _workflow_steps import nifti, steps
 from _workflow_tasks import tasks
 from _workflow_verdict import verdict
 
-PARTS = ("demo", "startup", "tasks", "steps", "nifti", "verdict")
+PARTS = ("demo", "startup", "tasks", "steps", "channels", "nifti", "verdict")
 
 
 def main() -> None:
@@ -44,6 +47,7 @@ def main() -> None:
         "startup": lambda: startup(quick, checkouts),
         "tasks": lambda: tasks(quick),
         "steps": lambda: steps(quick),
+        "channels": lambda: channels(quick),
         "nifti": nifti,
         "verdict": lambda: verdict(quick),
     }
