@@ -1,0 +1,159 @@
+"""Channels: one is measured, the others lie where it does, and one that is added runs alone."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from noisy_overlaps import fill_overlaps
+from runs import Run, voxels
+
+from octane.config.params import InputParameters
+from octane.store.image import open_image
+
+CHANNELS = ("reflectance", "retardance", "attenuation", "axis")
+ADDED = "attenuation"
+RESULT = "brain/brain.ome.zarr"
+TASKS = (
+    *("PREFLIGHT", "CHANNELS (brain)", "N4 (brain:{0})", "PYRAMID (brain:{0})", "REPORT (brain)"),
+    *("RESAMPLE (brain:section_01_{0})", "RESAMPLE (brain:section_02_{0})", "STACK (brain:{0})"),
+    *("STITCH (brain:section_01_{0})", "STITCH (brain:section_02_{0})"),
+)
+"""Tasks of a run to which a channel is added."""
+
+
+@pytest.fixture(scope="module")
+def folder(command, tmp_path_factory):
+    """Launch folder: two displaced sections, imaged by an inexact stage, in four channels.
+
+    Where tiles overlap, the second channel is noise.
+    """
+    folder = tmp_path_factory.mktemp("channels") / "subject"
+    made = command(
+        *("phantom", folder, "--channels", 4, "--sections", 2, "--tiles", 2, 2),
+        *("--tile_shape", 24, 64, 64, "--voxel_size", 10, 10, 10, "--overlap", 0.3, 0.3),
+        *("--edge_fraction", 0, "--section_thickness", 160, "--position_error", 25),
+        *("--shift", 40, "--shading", 0.1),
+    )
+    assert made.returncode == 0, made.stderr
+    fill_overlaps(folder, CHANNELS.index("retardance"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def given(quick):
+    """Arguments of all runs."""
+    return (
+        *(*quick, "--input", "mosaics", "--subject", "brain", "--overlap", "0.3"),
+        *("--channel", "reflectance", "--channel_kind", "axis=nearest", "--resolution", "20"),
+        *("--stitch_refine", "true", "--stack_align", "translation"),
+    )
+
+
+@pytest.fixture(scope="module")
+def three(succeeding, folder, given):
+    """A run on all channels but one."""
+    names = " ".join(name for name in CHANNELS if name != ADDED)
+    return succeeding(folder, *given, "--channels", names, outdir=folder / "three")
+
+
+@pytest.fixture(scope="module")
+def every(succeeding, folder, given, three):
+    """The same with the last channel."""
+    assert three.code == 0
+    return succeeding(folder, *given, "--channels", "all", "-resume", outdir=folder / "all")
+
+
+def record(run: Run, *name: str):
+    """Record of a task."""
+    path = run.outdir / "brain" / "metrics" / f"{'_'.join(name)}_metrics.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def labels(run: Run) -> list[str]:
+    """Names of the channels of the result."""
+    noted = json.loads((run.outdir / RESULT / "zarr.json").read_text(encoding="utf-8"))
+    return [channel["label"] for channel in noted["attributes"]["ome"]["omero"]["channels"]]
+
+
+def test_others_lie_where_the_reference_does_though_their_overlaps_are_noise(
+    every, folder, command, tmp_path
+):
+    with (folder / "positions.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    for section in (1, 2):
+        name = f"section_{section:02d}"
+        figures = record(every, name, "stitch")["figures"]
+        places = figures["positions"]
+        for channel in CHANNELS[1:]:
+            assert record(every, name, channel, "stitch")["figures"]["positions"] == places
+        true = {
+            f"{row['row']},{row['column']}": np.array([float(row["y"]), float(row["x"])])
+            for row in rows
+            if row["section"] == str(section)
+        }
+        for tile, place in true.items():
+            found = np.subtract(places[tile], places["0,0"])
+            assert found == pytest.approx(place - true["0,0"], abs=5)
+    # Measured on its own, the noise gives other places.
+    alone = command(
+        *("stitch", folder / "mosaics/section_01.ome.zarr", tmp_path / "alone.ome.zarr"),
+        *("--channel", "retardance", "--overlap", 0.3, 0.3, "--stitch_refine"),
+        *("--stitch_check_overlap", "warning", "--metrics", tmp_path / "alone.json"),
+    )
+    assert alone.returncode == 0, alone.stderr
+    own = json.loads((tmp_path / "alone.json").read_text())["figures"]["positions"]
+    places = record(every, "section_01", "stitch")["figures"]["positions"]
+    assert max(np.abs(np.subtract(own[tile], places[tile])).max() for tile in places) > 5
+
+
+def test_sections_of_others_are_displaced_as_those_of_the_reference(every):
+    reference = record(every, "stack")["figures"]["sections"]
+    moves = [section["displacement"] for section in reference]
+    assert max(map(abs, moves[1])) > 0
+    for channel in CHANNELS[1:]:
+        sections = record(every, channel, "stack")["figures"]["sections"]
+        assert [section["displacement"] for section in sections] == moves
+
+
+def test_a_channel_that_was_added_runs_alone(three, every):
+    assert every.tasks("COMPLETED") == sorted(task.format(ADDED) for task in TASKS)
+    assert every.processes("CACHED") == {"RESAMPLE", "STITCH", "STACK", "N4", "PYRAMID"}
+    assert labels(three) == [name for name in CHANNELS if name != ADDED]
+    assert labels(every) == list(CHANNELS)
+    kept = [CHANNELS.index(name) for name in labels(three)]
+    levels = sorted(path.parent.name for path in (every.outdir / RESULT).glob("*/zarr.json"))
+    for level in levels:
+        np.testing.assert_array_equal(
+            voxels(every.outdir / RESULT, level)[kept], voxels(three.outdir / RESULT, level)
+        )
+
+
+def test_the_reference_is_that_of_a_run_on_it_alone(succeeding, folder, given, every):
+    alone = succeeding(folder, *given, "-resume", outdir=folder / "alone")
+    assert alone.processes("COMPLETED") == {"PREFLIGHT", "PYRAMID", "REPORT"}
+    for level in ("0", "1"):
+        np.testing.assert_array_equal(
+            voxels(alone.outdir / RESULT, level), voxels(every.outdir / RESULT, level)[0]
+        )
+
+
+def test_angles_are_never_averaged(every, folder):
+    reading = InputParameters(channel="axis")
+    images = [open_image(store, reading) for store in (folder / "mosaics").iterdir()]
+    seen = np.unique([image.read(tuple(map(slice, image.grid.shape))) for image in images])
+    result = every.outdir / RESULT
+    for level in sorted(path.parent.name for path in result.glob("*/zarr.json")):
+        angles = voxels(result, level)[CHANNELS.index("axis")]
+        assert np.isin(angles[angles != 0], seen).all()
+        assert len(np.unique(angles)) > 100
+    assert record(every, "axis", "n4")["figures"]["passed_through"] is True
+
+
+def test_a_task_of_another_channel_needs_no_more_memory(every):
+    for step in ("stitch", "stack", "n4", "pyramid"):
+        before = ("section_01",) if step == "stitch" else ()
+        first = (*before, step) if step != "pyramid" else ("reflectance", step)
+        reference = record(every, *first)["peak_memory_bytes"]
+        for channel in CHANNELS[1:]:
+            assert record(every, *before, channel, step)["peak_memory_bytes"] < 1.2 * reference
