@@ -273,11 +273,13 @@ def _plan(
     with collecting(problems):
         if workflow.input_kind in ("auto", "mosaic") and holds_tiles(source, settings.mosaic):
             tiles, left_out = _survey(as_given(source, source), settings, beside.get("table"))
-            volumes = [planned_mosaic(s, tiles.folder, settings.input) for s in tiles.sections]
+            channels = choose_channels(tiles.folder, tiles.channels, settings)
+            (reference,) = (tiles.of_channel(c.index) for c in channels if c.is_reference)
+            volumes = [planned_mosaic(s, tiles.folder, settings.input) for s in reference.sections]
             if "positions" in beside:
                 tiles = replace(tiles, source=str(beside["positions"]))
             elif tiles.source:
-                write_positions(stated, tiles.sections)
+                write_positions(stated, reference.sections)
                 beside["positions"] = stated
         else:
             files, left_out = choose_sections(source, find_inputs(source), workflow)
@@ -305,21 +307,27 @@ def _plan(
                 settings = settings.model_copy(update={"workflow": others})
             closed = {section_number(path.name) for path in {*paths} - {v.path for v in volumes}}
             _check_volumes(volumes, kind, settings, beside, closed.union(left_out), problems)
-            with collecting(problems):
-                channels = _channels(volumes, kind, settings, tiles)
-                others = [c.settings(settings).input for c in channels if not c.is_reference]
-                _check_others([v.path for v in volumes], others, problems)
+            if tiles is None:
+                with collecting(problems):
+                    channels = _channels(volumes, kind, settings)
+                    others = [c.settings(settings).input for c in channels if not c.is_reference]
+                    _check_others([v.path for v in volumes], others, problems)
     subject = str(workflow.subject)
     problems += filter(None, [unfit_name(subject)])
+    own: list[tuple[Channel, list[Task]]] = []
     if tiles is None:
         items: list[Task] = [
             {"id": _stem(path), "file": "" if path == source else path.name} for path in files
         ]
         problems += _unfit_files(files)
+        own = [(channel, items) for channel in channels]
     else:
-        items = []
         with collecting(problems):
-            items = [task_of(section, tiles) for section in tiles.sections]
+            own = [
+                (channel, [task_of(section, found) for section in found.sections])
+                for channel in channels
+                for found in [tiles.of_channel(channel.index)]
+            ]
         # One is enough: all names come from the same program.
         problems += [*filter(None, (unlinkable(entry.file) for entry in tiles.grid.entries))][:1]
         problems = [line.replace(str(stated), tiles.source) for line in problems]
@@ -337,17 +345,15 @@ def _plan(
     if kind == "mosaic" and "positions" in beside:
         # So that a task depends only on the rows of its own section.
         tables = split_positions(beside["positions"])
-        for item, volume in zip(items, volumes, strict=True):
-            item["positions"] = tables[number_or_first(volume)]
-    own = [(channel, items) for channel in channels]
+        for _, items in own:
+            for item, volume in zip(items, volumes, strict=True):
+                item["positions"] = tables[number_or_first(volume)]
     if tiles is None:
         return SubjectPlan(subject, own, layout)
     return SubjectPlan(subject, own, layout, f" {tiles.about()}", tiles.remarks)
 
 
-def _channels(
-    volumes: Sequence[Volume], kind: str, settings: Settings, tiles: Acquisition | None
-) -> list[Channel]:
+def _channels(volumes: Sequence[Volume], kind: str, settings: Settings) -> list[Channel]:
     """The channels of a subject; raises if its inputs do not all have the same ones."""
     first = volumes[0]
     for volume in volumes:
@@ -357,8 +363,6 @@ def _channels(
                 f"{volume.path} has the channels {lists[0]}, but {first.path} {lists[1]}; give "
                 "all inputs of a subject the same channels in the same order."
             )
-    if tiles is not None:
-        return [Channel(0, "", "", settings.input.channel, is_reference=True)]
     found = choose_channels(first.path, first.channels, settings)
     # Nothing of a volume is measured but the tissue.
     needed = kind != "volume" or masks_tissue(settings)
@@ -389,7 +393,8 @@ def _survey(folder: Path, settings: Settings, table: Path | None) -> tuple[Acqui
         return {section_number(path.name) for path in chosen}
 
     mosaic = settings.mosaic.model_copy(update={"table": table})
-    found = survey(folder, mosaic, settings.input, settings.stitch.overlap, choose)
+    reading, asked = settings.input, settings.workflow.channels
+    found = survey(folder, mosaic, reading, settings.stitch.overlap, choose, channels=asked)
     for section in found.sections:
         section.require_codec(mosaic.codec)
     return found, left_out

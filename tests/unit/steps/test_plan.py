@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tile_writers import write_tiff
 
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, vector
@@ -158,3 +159,32 @@ def test_a_missing_chunk_of_another_channel_is_found_before_any_work(plan, store
     plan(source, channel="oct", channels="0 1", overlap=0.1)
     with pytest.raises(OctaneError, match=r"chunk 0/c/2/0/1/1 missing; restore it"):
         plan(source, channel="oct", channels="all", overlap=0.1)
+
+
+def test_tiles_of_an_added_channel_leave_the_other_tasks_as_they_were(plan, tmp_path):
+    folder = tmp_path / "tiles"
+    folder.mkdir()
+
+    def write(channel):
+        for row, column in np.ndindex(2, 2):
+            voxels = np.full((4, 20, 20), 1 + row + column, np.uint16)
+            write_tiff(folder / f"section_1_r{row}_c{column}_{channel}", voxels, (4.0, 5.0, 5.0))
+
+    write("DAPI")
+    write("GFP")
+    given = {
+        **{"channel": "DAPI", "overlap": 0.1, "voxel_size": "4 5 5"},
+        "tile_pattern": "section_{section}_r{row}_c{column}_{channel}.tif",
+    }
+    alone = plan(folder, **given).as_json()["channels"]
+    both = plan(folder, channels="all", **given).as_json()["channels"]
+    # It comes between the two in any order of names.
+    write("FITC")
+    every = plan(folder, channels="all", **given).as_json()["channels"]
+    assert alone == both[:1] == every[:1]
+    assert [own["id"] for own in every] == ["", "FITC", "GFP"]
+    assert both[1] == every[2]
+    ((item,),) = [own["items"] for own in every[1:2]]
+    assert all(name.endswith("_FITC.tif") for name in item["tiles"])
+    # Its files alone are staged, and not chosen again by a number that may change.
+    assert every[1]["flags"]["mosaic"].startswith("--voxel_size 4 5 5 --channel FITC")
