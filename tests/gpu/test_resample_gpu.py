@@ -1,5 +1,6 @@
 """Resampling on a GPU: the kernel against the host bit for bit, its memory, the command."""
 
+import json
 import os
 import subprocess
 import sys
@@ -222,6 +223,18 @@ def run(command, folder, **variables):
         command, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=300
     )
     return done.stdout
+
+
+def test_the_nearest_voxels_are_taken_without_a_gpu_also_where_one_is_asked_for(tmp_path, mosaic):
+    stores = {backend: tmp_path / backend / "result.ome.zarr" for backend in ("cpu", "gpu")}
+    for backend, store in stores.items():
+        store.parent.mkdir()
+        command = [sys.executable, PROJECT / "bin/resample.py", mosaic, store]
+        words = f"--resolution 10 --channel_kind 0=nearest --backend {backend}".split()
+        run([*command, *words, "--metrics", store.with_name("record.json")], tmp_path)
+        record = json.loads(store.with_name("record.json").read_text())
+        assert record["device"] == {"backend": "cpu"}
+    assert contents(stores["gpu"]) == contents(stores["cpu"])
 
 
 ORDERS = [

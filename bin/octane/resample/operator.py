@@ -7,6 +7,8 @@ linearly at the target's sample positions. Both are linear, so they compose into
 are pixel-centred: the target grid has exactly spacing t and the centre of the source, so that 100
 voxels become 25 that are exactly 4 apart.
 
+Values that must not be averaged are taken from the nearest sample instead, by one tap.
+
 Samples reflected at the boundary are folded into the weights of those inside: every output is a
 weighted sum of consecutive samples, on which :mod:`octane.resample.resampler` relies.
 """
@@ -24,6 +26,9 @@ TRUNCATE = 4.0
 
 SAME = 1e-6
 """Relative difference below which spacings are equal: NIfTI stores 10 um as float32, 9.9999998."""
+
+ROUNDING = 1e-9
+"""Error of positions by rounding, relative to the number of samples."""
 
 
 @dataclass(frozen=True)
@@ -130,11 +135,24 @@ def unchanged(n: int) -> AxisOperator:
     return AxisOperator(np.arange(n), np.ones((n, 1)))
 
 
-def resampler(n: int, spacing: float, target: float, count: int | None = None) -> AxisOperator:
+def nearest(positions: npt.NDArray[np.floating], n: int) -> AxisOperator:
+    """Take the nearest of ``n`` samples to each position, the first of two that are as near.
+
+    ``positions`` are as in :func:`interpolator`.
+    """
+    # A position halfway between two samples may be off by rounding.
+    start = np.ceil(positions - 0.5 - ROUNDING * n).astype(np.int64)
+    return AxisOperator(np.clip(start, 0, n - 1), np.ones((len(positions), 1)))
+
+
+def resampler(
+    n: int, spacing: float, target: float, count: int | None = None, *, averaged: bool = True
+) -> AxisOperator:
     """Operator from ``n`` samples of ``spacing`` to ``target`` (same unit), centred on them.
 
     The output has round(n * spacing / target) samples, at least one. With ``count`` it has that
-    many, and begins at the edge of the input instead of being centred on it.
+    many, and begins at the edge of the input instead of being centred on it. Without ``averaged``
+    each is the :func:`nearest` one.
     """
     factor = target / spacing
     if abs(factor - 1) < SAME:
@@ -143,13 +161,17 @@ def resampler(n: int, spacing: float, target: float, count: int | None = None) -
     positions = (n - 1) / 2 + (np.arange(m) - (m - 1) / 2) * factor
     if count is not None:
         positions += (m * factor - n) / 2
+    if not averaged:
+        return nearest(positions, n)
     # Otherwise, positions that are integers up to rounding would need a second tap.
     whole = np.round(positions)
-    positions = np.where(np.abs(positions - whole) < 1e-9 * n, whole, positions)
+    positions = np.where(np.abs(positions - whole) < ROUNDING * n, whole, positions)
     return interpolator(positions, n, max(0.0, (factor - 1) / 2))
 
 
-def resampled(grid: Grid, target: Vector) -> tuple[Grid, list[AxisOperator]]:
+def resampled(
+    grid: Grid, target: Vector, *, averaged: bool = True
+) -> tuple[Grid, list[AxisOperator]]:
     """The grid of voxel size ``target`` (micrometres) centred on ``grid``, and its operators."""
     axes = zip(grid.shape, grid.spacing, target, strict=True)
-    return grid.resampled(target), [resampler(*axis) for axis in axes]
+    return grid.resampled(target), [resampler(*axis, averaged=averaged) for axis in axes]

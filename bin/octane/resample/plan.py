@@ -17,6 +17,7 @@ from octane.layout.mosaic import MosaicGrid
 from octane.resample.operator import AxisOperator, resampled, resampler
 from octane.resample.stream import LanePlan, StreamPlan
 from octane.resample.tiles import MosaicPlan
+from octane.store.channels import is_nearest
 from octane.store.image import Image
 from octane.store.tiff_files import TiffVolume
 from octane.store.volumes import Volume
@@ -68,10 +69,10 @@ def plan_resampling(
     OctaneError
         If ``layout`` is mosaic and the image is not one.
     """
-    dtype = output_type(parameters.dtype, image.dtype)
+    dtype, averaged = output_type(parameters.dtype, image.dtype), not is_nearest(image.attributes)
     if parameters.layout == "volume":
-        grid, operators = resampled(image.grid, target)
-        return StreamPlan(image, Level.volume(grid), dtype, operators)
+        grid, operators = resampled(image.grid, target, averaged=averaged)
+        return StreamPlan(image, Level.volume(grid), dtype, operators, averaged)
     if not isinstance(image, Image):
         raise InputError(f"{image.path} is a volume, not a mosaic; give --layout volume.")
     tiling = MosaicGrid.of(image)
@@ -80,23 +81,26 @@ def plan_resampling(
         for regions in zip(*map(tiling.region, tiling.tiles), strict=True)
     ]
     operators = tuple(
-        {n: resampler(n, spacing, t) for n in sizes}
+        {n: resampler(n, spacing, t, averaged=averaged) for n in sizes}
         for sizes, spacing, t in zip(lengths, tiling.spacing, target, strict=True)
     )
     made = tiling.resampled(target)
-    return MosaicPlan(image, tiling, Level(made.grid, made.tile), dtype, operators)
+    return MosaicPlan(image, tiling, Level(made.grid, made.tile), dtype, operators, averaged)
 
 
 def plan_levels(
-    grid: Grid, resolutions: tuple[float, ...] | None
+    grid: Grid, resolutions: tuple[float, ...] | None, *, averaged: bool = True
 ) -> list[tuple[Grid, list[AxisOperator]]]:
     """Grid of each level, and the operators that compute it from the previous level.
 
-    Arguments and errors are those of :func:`octane.layout.levels.level_grids`.
+    Arguments and errors are those of :func:`octane.layout.levels.level_grids`. Without ``averaged``
+    the operators take the nearest voxel.
     """
     levels = level_grids(grid, resolutions)
-    planned = [(level, resampled(grid, level.spacing)[1]) for level in levels[:1]]
+    planned = [
+        (level, resampled(grid, level.spacing, averaged=averaged)[1]) for level in levels[:1]
+    ]
     for before, level in pairwise(levels):
         axes = zip(before.shape, before.spacing, level.spacing, level.shape, strict=True)
-        planned.append((level, [resampler(*axis) for axis in axes]))
+        planned.append((level, [resampler(*axis, averaged=averaged) for axis in axes]))
     return planned

@@ -16,11 +16,16 @@ from octane.core.arrays import working_type
 from octane.pipeline.lanes import Lane
 from octane.resample.cpu import CompiledResampler
 from octane.resample.gpu import CudaResampler, Footprint, device_bytes, kernels
+from octane.resample.nearest import NearestResampler
 from octane.resample.operator import AxisOperator
 
 
-def make_resampler(lane: Lane) -> CompiledResampler | CudaResampler:
-    """The resampler for the device of a lane."""
+def make_resampler(
+    lane: Lane, *, averaged: bool
+) -> CompiledResampler | CudaResampler | NearestResampler:
+    """The resampler for the device of a lane, or the one that averages nothing."""
+    if not averaged:
+        return NearestResampler(lane)
     return CompiledResampler() if lane.xp is np else CudaResampler(lane)
 
 

@@ -71,12 +71,15 @@ class StreamPlan:
         The result, and its type.
     operators
         One per axis (z, y, x), from the entire source to the entire result.
+    averaged
+        False if they take the nearest voxel.
     """
 
     source: Volume
     level: Level
     dtype: np.dtype
     operators: Sequence[AxisOperator]
+    averaged: bool = True
 
     @cached_property
     def regions(self) -> Sequence[Region]:
@@ -172,7 +175,7 @@ def stream_resample(
 
     def work(region: Region, lane: Lane) -> int:
         operators, needed = parts_of(plan.operators, region)
-        resampler = lane.keep("resampler", lambda: make_resampler(lane))
+        resampler = lane.keep("resampler", lambda: make_resampler(lane, averaged=plan.averaged))
         planes, *across = needed
         shape = (across[0].stop - across[0].start, across[1].stop - across[1].start)
         resampler.begin(operators, shape, source.dtype, plan.dtype)

@@ -37,6 +37,8 @@ class MosaicPlan:
         The result, in which each tile is a chunk too, and its type.
     operators
         Per axis, by tile length in samples, of which a grid has at most two.
+    averaged
+        False if they take the nearest voxel.
     """
 
     source: Image
@@ -44,6 +46,7 @@ class MosaicPlan:
     level: Level
     dtype: np.dtype
     operators: tuple[dict[int, AxisOperator], ...]
+    averaged: bool = True
 
     def operators_of(self, tile: Tile) -> list[AxisOperator]:
         """The operators of a tile (z, y, x)."""
@@ -118,7 +121,7 @@ def _bytes(plan: MosaicPlan, tile: Tile) -> int:
 def _resampled(plan: MosaicPlan, tile: Tile, batch: int, lane: Lane) -> npt.NDArray:
     """Resample a tile by ``batch`` planes, which are processed while still in the cache."""
     image = plan.source
-    resampler = lane.keep("resampler", lambda: make_resampler(lane))
+    resampler = lane.keep("resampler", lambda: make_resampler(lane, averaged=plan.averaged))
     region = plan.tiling.region(tile)
     depth = region[0].stop
     lane.metrics.count("read", _bytes(plan, tile))

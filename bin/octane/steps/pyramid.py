@@ -14,7 +14,7 @@ from octane.pipeline.cuts import note_cuts
 from octane.resample.plan import plan_levels
 from octane.resample.stream import StreamPlan, stream_resample
 from octane.store.array import Array
-from octane.store.channels import name_of
+from octane.store.channels import is_nearest, name_of
 from octane.store.image import Image
 from octane.store.ngff import Attributes
 from octane.store.volumes import Volume, bring_in, is_plain, open_volume
@@ -38,7 +38,8 @@ def build_pyramid(
     Raises an OctaneError that names what is not usable; nothing is left half-written.
     """
     image = open_volume(source, reading)
-    planned = plan_levels(image.grid, parameters.resolutions)
+    averaged = not is_nearest(image.attributes)
+    planned = plan_levels(image.grid, parameters.resolutions, averaged=averaged)
     require_cpu(execution.backend, "PYRAMID")
     metrics = Metrics(
         "pyramid", channel=name_of(image.attributes), settings=parameters.recorded(reading)
@@ -65,7 +66,7 @@ def build_pyramid(
                     link_chunks(image, writer.array, (), metrics)
                 # The next level is made from the original, so that an error names that.
                 continue
-            plan = StreamPlan(before, level, image.dtype, operators)
+            plan = StreamPlan(before, level, image.dtype, operators, averaged)
             label = f"PYRAMID {max(grid.spacing):g} um"
             stream_resample(plan, plan.lanes(execution), writer, label=label, metrics=metrics)
             if not (plan.copies and is_plain(image)):

@@ -26,7 +26,7 @@ from octane.pipeline.workers import cores
 from octane.resample.plan import lines, plan_resampling
 from octane.resample.stream import LanePlan, StreamPlan, stream_resample
 from octane.resample.tiles import MosaicPlan, resample_tiles
-from octane.store.channels import name_of
+from octane.store.channels import is_nearest, name_of
 from octane.store.image import Image
 from octane.store.ngff import Attributes
 from octane.store.volumes import Volume, bring_in, open_volume
@@ -118,7 +118,10 @@ def resample_image(
 
 
 def _backend(image: Volume, execution: ExecutionParameters) -> Backend:
-    """Choose the CPU if the backend is open and a GPU would not be faster."""
+    """Choose the CPU if a GPU has nothing to compute, or if it may be chosen and is as fast."""
+    if is_nearest(image.attributes):
+        logger.info("CPU, because taking the nearest voxel leaves a GPU nothing to compute")
+        return "cpu"
     if execution.backend != "auto":
         return execution.backend
     reader = image.reader if isinstance(image, Image) else None

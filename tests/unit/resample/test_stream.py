@@ -64,12 +64,14 @@ def level_of(operators, owned):
     return Level(Grid(tuple(operator.size for operator in operators), (1.0, 1.0, 1.0)), owned)
 
 
-def stream(voxels, operators, owned, dtype, memory="2GB", slab=16, metrics=None, workers=2):
+def stream(
+    voxels, operators, owned, dtype, memory="2GB", slab=16, metrics=None, workers=2, averaged=True
+):
     source = Source(voxels, slab)
     result = Result([operator.size for operator in operators], dtype)
     execution = ExecutionParameters(backend="cpu", memory=memory, workers=workers)
     level = level_of(operators, owned)
-    plan = StreamPlan(source, level, np.dtype(dtype), operators)  # ty: ignore
+    plan = StreamPlan(source, level, np.dtype(dtype), operators, averaged)  # ty: ignore
     metrics = Metrics("test") if metrics is None else metrics
     stream_resample(plan, plan.lanes(execution), result, label="TEST", metrics=metrics)
     return result, source
@@ -99,6 +101,22 @@ def test_any_cut_of_any_volume_gives_the_same_bits(dtype, shape, target, owned, 
     result, _ = stream(voxels, operators, owned, dtype, slab=slab)
     np.testing.assert_array_equal(result.voxels, whole(voxels, operators, dtype))
     assert (result.written == 1).all()
+
+
+@settings(max_examples=25)
+@given(
+    dtype=st.sampled_from(["float32", "uint64", "complex64"]),
+    shape=st.tuples(*[st.integers(1, 25)] * 3),
+    target=st.tuples(*[st.floats(0.5, 5)] * 3),
+    owned=st.tuples(*[st.integers(1, 9)] * 3),
+    slab=st.integers(1, 30),
+)
+def test_the_nearest_voxels_are_the_same_in_any_cut(dtype, shape, target, owned, slab):
+    voxels = noise(shape, dtype)
+    _, operators = resampled(Grid(shape, (1.0, 1.0, 1.0)), target, averaged=False)
+    result, _ = stream(voxels, operators, owned, dtype, slab=slab, averaged=False)
+    expected = voxels[np.ix_(*(operator.start for operator in operators))]
+    np.testing.assert_array_equal(result.voxels, expected)
 
 
 def test_slabs_are_cut_where_memory_is_short():

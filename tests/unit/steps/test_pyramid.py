@@ -109,6 +109,31 @@ def test_a_level_is_made_from_the_one_before(write_image, voxels, build, monkeyp
         np.testing.assert_array_equal(array, expected)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "uint64"])
+@pytest.mark.parametrize("resolutions", [(10, 25, 60), (20, 50)])
+def test_levels_of_values_that_must_not_be_averaged_are_the_nearest_voxels_of_the_level_before(
+    write_image, rng, build, monkeypatch, dtype, resolutions
+):
+    monkeypatch.setattr(writer, "CHUNK", 8)
+    monkeypatch.setattr(writer, "SHARD", 16)
+    voxels = rng.integers(0, 2**64, SHAPE, np.uint64)
+    if dtype == "float32":
+        # Any bits: NaN, infinities and -0.0 among them.
+        voxels = voxels.astype(np.uint32).view(np.float32)
+    noted = {"kind": "volume", "step": "stack", "channel": "axis", "channel_kind": "nearest"}
+    source = write_image("v.ome.zarr", voxels, attributes=noted)
+    levels = Levels(build(source, resolutions=resolutions)[0])
+    planned = plan_levels(open_image(source).grid, resolutions, averaged=False)
+    assert levels.grids == [grid for grid, _ in planned]
+    expected = voxels
+    for array, (_, operators) in zip(levels.arrays, planned, strict=True):
+        expected = expected[np.ix_(*(operator.start for operator in operators))]
+        assert array.tobytes() == expected.tobytes()
+    assert levels.multiscale["type"] == "nearest"
+    assert "nearest" in levels.multiscale["metadata"]["description"]
+    assert levels.attributes["octane"]["channel_kind"] == "nearest"
+
+
 @pytest.mark.parametrize("codec", ["zstd", "none"])
 def test_a_first_level_that_equals_its_input_is_copied(
     write_image, voxels, build, monkeypatch, codec

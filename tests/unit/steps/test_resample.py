@@ -81,6 +81,43 @@ def test_each_tile_is_resampled_alone(rng, write_mosaic, run, dtype, made):
     assert (image.dtype, image.grid.shape) == (made, (4, 28, 32))
 
 
+@pytest.mark.parametrize("layout", ["mosaic", "volume"])
+@pytest.mark.parametrize("dtype", ["float32", "uint64"])
+@pytest.mark.parametrize("stored", ["octane's", "through zarr"])
+def test_values_that_must_not_be_averaged_are_taken_from_the_nearest_voxel(
+    rng, write_mosaic, write_foreign, run, dtype, layout, stored
+):
+    spacing, tile = (3.5, 4.0, 4.0), (12, 25, 30)
+    voxels = rng.integers(0, 2**64, (12, 70, 80), np.uint64)
+    if dtype == "float32":
+        voxels = noise(rng, voxels.shape)
+        voxels[:, ::7, ::5] = np.nan
+        voxels[:, ::7, 1::5] = -0.0
+    if stored == "octane's":
+        source = write_mosaic("a.zarr", voxels, tile, spacing)
+    else:
+        size = [{"type": "scale", "scale": spacing}]
+        source = write_foreign("a.zarr", voxels, transforms=size, chunks=tile, compressors=GZip())
+    reading = InputParameters(channel_kind=("0=nearest",))
+    image, metrics = run(source, 10.0, layout=layout, reading=reading)
+    parts = list(itertools.product(range(0, 70, 25), range(0, 80, 30)))
+    for y, x in parts if layout == "mosaic" else [(0, 0)]:
+        own = voxels[:, y : y + 25, x : x + 30] if layout == "mosaic" else voxels
+        _, operators = resampled(Grid(own.shape, spacing), (10.0,) * 3, averaged=False)
+        expected = own[np.ix_(*(operator.start for operator in operators))]
+        corner = (0, 10 * (y // 25), 12 * (x // 30))
+        here = tuple(slice(a, a + n) for a, n in zip(corner, expected.shape, strict=True))
+        assert np.asarray(image.array.opened[here]).tobytes() == expected.tobytes()
+    assert image.attributes["channel_kind"] == "nearest"
+    assert metrics.record()["device"] == {"backend": "cpu"}
+    # The next step reads a store that says so itself.
+    again, _ = run(image.path, 25.0, layout=layout, execution=AGAIN)
+    assert again.attributes["channel_kind"] == "nearest"
+    assert np.isin(
+        again.array.opened[:].view(f"u{voxels.itemsize}"), voxels.view(f"u{voxels.itemsize}")
+    ).all()
+
+
 @pytest.mark.parametrize("target", [(10.0,) * 3, (11.7,) * 3, (25.0, 10.0, 7.3)])
 def test_the_spacing_is_the_target_and_tiles_keep_their_size_and_pitch(write_mosaic, run, target):
     voxels, section = np.ones((12, 70, 80), np.float32), {"number": 4, "thickness": 30.0}
