@@ -16,6 +16,7 @@ def main(
     records: list[Path] | None = None,
     previews: list[Path] | None = None,
     run: Path | None = None,
+    channel: str | None = None,
     execution: ExecutionParameters,
 ) -> None:
     """Write the report of a subject from the records and previews of its steps.
@@ -33,6 +34,8 @@ def main(
     run
         JSON file on the run: Nextflow's version, the code's, the profile; and under "outcome" the
         parts that are missing from the subject's results.
+    channel
+        Name of the channel that was measured, if the records are of several.
     """
     from octane.core.records import Outcome
     from octane.steps.report import write_report
@@ -46,6 +49,7 @@ def main(
         subject=subject,
         run=facts if run is not None else None,
         lost=Outcome.model_validate(outcome) if outcome else None,
+        channel=channel,
         execution=execution,
     )
 

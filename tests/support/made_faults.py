@@ -15,8 +15,9 @@ from octane.config.params import (
 )
 from octane.core.records import StackFigures, StitchFigures
 from octane.layout.mosaic import MosaicGrid, Tile
+from octane.report.check import Check
 from octane.report.summary import qualities
-from octane.report.verdict import Check, checks
+from octane.report.verdict import checks
 from octane.steps.phantom import Subject, make_phantom, render_tile
 from octane.steps.stack import stack_sections
 from octane.steps.stitch import stitch_section

@@ -18,6 +18,8 @@ from octane.core.geometry import Vector, slopes
 Context = dict[str, object]
 ORDER = ("mosaic", "resample", "stitch", "stack", "n4", "pyramid", "channels")
 """Steps in the order of the workflow."""
+OF_SECTIONS = ("mosaic", "resample", "stitch")
+"""Steps with a task for each section; the others have one for each channel, or one in all."""
 
 Shape = tuple[int, int, int]
 SHADING = 0.03
@@ -115,8 +117,11 @@ class Outcome(BaseModel, defer_build=True):
         """Names of the sections that were not finished."""
         if "stack" not in self.missing:
             return []
-        items = (name.rpartition("_")[0] for name in self.missing)
-        return list(dict.fromkeys(item for item in items if item))
+        tasks = [name.rpartition("_")[::2] for name in self.missing]
+        # Without the reference channel's STACK, that of no other channel can run.
+        others = tuple(f"_{item}" for item, step in tasks if item and step == "stack")
+        items = (item for item, step in tasks if step in OF_SECTIONS and not item.endswith(others))
+        return list(dict.fromkeys(items))
 
 
 class Figures(BaseModel):

@@ -11,9 +11,10 @@ from octane.core.errors import OctaneError
 from octane.core.files import read_regular, writing
 from octane.core.records import Context
 from octane.core.units import counted
-from octane.report.html import rendered
+from octane.report.check import listed
+from octane.report.gallery import rendered
 from octane.report.summary import Summary, outliers
-from octane.report.verdict import State, listed
+from octane.report.verdict import State
 
 logger = logging.getLogger(__name__)
 

@@ -70,6 +70,16 @@ def grey_scale(arrays: Iterable[npt.NDArray]) -> Scale:
     return Scale(low, high if high > low else low + 1.0)
 
 
+def composite(layers: Sequence[tuple[npt.NDArray, Scale, str]]) -> Image.Image:
+    """Add up slices of the same place, each within its own scale and in its colour RRGGBB."""
+    total = sum(
+        np.asarray(scale.image(np.nan_to_num(values, nan=scale.low)), float)[..., None]
+        * (np.array([*bytes.fromhex(colour)]) / 255)
+        for values, scale, colour in layers
+    )
+    return Image.fromarray(np.clip(np.rint(total), 0, 255).astype(np.uint8))
+
+
 def field_scale(fields: Iterable[npt.NDArray]) -> Scale:
     """Choose one diverging scale for multiplicative fields.
 
@@ -135,17 +145,35 @@ def panel(
     of the picture, pixels. Omit the scale ``bar`` if the spacing is unknown. ``numbers`` are
     written along the right edge: all, or as many as there is room for.
     """
-    height, width = (n * s for n, s in zip(array.shape, spacing, strict=True))
+    light = scale.logarithmic
+    drawn = scale.image(array)
+    return framed(drawn, spacing, longest=longest, bar=bar, numbers=numbers, light=light)
+
+
+def framed(
+    image: Image.Image,
+    spacing: Sequence[float],
+    *,
+    longest: int = 512,
+    bar: bool = True,
+    numbers: Numbers = (),
+    light: bool = False,
+) -> Image.Image:
+    """Draw a slice that is coloured already, as :func:`panel` does.
+
+    ``light`` is for pictures that are light around the middle of their scale.
+    """
+    height, width = image.height * spacing[0], image.width * spacing[1]
     unit = longest / max(height, width)
     size = (max(2, round(width * unit)), max(2, round(height * unit)))
     # Voxels that are far larger than pixels are shown as they are.
-    large = size[0] > 3 * array.shape[1]
+    large = size[0] > 3 * image.width
     kind = Image.Resampling.BOX if large else Image.Resampling.HAMMING
-    image = scale.image(array).resize(size, kind)
+    image = image.resize(size, kind)
     # A bar shorter than a pixel is only named on the page.
     if bar and bar_of(width) * unit >= 1:
         # Fields are light around 1, images dark around the tissue.
-        ink, back = ("black", "white") if scale.logarithmic else ("white", "black")
+        ink, back = ("black", "white") if light else ("white", "black")
         draw, edge = ImageDraw.Draw(image), size[0] / 100
         x, y, end = 3 * edge, size[1] - 3 * edge, 3 * edge + bar_of(width) * unit
         draw.rectangle((x - edge / 2, y - 1.5 * edge, end - 1 + edge / 2, y + edge / 2), back)

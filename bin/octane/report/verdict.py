@@ -1,9 +1,6 @@
 """The verdict on a subject: checks of its records, each with its limit and, if needed, a remedy."""
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -11,9 +8,7 @@ import numpy as np
 from octane.config.validation import as_ranges
 from octane.core.records import (
     AS_GIVEN,
-    EXPOSED,
     MEASURED,
-    SHADING,
     N4Figures,
     Outcome,
     StackFigures,
@@ -21,19 +16,21 @@ from octane.core.records import (
     fitting,
 )
 from octane.core.units import counted
+from octane.report.brightness import (
+    banded,
+    bright,
+    converged,
+    even,
+    exposed,
+    field,
+    variation,
+)
+from octane.report.check import Check, judged, listed, titled, unchecked, unlike
 from octane.report.summary import ABSENT, SectionQuality, outliers, title_of
 
 SEAM = 0.1
 """Largest acceptable seam along an axis, without shading and speckle: most wrong overlaps exceed
 it."""
-STILL = 10.0
-"""Ratio of the field's last change to N4's threshold up to which more iterations gain little."""
-FIELD = 10.0
-"""Ratio of a bias field's largest to smallest value above which N4 fits more than bias."""
-BRIGHTNESS = (0.5, 2.0)
-"""Brightness relative to neighbouring sections that refocusing and staining explain."""
-BAND = 0.05
-"""Largest acceptable brightness jump between sections: volumes without bands stay below it."""
 DISPLACED = 1.0
 """Largest acceptable shift of a section, voxels."""
 ROTATED = 1.0
@@ -42,8 +39,6 @@ UNTEXTURED = "Neighbouring tiles have too little structure in common, or too muc
 SINGLE = "No tiles overlap along this axis."
 COMPARED = 5
 """Minimum number of sections to compare: fewer may each show different anatomy."""
-MOST_NAMED = 6
-"""Maximum number of subjects, sections or tiles that a sentence names."""
 UNLIKE = 0.5
 """Seam above which tiles that correlate nowhere show different tissue: a wrong overlap gives
 less."""
@@ -58,23 +53,6 @@ DIMMING = (
 """Checks of faults that make brightness jump where a section begins."""
 State = Literal["incomplete", "look", "good"]
 """State of a subject, worst first; ``incomplete`` lacks results that its plan expects."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check of a subject.
-
-    ``value`` and ``limit`` include units. ``sentence`` says where to look and what to do, or why
-    nothing was checked; it is empty for a good result. ``sections`` are the titles of marked
-    sections.
-    """
-
-    name: str
-    value: str
-    limit: str
-    state: Literal["good", "warning", "not checked", "incomplete"]
-    sentence: str = ""
-    sections: tuple[str, ...] = ()
 
 
 def checks(
@@ -96,10 +74,10 @@ def checks(
     if sections:
         found += [_seams(axis, sections) for axis in "yx"]
         found += [_overlap(axis, sections) for axis in "yx"]
-        found += [_places(sections), _covered(sections), _exposed(sections)]
+        found += [_places(sections), _covered(sections), exposed(sections)]
         if any(own.not_imaged for own in sections.values()):
             found.append(_imaged(sections))
-        found.append(_even(sections))
+        found.append(even(sections))
         found.append(_alike("Seams of a section", {s.title: s.seam_median for s in quality}))
         shaded = {title: own.shading_before for title, own in sections.items()}
         found.append(_alike("Shading of a section", shaded, COMPARED))
@@ -107,42 +85,19 @@ def checks(
         cut = (_surface(quality, stack.voxel_size[0]), _thickness(stack))
         found += [own for own in cut if own]
         covered = _elsewhere(quality, stack.voxel_size[0])
-        found += [_depth(stack), _bright(stack), _flipped(stack), _placed(stack, covered)]
+        found += [_depth(stack), bright(stack), _flipped(stack), _placed(stack, covered)]
     if n4:
-        found += [_converged(n4, threshold), _field(n4), _variation(n4)]
+        found += [converged(n4, threshold), field(n4), variation(n4)]
         varied = {s.title: s.cv_after for s in quality}
         found.append(_alike("Variation of a section", varied, COMPARED))
     if stack or n4:
-        marked = {title for own in found if own.name in DIMMING for title in own.sections}
-        found.append(_banded(stack, n4, marked))
+        found.append(banded(stack, n4, dimmed(found)))
     return found
 
 
-def _judged(
-    name: str, limit: str, value: str, failed: Collection[str] | bool, sentence: str
-) -> Check:
-    """Make a check that warns with ``sentence`` if it, or any section, failed."""
-    if not failed:
-        return Check(name, value, limit, "good")
-    marked = () if isinstance(failed, bool) else tuple(dict.fromkeys(failed))
-    return Check(name, value, limit, "warning", sentence, marked)
-
-
-def _unknown(name: str, limit: str, reason: str) -> Check:
-    return Check(name, "–", limit, "not checked", reason)
-
-
-def listed(names: Sequence[str]) -> str:
-    """List names in a sentence: A, B and 4 more."""
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
-
-
-def _named(titles: Sequence[str]) -> str:
-    """List titles in a sentence: Sections 2, 3 and 4 more."""
-    numbers = [title.removeprefix("Section ") for title in titles]
-    alike = len(titles) > 1 and all(number.isdigit() for number in numbers)
-    return f"Sections {listed(numbers)}" if alike else listed(titles)
+def dimmed(found: Sequence[Check]) -> set[str]:
+    """Titles of sections with a fault that makes brightness jump where they begin."""
+    return {title for own in found if own.name in DIMMING for title in own.sections}
 
 
 def _incomplete(lost: Outcome) -> Check:
@@ -153,23 +108,23 @@ def _incomplete(lost: Outcome) -> Check:
 def _absent(quality: Sequence[SectionQuality], sections: Mapping[str, StitchFigures]) -> Check:
     name, limit = "Missing sections", "none"
     if not quality:
-        return _unknown(name, limit, "The volume does not consist of sections.")
+        return unchecked(name, limit, "The volume does not consist of sections.")
     gone = [section.title for section in quality if section.state in ABSENT]
-    text = f"{_named(gone)}: missing and left blank, as --allow_missing_sections permits."
+    text = f"{titled(gone)}: missing and left blank, as --allow_missing_sections permits."
     if any(section.state == "unfinished" for section in quality):
-        text = f"{_named(gone)}: not finished."
+        text = f"{titled(gone)}: not finished."
     first: dict[object, str] = {}
     seams = {title: (own.seam_median, own.seam_max) for title, own in sections.items()}
     same = {t: first[own] for t, own in seams.items() if own[0] and first.setdefault(own, t) != t}
     if same:
-        pairs = _named([f"{t} holds the same image as {other}" for t, other in same.items()])
+        pairs = titled([f"{t} holds the same image as {other}" for t, other in same.items()])
         right = "correct image" if len(same) == 1 else "correct images"
         text = f"{pairs}; copy the {right}." + (f" {text}" if gone else "")
     odd = [*gone, *same]
     excluded = [s.number for s in quality if s.state == "excluded" and s.number is not None]
     value = f"{len(odd)} of {len(quality) - len(excluded)}"
     value += f"; excluded by the user: {as_ranges(excluded)}" if excluded else ""
-    return _judged(name, limit, value, odd, text)
+    return judged(name, limit, value, odd, text)
 
 
 def _seams(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
@@ -177,15 +132,15 @@ def _seams(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
     of = {title: own.mismatch(axis) for title, own in sections.items()}
     known = {title: seam for title, seam in of.items() if seam is not None}
     if not known:
-        return _unknown(name, limit, SINGLE)
+        return unchecked(name, limit, SINGLE)
     high = [title for title, seam in known.items() if seam > SEAM]
     text = (
-        f"{_named(high)}: neighbouring tiles differ strongly in their overlap along {axis}; check "
+        f"{titled(high)}: neighbouring tiles differ strongly in their overlap along {axis}; check "
         "--overlap or --positions, or try --stitch_refine."
     )
     worst = sections[max(known, key=lambda title: known[title])]
     seam, speckle = (100 * getattr(worst, f"{kind}_{axis}") for kind in ("seam", "speckle"))
-    return _judged(name, limit, f"{seam:.1f} %, speckle {speckle:.1f} %", high, text)
+    return judged(name, limit, f"{seam:.1f} %, speckle {speckle:.1f} %", high, text)
 
 
 def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
@@ -200,29 +155,29 @@ def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
             and all(o.given >= NARROW for o in own.overlaps if o.axis == axis)
         ]
         text = (
-            f"{_named(apart)}: tiles do not fit their neighbours at any overlap along {axis}; "
+            f"{titled(apart)}: tiles do not fit their neighbours at any overlap along {axis}; "
             "check whether tiles are mirrored, transposed or in another order, and correct their "
             "shading with --stitch_flat_field."
         )
         seen = any(own.axis == axis for _, own in every)
-        unknown = _unknown(name, "as given", UNTEXTURED if seen else SINGLE)
-        return _judged(name, "as given", "none", apart, text) if apart else unknown
+        unknown = unchecked(name, "as given", UNTEXTURED if seen else SINGLE)
+        return judged(name, "as given", "none", apart, text) if apart else unknown
     given, found = (float(np.median([getattr(o, k) for o in known])) for k in ("given", "found"))
     other = {title: own.found for title, own in every if own.axis == axis and own.better}
     fits = float(np.median([*other.values()] or [found]))
     text = (
-        f"{_named([*other])}: tiles correlate at an overlap of {fits:.3f} of a tile along "
+        f"{titled([*other])}: tiles correlate at an overlap of {fits:.3f} of a tile along "
         f"{axis}, not {given:.3g}; give --overlap {fitting([own for _, own in every])}, or "
         "correct --positions."
     )
-    return _judged(name, f"{given:.3g}, as given", f"{found:.3f} of a tile", other, text)
+    return judged(name, f"{given:.3g}, as given", f"{found:.3f} of a tile", other, text)
 
 
 def _places(sections: Mapping[str, StitchFigures]) -> Check:
     name, limit = "Tiles out of place", "none"
     if not any(o.found is not None or s.misplaced for s in sections.values() for o in s.overlaps):
         seen = any(own.overlaps for own in sections.values())
-        return _unknown(name, limit, UNTEXTURED if seen else "No tiles overlap.")
+        return unchecked(name, limit, UNTEXTURED if seen else "No tiles overlap.")
     odd = [(title, own, tile) for title, own in sections.items() for tile in own.misplaced]
     rows = [f"row {s.number},{t.row},{t.column}" for _, s, t in odd if t.planes is None]
     aside, deep = (
@@ -232,36 +187,19 @@ def _places(sections: Mapping[str, StitchFigures]) -> Check:
     texts = []
     if aside:
         texts.append(
-            f"{_named(aside)}; correct the mosaic, "
+            f"{titled(aside)}; correct the mosaic, "
             f"or change {rows[0] if len(rows) == 1 else 'their rows'} in a copy of "
             "SUBJECT_positions.csv and give it as --positions, or try --stitch_refine."
         )
     if deep:
-        texts.append(f"{_named(deep)}; octane moves no tile in z: correct the mosaic.")
-    return _judged(name, limit, str(len(odd)), [title for title, *_ in odd], " ".join(texts))
+        texts.append(f"{titled(deep)}; octane moves no tile in z: correct the mosaic.")
+    return judged(name, limit, str(len(odd)), [title for title, *_ in odd], " ".join(texts))
 
 
 def _covered(sections: Mapping[str, StitchFigures]) -> Check:
     gaps = {t: own.uncovered_pixels for t, own in sections.items() if own.uncovered_pixels}
-    text = f"{_named([*gaps])}: pixels between tiles are zero; check --overlap or --positions."
-    return _judged("Pixels without a tile", "0", str(sum(gaps.values())), gaps, text)
-
-
-def _exposed(sections: Mapping[str, StitchFigures]) -> Check:
-    name, limit = "Tile brightness", f"{1 / EXPOSED:.2g} to {EXPOSED:g} times its neighbours'"
-    if not any(own.seam_median is not None for own in sections.values()):
-        return _unknown(name, limit, "No tiles overlap.")
-    odd = [(title, tile) for title, own in sections.items() for tile in own.uneven]
-    lit = [f"{title}, {tile.sentence}" for title, tile in odd if tile.brightness > 0]
-    it, its = ("it", "its") if len(lit) == 1 else ("them", "their")
-    dark = Counter(title for title, tile in odd if tile.brightness == 0)
-    lost = [
-        f"{counted(n, 'tile')} of {title} {'was' if n == 1 else 'were'} not imaged"
-        for title, n in dark.items()
-    ]
-    texts = [f"{_named(lit)}; image {it} again, or correct {its} grey levels."] if lit else []
-    texts += [f"{_named(lost)}; restore the missing data."] if lost else []
-    return _judged(name, limit, f"{len(odd)} outside", [title for title, _ in odd], " ".join(texts))
+    text = f"{titled([*gaps])}: pixels between tiles are zero; check --overlap or --positions."
+    return judged("Pixels without a tile", "0", str(sum(gaps.values())), gaps, text)
 
 
 def _imaged(sections: Mapping[str, StitchFigures]) -> Check:
@@ -274,41 +212,20 @@ def _imaged(sections: Mapping[str, StitchFigures]) -> Check:
         + (f" and {counted(len(tiles) - 1, 'more tile')}" if tiles[1:] else "")
         for title, tiles in odd.items()
     ]
-    text = f"Not imaged, although neighbours show tissue there or surround it: {_named(lost)}; "
+    text = f"Not imaged, although neighbours show tissue there or surround it: {titled(lost)}; "
     text += "the volume is zero there unless you image it again."
-    return _judged("Tiles not imaged", "none in tissue", f"{gone} of {every}", odd, text)
-
-
-def _even(sections: Mapping[str, StitchFigures]) -> Check:
-    """Check the median shading of the sections: they share a microscope."""
-    name, limit = "Shading of tiles", f"{100 * SHADING:.0f} %"
-    kinds = zip(
-        *((own.shading_before, own.shading_after) for own in sections.values()), strict=True
-    )
-    known = ([value for value in kind if value is not None] for kind in kinds)
-    before, after = (float(np.median(values)) if values else None for values in known)
-    left = before if after is None else after
-    if left is None:
-        return _unknown(name, limit, "No overlapping tiles share tissue.")
-    value = f"{100 * left:.1f} %"
-    if after is None:
-        text = "Tiles are shaded: parts of them are darker; give --stitch_flat_field estimate."
-    else:
-        value += "" if before is None else f", {100 * before:.1f} % before"
-        text = "The flat field does not fit these tiles; give --stitch_flat_field estimate, or "
-        text += "another FILE."
-    return _judged(name, limit, value, left > SHADING, text)
+    return judged("Tiles not imaged", "none in tissue", f"{gone} of {every}", odd, text)
 
 
 def _alike(name: str, figures: Mapping[str, float | None], least: int = 3) -> Check:
     limit = "none stands out"
     known = sum(figure is not None for figure in figures.values())
     if known < least:
-        return _unknown(name, limit, f"Fewer than {least} sections can be compared.")
+        return unchecked(name, limit, f"Fewer than {least} sections can be compared.")
     far = zip(figures, outliers([*figures.values()])[1], strict=True)
     out = [title for title, is_far in far if is_far]
-    text = f"{_named(out)}: far above the other sections; look at the pictures."
-    return _judged(name, limit, f"{len(out)} of {known}", out, text)
+    text = f"{titled(out)}: far above the other sections; look at the pictures."
+    return judged(name, limit, f"{len(out)} of {known}", out, text)
 
 
 def _because(reasons: Mapping[str, str]) -> str:
@@ -316,7 +233,7 @@ def _because(reasons: Mapping[str, str]) -> str:
     groups: dict[str, list[str]] = {}
     for title, reason in reasons.items():
         groups.setdefault(reason, []).append(title)
-    return listed([_named(own) + f" ({why})" * bool(why) for why, own in groups.items()])
+    return listed([titled(own) + f" ({why})" * bool(why) for why, own in groups.items()])
 
 
 def _between(values: Collection[float]) -> str:
@@ -352,19 +269,19 @@ def _surface(quality: Sequence[SectionQuality], plane: float) -> Check | None:
         f"{'measured, flat' if auto else 'as given'} within {plane:.4g} µm",
     )
     if not (auto or depths):
-        return _unknown(name, limit, f"{_because(reasons)}: no surface was measured.")
+        return unchecked(name, limit, f"{_because(reasons)}: no surface was measured.")
     if not seen:
-        return _unknown(name, limit, "Other runs stitched these sections: see STACK's log.")
+        return unchecked(name, limit, "Other runs stitched these sections: see STACK's log.")
     off = _elsewhere(quality, plane)
     texts = []
     if off:
         there, here = (_between([of[title] for title in off]) for of in (depths, used))
-        texts.append(f"{_named(off)}: the surface lies {there} deep, but {here} is cropped.")
+        texts.append(f"{titled(off)}: the surface lies {there} deep, but {here} is cropped.")
     rises = {s.title: s.rise for s in quality if s.rise and s.title in depths}
     steep = {t: high for t, (high, std) in rises.items() if high > plane + SURE * std}
     if steep:
         most = _between([max(steep.values())])
-        texts.append(f"{_named([*steep])}: the surface rises by up to {most} across the section.")
+        texts.append(f"{titled([*steep])}: the surface rises by up to {most} across the section.")
     options = ["--section_surface auto"] * (not auto) + ["--section_level true"] * bool(steep)
     if texts:
         texts.append(f"Give {' and '.join(options)}.")
@@ -376,10 +293,10 @@ def _surface(quality: Sequence[SectionQuality], plane: float) -> Check | None:
     rough = {t: own.rough for t, own in seen.items() if auto and own.rough and own.rough > plane}
     if rough:
         by = _between(rough.values())
-        texts.append(f"{_named([*rough])}: the surface is {by} off a plane; look for torn tissue.")
+        texts.append(f"{titled([*rough])}: the surface is {by} off a plane; look for torn tissue.")
     value = f"{_between(depths.values())} deep" if depths else "none measured"
     value += f", {len(depths)} of {len(used)} measured" if 0 < len(depths) < len(used) else ""
-    return _judged(name, limit, value, [*off, *steep, *lost, *rough], " ".join(texts))
+    return judged(name, limit, value, [*off, *steep, *lost, *rough], " ".join(texts))
 
 
 def _thickness(stack: StackFigures) -> Check | None:
@@ -391,46 +308,13 @@ def _thickness(stack: StackFigures) -> Check | None:
         return None
     text = f"{_because(lost)}: not measured, so it is as without auto; look at the pictures."
     value = _between(known) if known else "none measured"
-    return _judged("Section thickness", "measured", value, lost, text)
+    return judged("Section thickness", "measured", value, lost, text)
 
 
 def _depth(stack: StackFigures) -> Check:
     beyond = stack.planes_not_imaged
     text = "Planes below the imaged depth are zero; check --section_thickness."
-    return _judged("Planes not imaged", "0", str(beyond), beyond > 0, text)
-
-
-def _unlike(stack: StackFigures, shared: str) -> str:
-    """Say why sections were not compared."""
-    if sum(not section.missing for section in stack.sections) < 2:
-        return "Fewer than two sections were imaged."
-    return f"No neighbouring sections share {shared}."
-
-
-def _bright(stack: StackFigures) -> Check:
-    name, (low, high) = "Section brightness", BRIGHTNESS
-    limit = f"{low:g} to {high:g} times its neighbours'"
-    every = {title_of("", s.number): s.brightness for s in stack.sections}
-    known = {title: bright for title, bright in every.items() if bright is not None}
-    if not known:
-        return _unknown(name, limit, _unlike(stack, "tissue"))
-    words = "{} has {:.2g} times its neighbours' brightness"
-    odd = {
-        title: words.format(title, own) if own else f"{title} is blank"
-        for title, own in known.items()
-        if not low <= own <= high
-    }
-    seen = [*known.values()]
-    for before, own in pairwise(s for s in stack.sections if s.brightness is not None):
-        near, title = (title_of("", s.number) for s in (before, own))
-        # A single odd section makes two steps.
-        if own.step and not low <= own.step <= high and odd.keys().isdisjoint((near, title)):
-            odd[title] = f"{title} and later ones have {own.step:.2g} times the brightness before"
-            seen.append(own.step)
-    were = "it was" if len(odd) == 1 else "they were"
-    text = f"{_named([*odd.values()])}; check how {were} imaged, or try "
-    text += "--n4_histogram_matching section."
-    return _judged(name, limit, f"{min(seen):.2f} to {max(seen):.2f}", odd, text)
+    return judged("Planes not imaged", "0", str(beyond), beyond > 0, text)
 
 
 def _flipped(stack: StackFigures) -> Check:
@@ -438,123 +322,58 @@ def _flipped(stack: StackFigures) -> Check:
     every = {title_of("", s.number): s.flipped for s in stack.sections}
     known = {title: flipped for title, flipped in every.items() if flipped is not None}
     if not known:
-        return _unknown(name, limit, _unlike(stack, "structure"))
+        return unchecked(name, limit, unlike(stack, "structure"))
     odd = {title: f"{title} fits if flipped along {axes}" for title, axes in known.items() if axes}
     mosaics = "its mosaic" if len(odd) == 1 else "their mosaics"
-    text = f"{_named([*odd.values()])}; flip {mosaics}, and run again."
-    return _judged(name, limit, f"{len(odd)} of {len(known)} flipped", odd, text)
+    text = f"{titled([*odd.values()])}; flip {mosaics}, and run again."
+    return judged(name, limit, f"{len(odd)} of {len(known)} flipped", odd, text)
 
 
 def _placed(stack: StackFigures, covered: Collection[str]) -> Check:
     """Check displacements but those of ``covered`` sections, whose first planes show no tissue."""
     name, limit = "Section alignment", f"{DISPLACED:g} voxel, {ROTATED:g}°"
     if any(s.flipped for s in stack.sections):
-        return _unknown(name, limit, "A mirrored section fits its neighbours only by chance.")
+        return unchecked(name, limit, "A mirrored section fits its neighbours only by chance.")
     if not np.isclose(*stack.voxel_size[1:]):
-        return _unknown(name, limit, "Sections are only compared if voxels are square in y and x.")
+        return unchecked(name, limit, "Sections are only compared if voxels are square in y and x.")
     imaged = {title_of("", s.number): s for s in stack.sections if not s.missing}
     given = [title for title, s in imaged.items() if s.given]
     if given and len(given) == len(imaged):
-        return _unknown(name, limit, "All displacements are those that the user gave.")
+        return unchecked(name, limit, "All displacements are those that the user gave.")
     # Given ones are as the user wants them.
     own = {title: s for title, s in imaged.items() if not s.given and title not in covered}
     known = {t: (np.hypot(*s.shift), abs(s.rotation or 0)) for t, s in own.items() if s.shift}
-    pairs = f"Sections {_named([f'{a} and {b}' for a, b in stack.unlike])}" if stack.unlike else ""
+    pairs = f"Sections {titled([f'{a} and {b}' for a, b in stack.unlike])}" if stack.unlike else ""
     if not known and (stack.align in (None, "none") or len(own) < 2):
         if len(own) < 2 <= len(own) + len(covered):
-            return _unknown(name, limit, "The surfaces of these sections lie elsewhere than given.")
-        reason = f"{pairs}: no structure in common." if pairs else _unlike(stack, "structure")
-        return _unknown(name, limit, reason)
+            return unchecked(
+                name, limit, "The surfaces of these sections lie elsewhere than given."
+            )
+        reason = f"{pairs}: no structure in common." if pairs else unlike(stack, "structure")
+        return unchecked(name, limit, reason)
     shift, turn = (max((float(v[k]) for v in known.values()), default=0.0) for k in (0, 1))
     if stack.align == "none":
         most = DISPLACED * stack.voxel_size[1]
         odd = [title for title, (by, angle) in known.items() if by > most or angle > ROTATED]
         way = "rigid" if turn > ROTATED / 5 else "translation"
         text = (
-            f"{_named(odd)}: displaced relative to the others; check --section_thickness, or try "
+            f"{titled(odd)}: displaced relative to the others; check --section_thickness, or try "
         )
         text += f"--stack_align {way}."
         value = f"up to {shift:.1f} µm and {turn:.2f}°"
         value += f"; {pairs} not compared" if pairs else ""
-        value += f"; {_named(given)} as given" if given else ""
-        value += f"; {_named([*covered])} not compared" if covered else ""
-        return _judged(name, limit, value, odd, text)
+        value += f"; {titled(given)} as given" if given else ""
+        value += f"; {titled([*covered])} not compared" if covered else ""
+        return judged(name, limit, value, odd, text)
     apart = [title_of("", number) for pair in stack.unlike for number in pair]
     lost = [title for title in own if title not in known and title not in apart]
-    words = [f"{_named(lost)}: without a matching neighbour, not moved"] if lost else []
+    words = [f"{titled(lost)}: without a matching neighbour, not moved"] if lost else []
     words += [f"{pairs}: no structure in common, not aligned"] if pairs else []
     text = f"{'; '.join(words)}; check --section_surface and the pictures."
     value = f"up to {shift:.1f} µm and {turn:.2f}°, moved back"
-    value += f"; {_named(given)} as given" if given else ""
-    value += f"; {_named([*covered])} not compared" if covered else ""
-    return _judged(name, "all match", value, [*lost, *apart], text)
-
-
-def _converged(n4: N4Figures, threshold: float | None) -> Check:
-    """Check that the last and finest level nearly reached the threshold."""
-    name = "N4 convergence"
-    fits = [(own.name, own.levels) for own in n4.sections] + [("the volume", n4.levels)]
-    last = {title: own[-1].convergence[-1] for title, own in fits if own and own[-1].convergence}
-    if threshold is None or not last:
-        return _unknown(name, "–", "No iterations were made.")
-    limit = STILL * threshold
-    still = [title for title, change in last.items() if change > limit * (1 + 1e-9)]
-    fields = "field" if len(still) == 1 else "fields"
-    text = f"N4 stopped while the {fields} of {_named(still)} still changed; raise --n4_iterations."
-    return _judged(name, f"{limit:g}", f"{max(last.values()):.2g}", bool(still), text)
-
-
-def _field(n4: N4Figures) -> Check:
-    ratio = n4.field_max / n4.field_min if n4.field_min > 0 else np.inf
-    text = "The field varies more than illumination does; check the mask and --n4_control_points."
-    value = f"{ratio:.3g}, largest over smallest"
-    return _judged("Range of the bias field", f"{FIELD:g}", value, ratio > FIELD, text)
-
-
-def _variation(n4: N4Figures) -> Check:
-    kind = "cv_against_truth" if n4.truth else "cv"
-    before, after = ((n4.truth or dict(n4))[f"{kind}_{when}"] for when in ("before", "after"))
-    value = f"{100 * before:.1f} % before, {100 * after:.1f} % after N4"
-    value += ", over the true tissue" if n4.truth else ""
-    text = "The variation in tissue rose; check the mask, and use fewer levels of --n4_iterations."
-    return _judged("Variation in tissue", "not higher after N4", value, after > before, text)
-
-
-def _banded(
-    stack: StackFigures | None, n4: N4Figures | None, marked: Collection[str] = ()
-) -> Check:
-    """Check the brightness jump at each section boundary, in N4's volume or else in STACK's.
-
-    Boundaries of ``marked`` sections are left out: their own fault makes brightness jump there.
-    """
-    name, limit = "Section boundaries", f"{100 * BAND:.0f} %"
-    jumps = [
-        {
-            title_of("", number): max(ratio, 1 / ratio) - 1
-            for number, ratio in own.items()
-            if {title_of("", number - 1), title_of("", number)}.isdisjoint(marked)
-        }
-        for own in (figures.boundaries for figures in (stack, n4) if figures is not None)
-    ]
-    last = jumps[-1]
-    known = n4 or stack
-    if not last and known and known.boundaries:
-        why = (
-            "All boundaries touch sections whose surface, brightness or place another check marks."
-        )
-        return _unknown(name, limit, why)
-    if not last:
-        why = _unlike(stack, "tissue") if stack else "No neighbouring sections share tissue."
-        return _unknown(name, limit, why)
-    odd = [title for title, jump in last.items() if jump > BAND]
-    value = f"{100 * max(last.values()):.1f} %"
-    if jumps[1:] and jumps[0]:
-        value = f"{100 * max(jumps[0].values()):.1f} % before, {value} after N4"
-    text = (
-        f"{_named(odd)}: bands, brightness jumps from the section before; try --n4_z_profile_gain "
-        "if light is lost with depth, --n4_histogram_matching section if sections differ."
-    )
-    return _judged(name, limit, value, odd, text)
+    value += f"; {titled(given)} as given" if given else ""
+    value += f"; {titled([*covered])} not compared" if covered else ""
+    return judged(name, "all match", value, [*lost, *apart], text)
 
 
 def state_of(found: Sequence[Check]) -> State:

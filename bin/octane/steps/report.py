@@ -18,8 +18,9 @@ from octane.core.geometry import expected_position
 from octane.core.metrics import as_json
 from octane.core.records import Outcome, StitchFigures, by_tile, read_record
 from octane.report.crate import CRATE, crate
-from octane.report.html import PREVIEWED, TaskRecord, build
+from octane.report.html import build
 from octane.report.tables import described
+from octane.report.tasks import TaskRecord, previewed
 from octane.report.trace import trace_content
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ RECORD, PREVIEW = "_metrics.json", "_preview.npz"
 POSITIONS, TRACE = "_positions.csv", "_trace.json.gz"
 """Endings of two more files that are named like the report."""
 VOLUMES = {
+    "channels": ("", "the finished volume with its channels, one level per resolution, OME-Zarr"),
     "pyramid": ("", "the finished volume, one level per resolution, OME-Zarr"),
     "n4": ("_n4", "the corrected volume, OME-Zarr"),
     "stack": ("_stack", "the assembled volume, OME-Zarr"),
@@ -53,7 +55,7 @@ def _load(records: Sequence[Path], previews: Sequence[Path]) -> list[TaskRecord]
     entries = []
     for path in sorted(records, key=lambda path: path.name):
         record, stem = read_record(path), path.name.removesuffix(RECORD)
-        needed = PREVIEWED.get(record.step, ())
+        needed = previewed(record)
         if needed and stem not in pictured:
             raise OctaneError(f"{path} lacks its preview; give {stem}{PREVIEW} as well.")
         arrays = _read_preview(pictured[stem]) if stem in pictured else {}
@@ -73,14 +75,16 @@ def _next_to(destination: Path, ending: str) -> Path:
     return destination.with_name(destination.stem.removesuffix("_report") + ending)
 
 
-def _position_table(entries: Sequence[TaskRecord]) -> str:
+def _position_table(entries: Sequence[TaskRecord], channel: str | None) -> str:
     """Positions of the tiles, as --positions reads them; empty if none were stitched.
 
-    A section's tiles that were not imaged are left out if --positions finds the same places for
-    them without rows.
+    They are those of ``channel``, at whose places the others lie; None stands for a single one. A
+    section's tiles that were not imaged are left out if --positions finds the same places for them
+    without rows.
     """
     rows: list[tuple[float, ...]] = []
-    for record in (entry.record for entry in entries if entry.record.step == "stitch"):
+    every = (entry.record for entry in entries if entry.record.step == "stitch")
+    for record in (own for own in every if channel is None or own.channel in ("", channel)):
         figures = StitchFigures.model_validate(record.figures)
         places = by_tile(figures.positions)
         imaged = {tile: own for tile, own in places.items() if tile not in figures.not_imaged}
@@ -96,10 +100,14 @@ def _files(
     subject: str,
     entries: Sequence[TaskRecord],
     lost: Outcome | None,
+    channel: str | None,
     *,
     workflow: bool,
 ) -> dict[str, str]:
-    """Describe the files next to the report, by name; names of folders end in a slash."""
+    """Describe the files next to the report, by name; names of folders end in a slash.
+
+    ``channel`` is the one that was measured, None for a single one.
+    """
     found = {}
     table, trace = (_next_to(destination, ending).name for ending in (POSITIONS, TRACE))
     steps = {entry.record.step for entry in entries}
@@ -114,8 +122,12 @@ def _files(
             if entry.record.settings.get("layout") == "volume":
                 name = entry.name.removesuffix("_resample")
                 found[f"{name}.ome.zarr/"] = "the resampled volume, OME-Zarr"
-        if any("--save_bias_field" in entry.record.command for entry in entries):
-            found[f"{subject}_bias.ome.zarr/"] = "the bias field, OME-Zarr"
+        for entry in entries:
+            words = entry.record.command
+            if "--save_bias_field" in words:
+                of = f" of {entry.record.channel}" if channel else ""
+                path = Path(words[words.index("--save_bias_field") + 1])
+                found[f"{path.name}/"] = f"the bias field{of}, OME-Zarr"
         if "stack" in steps:
             found[f"{subject}_displacements.csv"] = "the displacement of each section, CSV"
         if any(entry.record.settings.get("flat_field") == ESTIMATE for entry in entries):
@@ -139,34 +151,37 @@ def write_report(
     subject: str,
     run: Mapping[str, str] | None,
     lost: Outcome | None = None,
+    channel: str | None = None,
     execution: ExecutionParameters,
 ) -> None:
     """Write the report of one subject, and its accompanying files.
 
     Names of a task's ``records`` and ``previews`` begin alike. ``run`` holds facts of the workflow
     run, such as its command line; None without a workflow. ``lost`` says which results are missing;
-    None if they are complete. Raises an OctaneError that names what is not usable; nothing is left
-    half-written.
+    None if they are complete. ``channel`` names the one that was measured, if there are several.
+    Raises an OctaneError that names what is not usable; nothing is left half-written.
     """
     if destination.suffix.lower() not in (".html", ".htm"):
         raise OctaneError(f"{destination} does not end in .html; give it a name that does.")
     entries = _load(records, previews)
-    files = _files(destination, subject, entries, lost, workflow=run is not None)
-    report = build(entries, subject=subject, run=run, files=files, lost=lost)
+    files = _files(destination, subject, entries, lost, channel, workflow=run is not None)
+    report = build(entries, subject=subject, run=run, files=files, lost=lost, reference=channel)
     timelines = {e.name: e.record.timeline for e in entries if e.record.timeline is not None}
     jsons: dict[Path, object] = {destination.with_suffix(".json"): report.twin}
     if run is not None:
         listed = {name: text for name, text in files.items() if name not in (CRATE, "metrics/")}
         # Each record is a file there.
         own = {
-            f"metrics/{own.name}{RECORD}": f"{own.record.step.upper()} on {described(own.record)}"
+            f"metrics/{own.name}{RECORD}": f"{own.record.step.upper()}"
+            + f" of {own.record.channel}" * bool(channel and own.record.channel)
+            + f" on {described(own.record)}"
             for own in entries
         }
         every = {destination.name: "the report"} | listed | own
         jsons[destination.with_name(CRATE)] = crate(
             subject, run, [e.record for e in entries], every
         )
-    table = _position_table(entries)
+    table = _position_table(entries, channel)
     contents = {
         destination: report.html.encode(),
         _next_to(destination, TRACE): trace_content(timelines),

@@ -20,8 +20,8 @@ from octane.core.errors import OctaneError
 from octane.core.geometry import expected_position
 from octane.core.records import Outcome
 from octane.report import charts, pictures
+from octane.report.check import Check
 from octane.report.crate import CRATE
-from octane.report.verdict import Check
 from octane.steps.report import write_report
 
 VOID = {"meta", "link", "img", "br", "hr", "input"}

@@ -22,8 +22,9 @@ from octane.core.records import (
     StackFigures,
     StitchFigures,
 )
+from octane.report.check import Check
 from octane.report.summary import qualities
-from octane.report.verdict import Check, checks, verdict
+from octane.report.verdict import checks, verdict
 from octane.steps.n4 import correct_bias, prepare
 from octane.steps.phantom import make_phantom
 from octane.steps.resample import resample_image
