@@ -73,11 +73,6 @@ class SectionTiles:
             **(own[0] if len(own) == 1 else joined_attributes(own)),
         }
 
-    @property
-    def first(self) -> int:
-        """Number of the first channel."""
-        return next(iter(self.channels))
-
     def of_channel(self, number: int) -> "SectionTiles":
         """Keep one channel, by its number in the input."""
         files = {key: parts for key, parts in self.files.items() if key[1] == number}
@@ -120,15 +115,16 @@ class SectionTiles:
     def read(
         self,
         tile: Tile,
-        channel: int,
+        channel: int | None = None,
         buffer: npt.NDArray | None = None,
         folder: Path | None = None,
     ) -> npt.NDArray:
-        """Voxels of a tile (z, y, x) and channel, in ``buffer`` if given, which holds a full tile.
+        """Voxels of a tile (z, y, x), in ``buffer`` if given, which holds a full tile.
 
-        Compressed TIFFs are decoded into files in ``folder``.
+        They are those of the first channel if none is given. Compressed TIFFs are decoded into
+        files in ``folder``.
         """
-        parts = self.files[tile, channel]
+        parts = self.files[tile, min(self.channels) if channel is None else channel]
         shape = shape_of(self.grid.region(tile))
         voxels = self.buffer() if buffer is None else buffer
         voxels = voxels.reshape(-1)[: prod(shape)].reshape(shape)

@@ -211,7 +211,7 @@ def _map(section: SectionTiles) -> str:
     sizes = (grid.tile_extent[1:], grid.extent[1:])
     tiles = placed_tiles(places, *sizes, not_imaged=grid.not_imaged)
     middle = grid.shape[0] // 2
-    return preview_map(tiles, section.bytes, lambda tile: section.read(tile, section.first)[middle])
+    return preview_map(tiles, section.bytes, lambda tile: section.read(tile)[middle])
 
 
 def report(found: Acquisition, p: TileParameters, placing: OverlapParameters) -> list[str]:
@@ -277,7 +277,7 @@ def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -
     signs = [-1 if step < 0 else 1 for step in steps or (1, 1)]
     images = {}
     for row, column in tiles:
-        voxels = section.read((row, column), section.first)
+        voxels = section.read((row, column))
         images[signs[0] * row, signs[1] * column] = np.abs(voxels).mean(0, np.float32)
     if len(images) == 1:
         return []

@@ -8,6 +8,7 @@ surface of three sections; with a preview, those of one mosaic.
 import logging
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +25,7 @@ from octane.acquisition.survey import survey as survey_tiles
 from octane.config.params import (
     AUTO,
     ESTIMATE,
+    NEAREST,
     StitchParameters,
     SubjectOverrides,
     TileParameters,
@@ -50,6 +52,7 @@ from octane.report.tile_map import placed_tiles, preview_map, require_svg
 from octane.stitch.columns import columns
 from octane.stitch.flat_field import estimate, shading_of
 from octane.stitch.surface import measured_surface
+from octane.store.channels import ALL, channel_names
 from octane.store.image import Image
 from octane.store.volumes import Volume, open_volume, overruled_units
 
@@ -61,6 +64,8 @@ LEVELS = (10, 25, 50, 100)
 CLOSING = "What is a comment has the default that it shows. The command line wins."
 MEASURED_BYTES = 1e9
 """Maximum bytes read to measure the shading, or the surface."""
+NOT_AVERAGED = re.compile("angle|axis|orient|azimuth|phase|label|mask|segment", re.IGNORECASE)
+"""Words in the names of channels whose mean may be meaningless."""
 SPREAD = ((0.5, 0.5), (0.2, 0.2), (0.2, 0.8), (0.8, 0.2), (0.8, 0.8))
 """Places in a section, as fractions of it, whose tiles show its surface."""
 
@@ -180,6 +185,7 @@ def subject_settings(
     if kind != "volume":
         settings["section_thickness"] = _thickness(volumes)
         settings["allow_missing_sections"] = _missing(volumes)
+    settings |= _channels(volumes[0].channels if found is None else found.channels, overrides)
     stated = overrides.model_dump(exclude={"outdir"}, exclude_defaults=True)
     return settings | {parameter: Setting(value) for parameter, value in stated.items()}
 
@@ -211,7 +217,7 @@ def _map(
 
     def plane(tile: Tile) -> npt.NDArray:
         if section is not None:
-            return section.read(tile, 0)[middle]
+            return section.read(tile)[middle]
         return image.read((slice(middle, middle + 1), *tiling.region(tile)[1:]))[0]
 
     return preview_map(tiles, tiling.voxels * image.dtype.itemsize, plane)
@@ -370,7 +376,7 @@ def _surface(
         try:
             places = _places(image, tiling, section, table, overrides)
             profiles = {
-                tile: columns(section.read(tile, 0) if section else image.read(tiling.region(tile)))
+                tile: columns(section.read(tile) if section else image.read(tiling.region(tile)))
                 for tile in _spread_tiles(tiling)
             }
         except OctaneError:
@@ -432,6 +438,25 @@ def _thickness(volumes: Sequence[Volume]) -> Setting:
         "the thickness that was cut from one section to the next."
     )
     return Setting(round(max(depths), 6), [sentence], False)
+
+
+def _channels(labels: Sequence[str], overrides: SubjectOverrides) -> dict[str, Setting]:
+    """Suggest to write all channels of the data, and not to average those that look like angles."""
+    if len(labels) == 1:
+        return {}
+    names = channel_names(labels, len(labels))
+    listed_names = ", ".join(f"{number} '{name}'" for number, name in enumerate(names))
+    sentence = (
+        f"The data have the channels {listed_names}. As it is, the result has only the one that is "
+        "measured, --channel. Remove the slashes to apply what is measured on it to all."
+    )
+    settings = {"channels": Setting(ALL, [sentence], False)}
+    if doubtful := [name for name in names if NOT_AVERAGED.search(name)]:
+        shown = " and ".join(f"'{name}'" for name in doubtful)
+        kinds = " ".join(f"{name}={NEAREST}" for name in doubtful)
+        question = f"By the name, {shown} may hold angles or labels. If so, remove the slashes."
+        settings["channel_kind"] = Setting(kinds, [question], False)
+    return settings
 
 
 def _missing(volumes: Sequence[Volume]) -> Setting:

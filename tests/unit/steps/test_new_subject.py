@@ -100,6 +100,50 @@ def test_a_channel_is_chosen_and_stated(write_foreign):
         settings(source)
     found = settings(source, channel="b", timepoint=0)
     assert (found["channel"].value, found["timepoint"].value) == ("b", 0)
+    assert "channel_kind" not in found
+
+
+def test_other_channels_are_named_and_angles_asked_about(write_foreign, tmp_path, made):
+    four = np.stack([VOXELS] * 4)
+    labels = ["oct", "slow axis", "", "Orientation"]
+    source = write_foreign("a.zarr", four, axes="czyx", labels=labels)
+    found = settings(source, channel="oct")
+    assert (found["channels"].value, found["channels"].stated) == ("all", False)
+    assert "channels 0 'oct', 1 'slow axis', 2 '2', 3 'Orientation'." in found["channels"].found[0]
+    assert not found["channel_kind"].stated
+    assert "'slow axis' and 'Orientation' may hold angles" in found["channel_kind"].found[0]
+    reading = SubjectOverrides.model_validate({"channel_kind": found["channel_kind"].value})
+    assert reading.kinds == {"slow axis": "nearest", "Orientation": "nearest"}
+    # What the user states counts.
+    kinds = settings(source, channel="oct", channel_kind="2=nearest")["channel_kind"]
+    assert (kinds.value, kinds.stated) == (("2=nearest",), True)
+    path, _ = write_subject(source, "sub", SubjectOverrides(channel="oct"), project=made)
+    text = path.read_text(encoding="utf-8")
+    assert "// channels = 'all'" in text
+    assert "    channel = 'oct'" in text
+    assert "// channel_kind = 'slow axis=nearest Orientation=nearest'" in text
+
+
+@pytest.mark.parametrize("in_names", [False, True])
+def test_channels_of_tiles_are_named(tmp_path, made, in_names):
+    (tmp_path / "tiles").mkdir()
+    names = ["DAPI", "GFP"]
+    for tile in range(2):
+        base, two = tmp_path / "tiles" / f"r0_c{tile}", np.stack([VOXELS] * 2)
+        if in_names:
+            for k, name in enumerate(names):
+                write_ome_tiff(base.with_name(f"{base.name}_{name}"), two[k], (4.0, 4.0, 4.0))
+        else:
+            write_ome_tiff(base, two, (4.0, 4.0, 4.0), channels=names)
+    pattern = "r{row}_c{column}_{channel}.ome.tif" if in_names else None
+    given = TileParameters(pattern=pattern)
+    with pytest.raises(OctaneError, match="has 2 channels: 0 'DAPI', 1 'GFP'; give one with --ch"):
+        write_subject(tmp_path / "tiles", "sub", tiles=given, project=made)
+    reading = SubjectOverrides(channel="GFP")
+    path, _ = write_subject(tmp_path / "tiles", "sub", reading, given, project=made)
+    text = path.read_text(encoding="utf-8")
+    assert "channels 0 'DAPI', 1 'GFP'." in text
+    assert "// channels = 'all'" in text
 
 
 @pytest.mark.parametrize("beside", [False, True])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tile_writers import write_tiff
+from tile_writers import write_ome_tiff, write_tiff
 
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, vector
@@ -74,6 +74,15 @@ def test_every_channel_has_tasks_of_its_own_and_the_reference_keeps_its_own(plan
     assert first["488"].startswith("--channel 3 ")
     assert not any("--channel" in words for words in flags_by_channel(made, "stack").values())
     assert made.about().endswith("Channels: oct (measured), retardance, slow axis (nearest), 488.")
+
+
+def test_a_tiff_is_planned_as_a_store_of_the_same_channels(plan, store, tmp_path):
+    given = {"channel": "oct", "channels": "all", "channel_kind": "slow axis=nearest"}
+    voxels = np.ones((4, 4, 20, 20), np.uint16)
+    path = write_ome_tiff(tmp_path / "brain", voxels, (4.0, 5.0, 5.0), channels=NAMES)
+    one, other = (plan(source, **given).as_json()["channels"] for source in (path, store()))
+    assert [own["flags"] for own in one] == [own["flags"] for own in other]
+    assert [own["id"] for own in one] == ["", "retardance", "slow-axis", "488"]
 
 
 def test_a_channel_keeps_its_tasks_when_others_are_added(plan, store):

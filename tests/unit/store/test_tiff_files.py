@@ -181,6 +181,36 @@ def test_a_channel_and_a_time_point_are_chosen(write, rng, options, there, chann
     refused(path, "3 timepoints: 0, 1, 2; give one with --timepoint", channel="0")
 
 
+@pytest.mark.parametrize(
+    ("options", "axes", "labels", "names"),
+    [
+        (ome(**SIZES, Channel={"Name": ["oct", "slow axis"]}), "CZYX", ["oct", "slow axis"], None),
+        # Channels that share a name have their numbers in it.
+        (
+            ome(**SIZES, Channel={"Name": ["raw", "raw"]}),
+            "ZCYX",
+            ["raw", "raw"],
+            ["raw 0", "raw 1"],
+        ),
+        (ome(**SIZES), "CZYX", ["", ""], ["0", "1"]),
+        # ImageJ does not name channels.
+        (imagej(spacing=3, unit="um", mode="composite"), "ZCYX", ["", ""], ["0", "1"]),
+    ],
+)
+def test_a_channel_has_its_name_and_its_kind(write, rng, options, axes, labels, names):
+    two = rng.integers(0, 99, (2, 5, 20, 30)).astype(np.uint8)
+    stored = two if axes == "CZYX" else two.swapaxes(0, 1)
+    path = write(stored, **{**options, "metadata": {**options["metadata"], "axes": axes}})
+    names = names or labels
+    for number, name in enumerate(names):
+        volume = opened(path, channel=str(number), channel_kind=f"{names[1]}=nearest")
+        np.testing.assert_array_equal(whole(volume), two[number])
+        assert [*volume.channels] == labels
+        kind = {"channel_kind": "nearest"} if number else {}
+        assert volume.attributes == {"channel": name, **kind}
+    refused(path, "lacks the channel 'b' of --channel_kind", channel="0", channel_kind="b=nearest")
+
+
 def test_the_finest_level_of_a_pyramid_is_read(tmp_path, voxels):
     path = tmp_path / "a.ome.tif"
     with tifffile.TiffWriter(path, ome=True) as file:
