@@ -20,6 +20,7 @@ def main(
     preview: Path | None = None,
     displacements: Path | None = None,
     save_displacements: Path | None = None,
+    reference: Path | None = None,
 ) -> None:
     """Stack the sections of a subject into one volume.
 
@@ -38,11 +39,14 @@ def main(
         instead of measured ones.
     save_displacements
         Where to write the displacement of each section, as CSV.
+    reference
+        Record (JSON) of STACK of another channel of the same sections: these are placed, moved,
+        levelled and blended alike, and the parameters about that have no effect.
     """
     from octane.steps.stack import stack_sections
 
     given = (sources, destination, parameters, reading, execution)
-    done = stack_sections(*given, displacements, save_displacements)
+    done = stack_sections(*given, displacements, save_displacements, reference)
     done.save(metrics, preview)
 
 

@@ -329,7 +329,8 @@ class StitchFigures(Figures):
 class SectionFigures(Figures):
     """One section of a stack.
 
-    ``thickness`` is in micrometres, and ``thickness_from`` describes its source;
+    ``edge`` and ``extent`` are those of its image in micrometres, None for a gap. ``thickness`` is
+    in micrometres, and ``thickness_from`` describes its source;
     ``measured_thickness`` and ``thickness_std`` are what the planes that it shares with the next
     section show, and ``thickness_reason`` says why nothing was found although the thickness should
     be measured. ``surface`` is the depth of its surface in its image in micrometres,
@@ -343,10 +344,13 @@ class SectionFigures(Figures):
     measured are None.
     """
 
+    name: str = ""
     number: int
     start: int
     stop: int
     missing: bool = False
+    edge: Vector | None = None
+    extent: Vector | None = None
     thickness: float | None = None
     thickness_from: str | None = None
     measured_thickness: float | None = None
@@ -371,7 +375,8 @@ class StackFigures(Figures):
     ``boundaries`` maps a section's number to the factor by which brightness jumps at its start;
     ``unlike`` lists neighbours, by number, without common structure. ``excluded_sections`` are
     those that the user left out; the others without an image are ``missing_sections``. ``blend`` is
-    the depth in micrometres over which sections were to be blended at their borders.
+    the depth in micrometres over which sections were to be blended at their borders. ``aligned``
+    tells whether sections were to be moved.
     """
 
     sections: list[SectionFigures]
@@ -382,6 +387,7 @@ class StackFigures(Figures):
     planes_not_imaged: int = 0
     blend: float = 0.0
     align: str | None = None
+    aligned: bool = False
     shape: Shape
     voxel_size: Vector
 

@@ -18,6 +18,7 @@ from octane.layout.displacement import COLUMNS, IN_PLACE, Displacement, read_dis
 from octane.layout.mosaic import Position
 from octane.layout.sections import distances, listed, numbered
 from octane.layout.surfaces import NONE_MEASURED, OF_OTHERS, Surface, measured, surfaces
+from octane.store.channels import is_nearest
 from octane.store.image import Image
 
 BY_PLACE = "from the translations along z"
@@ -46,6 +47,25 @@ class SectionSlab:
     planes: range = range(0)
     displaced: Displacement = IN_PLACE
     middle: Position = (0.0, 0.0)
+
+    @classmethod
+    def of_image(
+        cls,
+        number: int,
+        image: Image,
+        box: tuple[Vector, Vector],
+        cut: Surface,
+        thickness: tuple[float, str],
+    ) -> "SectionSlab":
+        """Slab of a section below its surface; ``box`` is the edge and extent of its image."""
+        (top, *edge), (depth, *extent) = box
+        edge, extent = vector(top + cut.depth, *edge), vector(depth - cut.depth, *extent)
+        return cls(number, image.path.name, image, edge, extent, cut, 0.0, *thickness)
+
+    @property
+    def is_nearest(self) -> bool:
+        """Tell whether its values, such as angles, must never be averaged."""
+        return self.image is not None and is_nearest(self.image.attributes)
 
     def imaged(self, planes: range, grid: Grid) -> npt.NDArray[np.int64]:
         """Those of ``planes`` that are within the section's imaged depth at all pixels.
@@ -169,9 +189,7 @@ def lay_out(
         else:
             image, edge, extent, cut = known[number]
             own = _thickness(image, parameters, extent, cut, stated)
-            edge = vector(edge[0] + cut.depth, *edge[1:])
-            extent = vector(extent[0] - cut.depth, *extent[1:])
-            slab = SectionSlab(number, image.path.name, image, edge, extent, cut, 0.0, *own)
+            slab = SectionSlab.of_image(number, image, (edge, extent), cut, own)
         slabs.append(slab)
     return arranged(slabs, spacing)
 

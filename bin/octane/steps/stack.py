@@ -2,23 +2,23 @@
 
 import csv
 import logging
-import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import AUTO, ExecutionParameters, InputParameters, StackParameters
 from octane.core.arrays import as_dtype, require_cpu
+from octane.core.errors import InputError
 from octane.core.files import writing
-from octane.core.geometry import Grid, Region, blocks, bounds, place_in, shape_of, vector
+from octane.core.geometry import Grid, Region, blocks, bounds, place_in, shape_of
 from octane.core.metrics import Metrics
-from octane.core.records import MEASURED, StackFigures
-from octane.layout.borders import Border, blended_planes, borders, shared_less
-from octane.layout.displacement import COLUMNS, IN_PLACE, NEGLIGIBLE, Displacement
+from octane.core.records import MEASURED, StackFigures, read_reference
+from octane.layout.arrangement import Arrangement, arranged_like, realigned
+from octane.layout.borders import blended_planes, borders, shared_less
+from octane.layout.displacement import COLUMNS, Displacement
 from octane.layout.sections import (
     imaged_plane,
     listed,
@@ -48,12 +48,24 @@ from octane.stitch.facing import Fit, fit
 from octane.stitch.shared_depth import Thickness, thicknesses
 from octane.stitch.slab import block_workers, interpolated
 from octane.store.channels import name_of
-from octane.store.image import open_image
+from octane.store.image import Image, open_image
 from octane.store.ngff import Attributes
 from octane.store.volumes import overruled_units
 from octane.store.writer import Level, create_image
 
 logger = logging.getLogger(__name__)
+
+
+class Measured(NamedTuple):
+    """Measurements of sections, and the ``given`` displacements, by number.
+
+    ``unlike`` lists the numbers of neighbours that nothing connects.
+    """
+
+    displacements: dict[int, Displacement]
+    given: dict[int, Displacement]
+    thick: dict[int, Thickness]
+    unlike: list[tuple[int, int]]
 
 
 def _paste(result: npt.NDArray, region: Region, slab: SectionSlab, grid: Grid, lane: Lane) -> None:
@@ -113,31 +125,6 @@ def _warn_of_unmatched(
         )
 
 
-def _realigned(
-    slabs: Sequence[SectionSlab],
-    grid: Grid,
-    measured: Mapping[int, Displacement],
-    given: Mapping[int, Displacement],
-) -> tuple[Grid, list[SectionSlab]]:
-    """Assign the given displacements and, to other sections, the measured ones that exceed noise.
-
-    Returns a grid that holds all slabs, and the slabs.
-    """
-    (_, top, left), (_, height, width) = grid.edge, grid.extent
-    middle = (top + height / 2, left + width / 2)
-    spacing, radius = grid.spacing[1], max(height, width) / 2
-    moved = {n: own for n, own in measured.items() if own.reach(radius) >= NEGLIGIBLE * spacing}
-    moved |= given
-    # Grow by whole voxels, so that unmoved sections are copied as without alignment.
-    corner = math.hypot(*grid.extent[1:]) / 2
-    border = math.ceil(max((own.reach(corner) for own in moved.values()), default=0) / spacing)
-    edge = vector(grid.edge[0], *(e - border * spacing for e in grid.edge[1:]))
-    extent = vector(grid.extent[0], *(e + 2 * border * spacing for e in grid.extent[1:]))
-    return Grid.covering(edge, extent, grid.spacing) if border else grid, [
-        replace(slab, displaced=moved.get(slab.number, IN_PLACE), middle=middle) for slab in slabs
-    ]
-
-
 def stack_sections(
     sources: list[Path],
     destination: Path,
@@ -146,6 +133,7 @@ def stack_sections(
     execution: ExecutionParameters,
     displacements: Path | None = None,
     save_displacements: Path | None = None,
+    reference: Path | None = None,
 ) -> Metrics:
     """Stack sections into one volume.
 
@@ -155,40 +143,113 @@ def stack_sections(
     displacements to undo instead of measured ones; ``save_displacements`` is one to write, with
     those that were undone and those that were measured.
 
+    ``reference`` is the record of STACK of another channel of the same sections. They are arranged
+    like that channel's, whatever the ``parameters`` say; only their brightness is measured.
+
     Raises an OctaneError that names sections that do not fit together, gaps, wrong rows of the
-    table, or unusable output.
+    table, another record, or unusable output.
     """
     require_cpu(execution.backend, "STACK")
+    if reference is not None and (displacements, save_displacements) != (None, None):
+        raise InputError(
+            f"The displacements are those in {reference}; omit --displacements and "
+            "--save_displacements, or give them to STACK of the reference channel."
+        )
     images = [open_image(path, reading) for path in sources]
-    first = images[0]
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
+    dtype, own = images[0].dtype, images[0].attributes
+    metrics = Metrics("stack", channel=name_of(own))
+    for note in overruled_units(images):
+        metrics.warn_in_report(note)
+    if reference is None:
+        given = "unset" if displacements is None else "from a table"
+        placed, found = _arranged(images, parameters, execution, displacements, metrics)
+    else:
+        given = "those of the reference channel"
+        record = read_reference(reference, "stack", StackFigures)
+        placed, found = arranged_like(images, record, reference), None
+        done = {"align": record.align, "blend": record.blend}
+        parameters = parameters.model_copy(update=done)
+    metrics.settings = {"displacements": given} | parameters.recorded(reading)
+    if placed.excluded:
+        logger.info("STACK: excluded sections: %s", listed(placed.excluded))
+    if placed.missing:
+        named = ", ".join(map(str, placed.missing))
+        gone = f"Section {named} is" if len(placed.missing) == 1 else f"Sections {named} are"
+        metrics.warn(f"{gone} missing and left blank.")
+    named = {key: own[key] for key in ("channel", "channel_kind") if key in own}
+    sections = _noted(placed)
+    attributes: Attributes = {**named, "kind": "volume", "step": "stack", "sections": sections}
+    grid, faces = placed.grid, _faces(placed)
+    with create_image(
+        destination,
+        [Level.volume(grid)],
+        dtype,
+        codec=parameters.codec,
+        attributes=attributes,
+        overwrite=execution.overwrite,
+    ) as (writer,):
+        plane = imaged_plane(read_sections(attributes, grid.shape[0]), grid.shape[0])
+        cuts = Cuts(writer, grid, dtype, plane)
+        _write(destination, cuts, placed, dtype, faces, execution, metrics)
+    beyond = _warn_of_blank(placed.slabs, grid, metrics)
+    before, after = faces
+    fitted = _checked(before, found, placed.slabs, metrics)
+    noted = StackFigures.model_validate(
+        {
+            "sections": [
+                section | _place_of(slab) | fitted.get(slab.number, {})
+                for section, slab in zip(sections, placed.slabs, strict=True)
+            ],
+            "boundaries": boundaries(after),
+            "blend": parameters.blend,
+            "align": parameters.align,
+            "aligned": placed.aligned,
+            "missing_sections": placed.missing,
+            "excluded_sections": placed.excluded,
+            "unlike": [] if found is None else found.unlike,
+            "planes_not_imaged": beyond,
+            "shape": grid.shape,
+            "voxel_size": grid.spacing,
+        }
+    )
+    metrics.add_figures(noted)
+    if save_displacements is not None and found is not None:
+        _write_table(save_displacements, placed.slabs, found, overwrite=execution.overwrite)
+    return metrics
+
+
+def _arranged(
+    images: list[Image],
+    parameters: StackParameters,
+    execution: ExecutionParameters,
+    displacements: Path | None,
+    metrics: Metrics,
+) -> tuple[Arrangement, Measured]:
+    """Arrange sections as they state, as the table says and as measured on their neighbours."""
     require_surfaces(images, parameters)
-    grid, slabs = lay_out(images, [*map(imaged_box, images)], parameters, first.grid.spacing)
+    spacing, dtype = images[0].grid.spacing, images[0].dtype
+    grid, slabs = lay_out(images, [*map(imaged_box, images)], parameters, spacing)
     given: dict[int, Displacement] = {}
     if displacements is not None:
         given = given_displacements(displacements, slabs, grid, parameters)
         slabs = with_thicknesses(slabs, given_thicknesses(displacements, slabs), BY_TABLE)
-        grid, slabs = arranged(slabs, grid.spacing)
+        grid, slabs = arranged(slabs, spacing)
     logger.info("STACK: %s", thickness_taken(slabs))
-    moves = {"displacements": "unset" if displacements is None else "from a table"}
-    metrics = Metrics(
-        "stack", channel=name_of(first.attributes), settings=moves | parameters.recorded(reading)
-    )
     contradicted = [] if parameters.section_thickness is not None else other_distance(slabs)
     for text in without_surface(slabs):
         metrics.warn(text)
-    fits = fit(slabs, grid, first.dtype, parameters, execution, metrics)
+    fits = fit(slabs, grid, dtype, parameters, execution, metrics)
     thick: dict[int, Thickness] = {}
     if parameters.section_thickness == AUTO:
-        _, placed = _realigned(slabs, grid, fits.displacements, given)
-        thick = thicknesses(placed, grid, first.dtype, execution, metrics)
+        _, placed = realigned(slabs, grid, fits.displacements, given)
+        thick = thicknesses(placed, grid, dtype, execution, metrics)
         grid, slabs, is_changed = _remeasured(slabs, grid, thick, metrics)
         if is_changed:
             # Other planes face each other, on which slanted tissue lies elsewhere.
-            fits = fit(slabs, grid, first.dtype, parameters, execution, metrics)
+            fits = fit(slabs, grid, dtype, parameters, execution, metrics)
     unshared = shared_less(slabs, parameters.blend, grid)
-    notes = (overruled_units(images), sections_without_overlap(slabs), contradicted, unshared)
-    for note in chain.from_iterable(notes):
+    for note in (*sections_without_overlap(slabs), *contradicted, *unshared):
         metrics.warn_in_report(note)
     # Nothing connects these either, but the user has placed both.
     unlike = [pair for pair in fits.unlike if not given.keys() >= {*pair}]
@@ -198,78 +259,14 @@ def stack_sections(
         measured = fits.displacements
     aligned = parameters.align != "none" or any(map(any, given.values()))
     if aligned:
-        cut = _unaligned_cut(slabs, grid, first.dtype, execution, metrics)
-        grid, slabs = _realigned(slabs, grid, measured, given)
+        cut = _unaligned_cut(slabs, grid, dtype, execution, metrics)
+        grid, slabs = realigned(slabs, grid, measured, given)
         # Pixels as large as those of the cuts through the volume.
         step = max(1, -(-max(grid.shape) // CUT))
         metrics.previews["unaligned_y"] = np.abs(cut[::step, ::step])
     met = borders(slabs, parameters.blend, grid)
-    blended = {border.below.number: border.depth for border in met}
-    sections = [
-        {"name": s.name, "number": s.number, "start": s.planes.start, "stop": s.planes.stop}
-        | {"missing": s.image is None}
-        | {"top": grid.edge[0] + s.surface - s.cut.depth}
-        | ({"blended": blended[s.number]} if s.number in blended else {})
-        for s in slabs
-    ]
-    undone = [{"shift": s.displaced[:2], "rotation": s.displaced.rotation} for s in slabs]
-    own = [a | b for a, b in zip(sections, undone, strict=True)] if aligned else sections
-    missing = [s.number for s in slabs if s.image is None and s.number not in parameters.excluded]
-    if parameters.excluded_sections:
-        logger.info("STACK: excluded sections: %s", parameters.excluded_sections)
-    if missing:
-        named = ", ".join(map(str, missing))
-        gone = f"Section {named} is" if len(missing) == 1 else f"Sections {named} are"
-        metrics.warn(f"{gone} missing and left blank.")
-    named = {k: v for k, v in first.attributes.items() if k == "channel"}
-    attributes: Attributes = {**named, "kind": "volume", "step": "stack", "sections": own}
-    imaged = {s.number: s.imaged(s.planes, grid) for s in slabs if s.image is not None}
-    faces = Faces({number: ends_of(own) for number, own in imaged.items()}, grid.shape[1:])
-    written = faces
-    if met:
-        # The faces that are compared for brightness are those before blending, which hides it.
-        counts = {n: blended_planes(depth, grid.spacing[0]) for n, depth in blended.items()}
-        ends = {number: ends_of(own, counts.get(number, 0)) for number, own in imaged.items()}
-        written = Faces(ends, grid.shape[1:])
-    with create_image(
-        destination,
-        [Level.volume(grid)],
-        first.dtype,
-        codec=parameters.codec,
-        attributes=attributes,
-        overwrite=execution.overwrite,
-    ) as (writer,):
-        plane = imaged_plane(read_sections(attributes, grid.shape[0]), grid.shape[0])
-        cuts = Cuts(writer, grid, first.dtype, plane)
-        both = (faces, written)
-        _write(destination, cuts, slabs, met, grid, first.dtype, both, execution, metrics)
-    beyond = _warn_of_blank(slabs, grid, metrics)
-    found = _checked(faces, fits.displacements | given, given, slabs, metrics)
-    noted = StackFigures.model_validate(
-        {
-            "sections": [
-                {**section, "thickness": slab.thickness, "thickness_from": slab.thickness_from}
-                | _surface_of(slab)
-                | _thickness_of(slab.number, thick)
-                | found.get(slab.number, {})
-                for section, slab in zip(sections, slabs, strict=True)
-            ],
-            "boundaries": boundaries(written),
-            "blend": parameters.blend,
-            "align": parameters.align,
-            "missing_sections": missing,
-            "excluded_sections": parameters.excluded,
-            "unlike": unlike,
-            "planes_not_imaged": beyond,
-            "shape": grid.shape,
-            "voxel_size": grid.spacing,
-        }
-    )
-    metrics.add_figures(noted)
-    if save_displacements is not None:
-        overwrite = execution.overwrite
-        _write_table(save_displacements, slabs, fits.displacements, thick, overwrite=overwrite)
-    return metrics
+    placed = Arrangement(grid, slabs, met, parameters.excluded, aligned)
+    return placed, Measured(fits.displacements, given, thick, unlike)
 
 
 def _remeasured(
@@ -298,22 +295,50 @@ def _remeasured(
     return grid, slabs, True
 
 
-def _thickness_of(number: int, found: Mapping[int, Thickness]) -> dict[str, object]:
-    """Figures of a section's measured thickness; none if it was not looked for."""
-    if number not in found:
-        return {}
-    size, std, reason = found[number]
+def _thickness_of(found: Thickness) -> dict[str, object]:
+    """Figures of a section's measured thickness."""
+    size, std, reason = found
     if reason:
         return {"thickness_reason": reason}
     return {"measured_thickness": size, "thickness_std": std}
 
 
-def _surface_of(slab: SectionSlab) -> dict[str, object]:
-    """Figures of a section's surface; none for a gap."""
+def _noted(placed: Arrangement) -> list[dict[str, object]]:
+    """Sections as the volume's metadata state them."""
+    blended = {border.below.number: border.depth for border in placed.borders}
+    return [
+        {"name": s.name, "number": s.number, "start": s.planes.start, "stop": s.planes.stop}
+        | {"missing": s.image is None}
+        | {"top": placed.grid.edge[0] + s.surface - s.cut.depth}
+        | ({"blended": blended[s.number]} if s.number in blended else {})
+        | ({"shift": s.displaced[:2], "rotation": s.displaced.rotation} if placed.aligned else {})
+        for s in placed.slabs
+    ]
+
+
+def _faces(placed: Arrangement) -> tuple[Faces, Faces]:
+    """Faces to gather before and after blending; none of values that do not measure brightness."""
+    grid, slabs = placed.grid, [slab for slab in placed.slabs if slab.image is not None]
+    imaged = {s.number: s.imaged(s.planes, grid) for s in slabs if not s.is_nearest}
+    faces = Faces({number: ends_of(own) for number, own in imaged.items()}, grid.shape[1:])
+    if not placed.borders:
+        return faces, faces
+    # The faces that are compared for brightness are those before blending, which hides it.
+    depths = {border.below.number: border.depth for border in placed.borders}
+    counts = {n: blended_planes(depth, grid.spacing[0]) for n, depth in depths.items()}
+    ends = {number: ends_of(own, counts.get(number, 0)) for number, own in imaged.items()}
+    return faces, Faces(ends, grid.shape[1:])
+
+
+def _place_of(slab: SectionSlab) -> dict[str, object]:
+    """Figures of a section's place, from which another channel's section is placed."""
+    own: dict[str, object] = {"thickness": slab.thickness, "thickness_from": slab.thickness_from}
     if slab.image is None:
-        return {}
+        return own
+    edge, extent = imaged_box(slab.image)
     depth, tilt, source = slab.cut
-    return {"surface": depth, "surface_from": source, "levelled": tilt if any(tilt) else None}
+    cut = {"surface": depth, "surface_from": source, "levelled": tilt if any(tilt) else None}
+    return own | {"edge": edge, "extent": extent} | cut
 
 
 def _warn_of_blank(slabs: Sequence[SectionSlab], grid: Grid, metrics: Metrics) -> int:
@@ -339,34 +364,38 @@ def _warn_of_blank(slabs: Sequence[SectionSlab], grid: Grid, metrics: Metrics) -
 
 
 def _checked(
-    faces: Faces,
-    displaced: Mapping[int, Displacement],
-    given: Collection[int],
-    slabs: Sequence[SectionSlab],
-    metrics: Metrics,
-) -> dict[object, dict[str, object]]:
-    """Figures of how each section fits its neighbours, by number."""
-    with metrics.timed("check"):
-        pairs = [own[:2] for own in faces.sums.values()]
-        found: dict[object, dict[str, object]] = {
-            number: {"brightness": bright, "step": step, "flipped": flipped}
-            for number, bright, step, flipped in zip(
-                faces.sums, brightness(pairs), steps(pairs), flips(pairs), strict=True
-            )
-        }
+    faces: Faces, found: Measured | None, slabs: Sequence[SectionSlab], metrics: Metrics
+) -> dict[int, dict[str, object]]:
+    """Figures of how each section fits its neighbours, by number.
+
+    Without ``found``, as another channel decides on places, these are brightness and displacement.
+    """
+    figures: dict[int, dict[str, object]] = {slab.number: {} for slab in slabs}
+    pairs = [own[:2] for own in faces.sums.values()]
+    if pairs:
+        with metrics.timed("check"):
+            flipped = flips(pairs) if found is not None else [None] * len(pairs)
+            judged = zip(faces.sums, brightness(pairs), steps(pairs), flipped, strict=True)
+            for number, bright, step, flip in judged:
+                figures[number] = {"brightness": bright, "step": step, "flipped": flip}
+    displaced = {slab.number: slab.displaced for slab in slabs if any(slab.displaced)}
+    given: Collection[int] = ()
+    if found is not None:
+        displaced, given = found.displacements | found.given, found.given
     for slab in (slab for slab in slabs if slab.number in displaced):
         own, moved = displaced[slab.number], any(slab.displaced)
-        figures = found.setdefault(slab.number, {})
-        figures.update(shift=own[:2], rotation=own.rotation, moved=moved)
-        figures["given"] = slab.number in given
-    return found
+        figures[slab.number].update(shift=own[:2], rotation=own.rotation, moved=moved)
+        figures[slab.number]["given"] = slab.number in given
+    if found is not None:
+        for number, thickness in found.thick.items():
+            figures[number].update(_thickness_of(thickness))
+    return figures
 
 
 def _write_table(
     path: Path,
     slabs: Sequence[SectionSlab],
-    measured: Mapping[int, Displacement],
-    found: Mapping[int, Thickness],
+    found: Measured,
     *,
     overwrite: bool,
 ) -> None:
@@ -378,9 +407,12 @@ def _write_table(
     header = (*header, "thickness", "measured_thickness")
     rows = [
         (
-            *(slab.number, *slab.displaced, *measured.get(slab.number, ("", "", ""))),
+            *(slab.number, *slab.displaced),
+            *found.displacements.get(slab.number, ("", "", "")),
             slab.thickness if slab.thickness_from in (BY_TABLE, MEASURED) else "",
-            _thickness_of(slab.number, found).get("measured_thickness", ""),
+            _thickness_of(found.thick[slab.number]).get("measured_thickness", "")
+            if slab.number in found.thick
+            else "",
         )
         for slab in slabs
         if slab.image is not None
@@ -395,9 +427,7 @@ def _write_table(
 def _write(
     destination: Path,
     cuts: Cuts,
-    slabs: list[SectionSlab],
-    borders: Sequence[Border],
-    grid: Grid,
+    placed: Arrangement,
     dtype: np.dtype,
     faces: tuple[Faces, Faces],
     execution: ExecutionParameters,
@@ -407,6 +437,7 @@ def _write(
 
     Keep the ``faces`` of its sections before and after blending; without it, both may be the same.
     """
+    grid, slabs, borders = placed.grid, placed.slabs, placed.borders
     regions = blocks(grid.shape, Level.volume(grid).owned)
     workers = block_workers(slabs, grid, dtype, len(regions), execution)
 

@@ -10,14 +10,19 @@ from octane.pipeline.lanes import Lane
 from octane.stitch.slab import interpolated
 
 
-def mixed(above: npt.NDArray, below: npt.NDArray, weight: float) -> npt.NDArray:
+def mixed(
+    above: npt.NDArray, below: npt.NDArray, weight: float, *, is_nearest: bool = False
+) -> npt.NDArray:
     """Mean of two planes, ``below`` with ``weight`` (0 to 1), in the type of ``below``.
 
-    Where either shows nothing, 0 or not finite, it is ``below``.
+    If ``is_nearest``, it is the one with the larger weight. Where either shows nothing, 0 or not
+    finite, it is ``below``.
     """
+    shown = (above != 0) & (below != 0) & np.isfinite(above) & np.isfinite(below)
+    if is_nearest:
+        return np.where(shown & (weight < 0.5), above, below)
     kind = working_type(below.dtype)
     upper, lower = above.astype(kind, copy=False), below.astype(kind, copy=False)
-    shown = (above != 0) & (below != 0) & np.isfinite(upper) & np.isfinite(lower)
     # The product of infinity and 0 is undefined, but is not taken.
     with np.errstate(invalid="ignore"):
         mean = (1 - weight) * upper + weight * lower
@@ -39,4 +44,5 @@ def blend(result: npt.NDArray, region: Region, border: Border, grid: Grid, lane:
     with lane.timed("compute"):
         for plane, above, weight in zip(planes, values, border.weights(planes, grid), strict=True):
             below = result[(plane - region[0].start, *area)]
-            below[...] = mixed(above, below, float(weight))
+            is_nearest = border.below.is_nearest
+            below[...] = mixed(above, below, float(weight), is_nearest=is_nearest)

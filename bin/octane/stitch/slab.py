@@ -1,4 +1,4 @@
-"""A section's voxels, interpolated linearly at its place in the volume."""
+"""A section's voxels at its place in the volume: interpolated linearly, or the nearest ones."""
 
 import math
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.resample.operator import AxisOperator, interpolator, unchanged
 from octane.resample.resampler import resample
 from octane.stitch.levelling import Tilted, levelled
+from octane.stitch.nearest import levelled_nearest, nearest, taken
 from octane.stitch.sampling import sampled
-from octane.store.image import Image
 from octane.store.writer import Level
 
 
@@ -48,7 +48,10 @@ def block_workers(
 def interpolated(
     slab: SectionSlab, planes: npt.NDArray[np.int64], region: Region, grid: Grid, lane: Lane
 ) -> tuple[npt.NDArray, tuple[slice, slice]] | None:
-    """Values of a section on the volume's planes in a region, and their rows and columns there."""
+    """Values of a section on the volume's planes in a region, and their rows and columns there.
+
+    They are floating or complex, or those of the nearest voxels in the section's own type.
+    """
     image = slab.image
     assert image is not None
     if any(slab.displaced):
@@ -67,20 +70,32 @@ def interpolated(
     for span, axis in zip(spans[1:], (1, 2), strict=True):
         s = image.grid.spacing[axis]
         index = ((span + 0.5) * s + grid.edge[axis] - image.grid.origin[axis]) / s
-        parts.append(_operator(index, image.grid.shape[axis]))
+        parts.append(_operator(index, image.grid.shape[axis], is_nearest=slab.is_nearest))
     (y, rows), (x, columns) = parts
     values = _on_planes(slab, planes, (rows, columns), lane)
     with lane.timed("compute"):
-        values = resample(values, (unchanged(len(planes)), y, x))
+        values = _applied(values, (unchanged(len(planes)), y, x), is_nearest=slab.is_nearest)
     rows, columns = (slice(int(span[0]), int(span[-1]) + 1) for span in spans[1:])
     return values, (rows, columns)
 
 
-def _operator(index: npt.NDArray[np.floating], n: int) -> tuple[AxisOperator, slice]:
-    """Linear interpolation of ``n`` samples, and the samples that it needs."""
+def _operator(
+    index: npt.NDArray[np.floating], n: int, *, is_nearest: bool
+) -> tuple[AxisOperator, slice]:
+    """Interpolation of ``n`` samples, linear or to the nearest, and the samples that it needs."""
     # Indices within 1e-6 of an integer copy instead of blurring.
     whole = np.abs(index - np.round(index)) < 1e-6
-    return interpolator(np.where(whole, np.round(index), index), n).part(slice(None))
+    own = nearest(index) if is_nearest else np.where(whole, np.round(index), index)
+    return interpolator(own, n).part(slice(None))
+
+
+def _applied(
+    values: npt.NDArray, operators: Sequence[AxisOperator], *, is_nearest: bool
+) -> npt.NDArray:
+    """Apply an operator per axis; one to the nearest sample has a single tap."""
+    if is_nearest:
+        return values[np.ix_(*(own.start for own in operators))]
+    return resample(values, operators)
 
 
 def _places(slab: SectionSlab, planes: npt.NDArray[np.int64]) -> tuple[npt.NDArray, float]:
@@ -102,7 +117,8 @@ def _along_z(slab: SectionSlab, planes: npt.NDArray[np.int64]) -> tuple[AxisOper
     index, surface = _places(slab, planes)
     # Planes above the surface, which may be water, are left out.
     first = np.ceil(surface - 1e-6)
-    return _operator(np.maximum(index, first) if first > 0 else index, slab.image.grid.shape[0])
+    index = np.maximum(index, first) if first > 0 else index
+    return _operator(index, slab.image.grid.shape[0], is_nearest=slab.is_nearest)
 
 
 def _tilted(slab: SectionSlab, planes: npt.NDArray[np.int64], area: tuple[slice, slice]) -> Tilted:
@@ -126,23 +142,28 @@ def _on_planes(
     assert slab.image is not None
     if any(slab.cut.tilt):
         tilted = _tilted(slab, planes, area)
-        taken = tilted.needed(slab.image.grid.shape[0])
-        values = _read(slab.image, (taken, *area), lane)
+        needed = tilted.needed(slab.image.grid.shape[0])
+        values = _read(slab, (needed, *area), lane)
         with lane.timed("compute"):
-            return levelled(values, taken.start, tilted)
-    operator, taken = _along_z(slab, planes)
-    values = _read(slab.image, (taken, *area), lane)
+            level = levelled_nearest if slab.is_nearest else levelled
+            return level(values, needed.start, tilted)
+    operator, needed = _along_z(slab, planes)
+    values = _read(slab, (needed, *area), lane)
     with lane.timed("compute"):
-        _, ny, nx = values.shape
-        return resample(values, (operator, unchanged(ny), unchanged(nx)))
+        operators = (operator, *map(unchanged, values.shape[1:]))
+        return _applied(values, operators, is_nearest=slab.is_nearest)
 
 
-def _read(image: Image, region: Region, lane: Lane) -> npt.NDArray:
+def _read(slab: SectionSlab, region: Region, lane: Lane) -> npt.NDArray:
     """Read a region of a section, in the type in which it is interpolated."""
+    image = slab.image
+    assert image is not None
     with lane.timed("read"):
         memory = lane.buffer("section", shape_of(region), image.dtype)
         values = image.read(region, memory)
     lane.metrics.count("read", values.nbytes)
+    if slab.is_nearest:
+        return values
     with lane.timed("compute"):
         return values.astype(working_type(image.dtype), copy=False)
 
@@ -150,7 +171,7 @@ def _read(image: Image, region: Region, lane: Lane) -> npt.NDArray:
 def _moved(
     slab: SectionSlab, planes: npt.NDArray[np.int64], region: Region, grid: Grid, lane: Lane
 ) -> tuple[npt.NDArray, tuple[slice, slice]] | None:
-    """Values of a moved section: linear in z, then bilinear; 0 beyond its border."""
+    """Values of a moved section: along z, then in the plane; 0 beyond its border."""
     image = slab.image
     assert image is not None
     own = image.grid
@@ -176,5 +197,9 @@ def _moved(
         source = np.ascontiguousarray(source)
         shape = shape_of(region)[1:]
         start, low, high = cast("list[Position]", np.transpose(places).tolist())
-        values = sampled(source, start, slab.displaced.turn, shape, inside=(low, high), beyond=0.0)
+        turn, inside = slab.displaced.turn, (low, high)
+        if slab.is_nearest:
+            values = taken(source, start, turn, shape, inside)
+        else:
+            values = sampled(source, start, turn, shape, inside=inside, beyond=0.0)
     return values, (region[1], region[2])
