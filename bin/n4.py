@@ -11,21 +11,33 @@ from octane.config.params import (
     LeaseParameters,
     N4Parameters,
     StepParameters,
+    Text,
     parameter,
 )
 
 
 class Files(StepParameters):
-    """Additional files of N4."""
+    """Channels and additional files of N4."""
 
+    channels: Text | None = parameter(
+        None,
+        "Channels to correct, one after the other: all, or numbers or names, such as '0 2'. The "
+        "tissue mask is made from --channel. Unset: only --channel.",
+    )
+    reference: Path | None = parameter(
+        None,
+        "Volume of the reference channel, on the same grid: --n4_mask tissue is made from it in "
+        "place of the volume itself.",
+    )
+    reference_channel: Text | None = parameter(
+        None, "Channel of --reference, if that has several: its number from 0, or its name."
+    )
     save_bias_field: Path | None = parameter(
         None, "Where to write the multiplicative bias field at full resolution."
     )
     truth: Path | None = parameter(None, "A phantom's truth folder; the record compares with it.")
     metrics: Path | None = parameter(None, "Where to write the step's record, as JSON.")
-    preview: Path | None = parameter(
-        None, "Where to write slices and profiles for the report, as NPZ."
-    )
+    preview: Path | None = parameter(None, "Where to write slices for the report, as NPZ.")
 
 
 def main(
@@ -47,18 +59,20 @@ def main(
     source
         OME-Zarr, NIfTI, MHA, NRRD or TIFF.
     destination
-        The corrected volume, in any of these formats.
+        The corrected volume, in any of these formats; OME-Zarr (c, z, y, x) for several channels.
     dry_run
         Only print the plan of the fit, its resolution and the memory it needs.
     """
-    from octane.steps.n4 import correct_bias, prepare
+    from octane.steps.n4 import correct_channels, prepare_channels
 
-    given = (source, destination, parameters, reading, execution)
-    prepared = prepare(*given, save_bias_field=files.save_bias_field, truth=files.truth)
+    given = (source, destination, parameters, reading, execution, files.channels)
+    beside = (files.save_bias_field, files.truth, files.reference, files.reference_channel)
+    runs = prepare_channels(*given, *beside)
     if dry_run:
-        sys.stdout.write("\n".join(prepared.plan.lines()) + "\n")
+        lines = dict.fromkeys(line for run in runs for line in run.plan.lines())
+        sys.stdout.write("\n".join(lines) + "\n")
         return
-    correct_bias(prepared, sharing).save(files.metrics, files.preview)
+    correct_channels(runs, sharing, files.metrics, files.preview)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,11 +107,21 @@ class Metrics:
 
     def save(self, path: Path | None, preview: Path | None) -> None:
         """Write the record and the previews to the paths that are given, replacing files."""
-        if path is not None:
-            write_json(path, self.record())
-        if preview is not None:
-            with writing(preview, overwrite=True) as partial, partial.open("wb") as stream:
-                np.savez_compressed(stream, allow_pickle=False, **self.previews)
+        save_record(self.record(), self.previews, path, preview)
+
+
+def save_record(
+    record: Mapping[str, object],
+    previews: Mapping[str, npt.NDArray],
+    path: Path | None,
+    preview: Path | None,
+) -> None:
+    """Write a :meth:`Metrics.record` and its previews as :meth:`Metrics.save` does."""
+    if path is not None:
+        write_json(path, record)
+    if preview is not None:
+        with writing(preview, overwrite=True) as partial, partial.open("wb") as stream:
+            np.savez_compressed(stream, allow_pickle=False, **previews)
 
 
 def _staged(arguments: Sequence[str]) -> dict[str, dict[str, str]]:

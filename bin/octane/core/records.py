@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from math import dist, hypot
 from pathlib import Path
 from statistics import median
-from typing import Annotated, TypeVar, cast
+from typing import Annotated, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -437,6 +437,14 @@ class N4Figures(Figures):
     shape: Shape | None = None
     voxel_size: Vector | None = None
     truth: dict[str, float] | None = None
+
+
+class PassedThroughFigures(Figures):
+    """A volume of values that must not be averaged, which N4 copied without fitting a field."""
+
+    passed_through: Literal[True] = True
+    shape: Shape
+    voxel_size: Vector
 
 
 class MosaicFigures(Figures):

@@ -1,9 +1,12 @@
 """Input of N4: voxels of the shrunk volume, sections, masks, weights, the truth of a phantom."""
 
+import math
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import N4Parameters
+from octane.config.params import InputParameters, N4Parameters
 from octane.core.errors import InputError
 from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
@@ -12,7 +15,9 @@ from octane.layout.sections import Section, read_sections
 from octane.n4.mask import tissue_mask
 from octane.n4.plan import READ_BLOCK, Plan, within
 from octane.pipeline.lanes import Lane, run_pipeline
-from octane.store.volumes import Volume
+from octane.store.companions import require_same_grid
+from octane.store.itk_files import FileVolume
+from octane.store.volumes import Volume, bring_in, open_volume
 
 TISSUE = "tissue"
 NEGATIVE = 0.1
@@ -84,6 +89,74 @@ def read_strided(
     return result
 
 
+class Reference:
+    """The reference channel's volume, whose tissue other channels of its grid are fitted to.
+
+    Its mask is made once, for all channels, as their shrunk grids are equal. ``whole_bytes`` is the
+    size of a file that must be kept in memory whole.
+    """
+
+    def __init__(self, volume: Volume) -> None:
+        self._volume: Volume | None = volume
+        voxels = math.prod(volume.grid.shape)
+        self.whole_bytes = voxels * volume.dtype.itemsize * isinstance(volume, FileVolume)
+        self._mask: npt.NDArray[np.bool_] | None = None
+
+    def require_grid_of(self, volume: Volume) -> None:
+        """Raise an InputError unless the reference is on the grid of a volume."""
+        assert self._volume is not None
+        remedy = "give the reference channel's volume as STACK wrote it"
+        require_same_grid(self._volume, volume, remedy)
+
+    def mask(
+        self, plan: Plan, sections: list[Section], metrics: Metrics, destination: Path
+    ) -> npt.NDArray[np.bool_]:
+        """Tissue mask on the shrunk grid; NaN and infinity of the reference are not tissue.
+
+        The first call reads the volume, decoding a TIFF next to ``destination``, and drops it.
+        """
+        if self._mask is None:
+            assert self._volume is not None
+            bring_in(self._volume, metrics, destination)
+            shrunk = read_companion(self._volume, plan, metrics, "the reference channel")
+            with metrics.timed("mask"):
+                self._mask = _tissue_of(self._volume.path, shrunk, plan, sections)
+            self._volume = None
+        return self._mask
+
+
+def open_reference(
+    path: Path | None, channel: str | None, reading: InputParameters, *, is_used: bool
+) -> Reference | None:
+    """Open a reference channel's volume as the input is read, if its path is given.
+
+    An InputError says that it is not used, as only the mask ``tissue`` needs it.
+    """
+    if path is None:
+        if channel is not None:
+            raise InputError("--reference_channel needs --reference, the volume that it is in.")
+        return None
+    if not is_used:
+        raise InputError(
+            f"{path}: --reference is only for --n4_mask tissue; give that too, or leave it out."
+        )
+    own = reading.model_copy(update={"channel": channel, "channel_kind": ()})
+    return Reference(open_volume(path, own))
+
+
+def _tissue_of(
+    path: Path, shrunk: npt.NDArray[np.float32], plan: Plan, sections: list[Section]
+) -> npt.NDArray[np.bool_]:
+    found = np.where(np.isfinite(shrunk), shrunk, 0)
+    mask = tissue_mask(found, shrunk_sections(plan, sections))
+    if not mask.any():
+        raise InputError(
+            f"{path} contains no tissue (all sections are constant): check it, or give a mask of "
+            "your own."
+        )
+    return mask
+
+
 def fit_mask(
     companions: dict[str, Volume],
     shrunk: npt.NDArray[np.float32],
@@ -91,21 +164,22 @@ def fit_mask(
     sections: list[Section],
     p: N4Parameters,
     metrics: Metrics,
+    tissue: npt.NDArray[np.bool_] | None = None,
 ) -> npt.NDArray[np.bool_]:
-    """Mask of the voxels to fit, on the shrunk grid; a mask file is one of ``companions``."""
+    """Mask of the voxels to fit, on the shrunk grid; a mask file is one of ``companions``.
+
+    ``tissue`` is that of the reference channel, if the volume's own is not to be found.
+    """
     finite = np.isfinite(shrunk)
     with metrics.timed("mask"):
         if p.mask is None:
             mask = np.ones(shrunk.shape, np.bool_)
+        elif tissue is not None:
+            mask = tissue
         elif p.mask == TISSUE:
-            mask = tissue_mask(np.where(finite, shrunk, 0), shrunk_sections(plan, sections))
+            mask = _tissue_of(plan.volume.path, shrunk, plan, sections)
         else:
             mask = _read_mask(companions["mask"], plan, metrics)
-    if not mask.any() and p.mask == TISSUE:
-        raise InputError(
-            f"{plan.volume.path} contains no tissue (all sections are constant): check it, or give "
-            "a mask of your own."
-        )
     if not mask.any():
         raise InputError(
             f"The mask {p.mask} is empty on the shrunk grid; give another, or a smaller "
@@ -114,7 +188,8 @@ def fit_mask(
     if not finite.all():
         left = counted(int((~finite).sum()), "voxel")
         metrics.warn(f"Excluded from the fit: {left} of NaN or Inf.")
-    mask &= finite
+    # A new array: other channels use the mask too.
+    mask = mask & finite
     below = np.count_nonzero(mask & (shrunk < 0)) / max(1, np.count_nonzero(mask))
     if below > NEGATIVE:
         metrics.warn(

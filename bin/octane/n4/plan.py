@@ -19,6 +19,7 @@ from octane.core.geometry import Region, Vector, blocks, spelled
 from octane.layout.sections import Section
 from octane.n4.fit import FIT_BYTES, shrink_slices
 from octane.pipeline.workers import plan_workers
+from octane.store.channels import name_of
 from octane.store.volumes import Volume, is_plain
 
 READ_BLOCK = 256
@@ -146,6 +147,11 @@ class Plan:
         return max(self.fit_bytes, blocks * self.block_bytes)
 
     @property
+    def copies(self) -> bool:
+        """True if the volume is copied without a field: its values must not be averaged."""
+        return not self.sections and self.whole is None
+
+    @property
     def planes(self) -> range:
         """Planes of the volume that enter the fit."""
         return range(self.volume.grid.shape[0])[self.keep[0]]
@@ -163,9 +169,16 @@ class Plan:
         factors = [k.step for k in self.keep]
         lines = [
             f"{self.volume.path}: {spelled(grid.shape)} voxels (z y x) of "
-            f"{spelled(grid.spacing)} um, {dtype}, {size / 1e9:.2f} GB",
-            f"mode {self.mode}, shrunk by {spelled(factors)} to {spelled(self.shrunk_shape)}",
+            f"{spelled(grid.spacing)} um, {dtype}, {size / 1e9:.2f} GB"
         ]
+        if self.copies:
+            name = name_of(self.volume.attributes)
+            of = f"the values of channel {name}" if name else "its values"
+            lines.append(f"copied without a bias field, because {of} must not be averaged")
+        else:
+            lines.append(
+                f"mode {self.mode}, shrunk by {spelled(factors)} to {spelled(self.shrunk_shape)}"
+            )
         if self.sections:
             depths = [part.stop - part.start for part in self.sections]
             part = max(self.sections, key=lambda s: s.stop - s.start)
@@ -182,6 +195,20 @@ class Plan:
         )
         return lines
 
+    def warnings(self) -> list[str]:
+        """What is unusual about the fit."""
+        parts = [*self.sections, *([] if self.whole is None else [self.whole])]
+        found = []
+        if not any(sum(part.mesh.iterations) for part in parts):
+            found.append("No iterations were requested: the field is 1 everywhere.")
+        found += [
+            f"{self.volume.path} has one voxel along {name} after --n4_shrink_factor: the field is "
+            "constant along it, and the other axes are fitted."
+            for name, n in zip("zyx", self.shrunk_shape, strict=True)
+            if n == 1
+        ]
+        return found
+
 
 def plan_n4(
     volume: Volume,
@@ -190,10 +217,12 @@ def plan_n4(
     execution: ExecutionParameters,
     *,
     whole_files: int,
+    referenced: bool = False,
 ) -> Plan:
     """Plan a run on a volume and its sections, without those that are missing.
 
-    `whole_files` are the bytes of inputs and outputs whose formats must be kept in memory whole.
+    `whole_files` are the bytes of inputs and outputs whose formats must be kept in memory whole;
+    `referenced` means that the tissue mask of a reference is kept too.
     Raises an OctaneError if memory is insufficient or a mesh does not fit the volume.
     """
     grid = volume.grid
@@ -212,7 +241,7 @@ def plan_n4(
     levelled = p.histogram_matching != "none" or p.z_profile_gain
     need = block * (2 * volume.dtype.itemsize + BLOCK_BYTES + 8 * levelled)
     fixed = PROCESS_BYTES + whole_files
-    per_voxel = FIT_BYTES + 4 * (p.weights is not None)
+    per_voxel = FIT_BYTES + 4 * (p.weights is not None) + referenced
     given = None if p.shrink_factor is None else _three(p.shrink_factor[::-1])
     factors = shrink_factors(
         grid.shape,
@@ -250,6 +279,22 @@ def plan_n4(
     return Plan(
         volume, p.mode, keep, parts, whole, workers, kept, predicted + kept * size, fitted, need
     )
+
+
+def plan_copy(volume: Volume, execution: ExecutionParameters, *, whole_files: int) -> Plan:
+    """Plan the copy of a volume whose values must not be averaged.
+
+    `whole_files` are as for :func:`plan_n4`. Raises an OctaneError if memory is insufficient.
+    """
+    shape = volume.grid.shape
+    # The block as read and as converted, in float64 before that, and what encoding needs.
+    block = int(np.prod(np.minimum(READ_BLOCK, shape)))
+    need = block * (2 * volume.dtype.itemsize + 8 + BLOCK_BYTES)
+    fixed = PROCESS_BYTES + whole_files
+    count = len(blocks(shape, (READ_BLOCK,) * 3))
+    workers = plan_workers(need, bytes_of(execution.memory), execution.workers, count, fixed=fixed)
+    keep = (slice(None),) * 3
+    return Plan(volume, "global", keep, (), None, workers, False, fixed + workers * need, 0, need)
 
 
 def within(planes: range, section: Section) -> slice:

@@ -1,7 +1,9 @@
 """N4: the bias field, fitted on the shrunk volume and applied to the full one block by block."""
 
+import copy
 import logging
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,23 +13,26 @@ import numpy.typing as npt
 
 from octane.config.params import ExecutionParameters, InputParameters, LeaseParameters, N4Parameters
 from octane.core.arrays import namespace, output_type, working_type
-from octane.core.errors import InputError
+from octane.core.errors import InputError, OctaneError
 from octane.core.files import bring_to_disk
 from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
 from octane.core.progress import IterationLog
-from octane.core.records import N4Figures
+from octane.core.records import N4Figures, PassedThroughFigures
 from octane.gpu.run import Share, on_device
 from octane.layout.borders import blended_planes
-from octane.layout.sections import Section, imaged_plane, sections_of
+from octane.layout.sections import Section, imaged_plane, read_sections, sections_of
 from octane.n4.apply import correct_block
+from octane.n4.channels import Made, joined, names_of, require_joinable, save_each
 from octane.n4.choice import Choice, choose, load_of
 from octane.n4.figures import Shown, figures, previews
 from octane.n4.fit import BiasFit, fit_bias_field
 from octane.n4.grid import require_varied
 from octane.n4.inputs import (
     TISSUE,
+    Reference,
     fit_mask,
+    open_reference,
     read_companion,
     read_strided,
     read_weights,
@@ -35,31 +40,37 @@ from octane.n4.inputs import (
 )
 from octane.n4.intensity import IntensityMaps, along_z, histogram_matching, z_profile_gain
 from octane.n4.modes import BiasModel, Part, fit_modes
-from octane.n4.plan import Plan, plan_n4, within
+from octane.n4.plan import Plan, plan_copy, plan_n4, within
 from octane.pipeline.cuts import Cuts
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.stitch.faces import Faces, boundaries, ends_of
-from octane.store.channels import name_of
+from octane.store.channels import is_nearest, name_of
 from octane.store.companions import open_companions
 from octane.store.volumes import (
     ArrayVolume,
     Volume,
+    Writer,
     bring_in,
     create_volume,
+    each_channel,
     is_whole,
     open_volume,
     require_holds,
 )
+from octane.store.writer import Level
 
 logger = logging.getLogger(__name__)
 
 CLIPPED = 1e-3
 """Fraction of the fitted voxels that may be clipped without a warning."""
 
+Create = Callable[..., AbstractContextManager[tuple[Writer, tuple[int, int, int]]]]
+"""Creates a volume, or finds its place in an image of several channels, as `create_volume` does."""
+
 
 @dataclass(frozen=True)
 class Run:
-    """A volume to correct, its companions (mask, weights, truth) and its output."""
+    """A volume to correct, its companions (mask, weights, truth), its reference and its output."""
 
     volume: Volume
     sections: list[Section]
@@ -70,18 +81,95 @@ class Run:
     destination: Path
     field_path: Path | None
     companions: dict[str, Volume]
+    reference: Reference | None
+    create: Create = create_volume
 
 
 def correct_bias(run: Run, sharing: LeaseParameters) -> Metrics:
     """Correct the bias field of a volume, as :func:`prepare` planned it.
 
+    A volume whose values must not be averaged is copied.
+
     Raises an OctaneError that names what is not usable; nothing is left half-written.
     """
+    _correct(run, sharing)
+    with run.metrics.timed("to disk"):
+        _bring_to_disk(run)
+    return run.metrics
+
+
+def correct_channels(
+    runs: Sequence[Run],
+    sharing: LeaseParameters,
+    metrics: Path | None = None,
+    preview: Path | None = None,
+) -> None:
+    """Correct channels one after the other, as :func:`prepare_channels` planned them.
+
+    Several become one image (c, z, y, x). The record and the preview of each have the channel's
+    name in their own. Errors are those of :func:`correct_bias`.
+    """
+    if len(runs) == 1:
+        correct_bias(runs[0], sharing).save(metrics, preview)
+        return
+    first, fitted = runs[0], [run for run in runs if not run.plan.copies]
+    dtype = output_type(first.parameters.dtype, first.volume.dtype)
+    names, made = names_of([run.volume for run in runs]), []
+    with ExitStack() as stack:
+        join = partial(joined, codec=first.parameters.codec, overwrite=first.execution.overwrite)
+        volumes = [run.volume for run in runs]
+        results = stack.enter_context(join(first.destination, volumes, dtype, "n4"))
+        fields: Iterator[Writer] = iter(())
+        if first.field_path is not None and fitted:
+            volumes = [run.volume for run in fitted]
+            fields = iter(stack.enter_context(join(first.field_path, volumes, "f4", "bias")))
+        for name, run, result in zip(names, runs, results, strict=True):
+            writers = {run.destination: result}
+            if run.field_path is not None and not run.plan.copies:
+                writers[run.field_path] = next(fields)
+            made.append(_correct_channel(name, run, writers, sharing))
+    _bring_to_disk(first)
+    save_each(names, made, metrics, preview)
+
+
+def _correct_channel(
+    name: str, run: Run, writers: dict[Path, Writer], sharing: LeaseParameters
+) -> Made:
+    """Correct one of several channels into the writers of its results; its record and previews."""
+
+    def create(
+        path: Path, like: Volume, **_: object
+    ) -> AbstractContextManager[tuple[Writer, tuple[int, int, int]]]:
+        return nullcontext((writers[path], Level.volume(like.grid).owned))
+
+    logger.info("N4: channel %s", name)
+    # Its own copy of the volume, so that a decoded TIFF is removed when the channel is done.
+    metrics = Metrics("n4", channel=run.metrics.channel, settings=run.metrics.settings)
+    own = replace(run, volume=copy.copy(run.volume), metrics=metrics, create=create)
+    try:
+        _correct(own, sharing)
+    except OctaneError as error:
+        error.add_note(f"channel {name}")
+        raise
+    return Made(metrics.record(), metrics.previews)
+
+
+def _bring_to_disk(run: Run) -> None:
+    for result in (run.destination, run.field_path):
+        if result is not None and result.exists():
+            bring_to_disk(result)
+
+
+def _correct(run: Run, sharing: LeaseParameters) -> None:
     plan, metrics = run.plan, run.metrics
     for line in plan.lines():
         logger.info("N4: %s", line)
+    if plan.copies:
+        _copy(run)
+        return
     choice = _choice(run)
-    _warn(run)
+    for text in plan.warnings():
+        metrics.warn(text)
     run, shrunk, mask, weights = _read(run)
     with metrics.timed("level"):
         own = _intensity_maps(run, shrunk, mask)
@@ -116,11 +204,59 @@ def correct_bias(run: Run, sharing: LeaseParameters) -> Metrics:
         metrics=metrics,
         subject=f"{run.volume.path.name} N4",
     )
-    with metrics.timed("to disk"):
-        for result in (run.destination, run.field_path):
-            if result is not None:
-                bring_to_disk(result)
-    return metrics
+
+
+def _copy(run: Run) -> None:
+    """Copy a volume whose values must not be averaged, block by block, and record that."""
+    volume, metrics = run.volume, run.metrics
+    if run.field_path is not None:
+        logger.info("N4: %s is not written, because no field is fitted", run.field_path)
+    bring_in(volume, metrics, run.destination)
+    grid, p = volume.grid, run.parameters
+    if not np.can_cast(volume.dtype, dtype := output_type(p.dtype, volume.dtype)):
+        metrics.warn(
+            f"Values of {volume.path} are rounded or clipped to {dtype}; give --n4_dtype input to "
+            "keep them."
+        )
+    plain = replace(run, parameters=p.model_copy(update={"strength": 0.0}), field_path=None)
+    maps = IntensityMaps.identity(grid.shape[0])
+    _apply(plain, BiasModel(grid.shape, None), maps, Share(np, run.plan.workers))
+    figures = {"shape": grid.shape, "voxel_size": grid.spacing}
+    metrics.add_figures(PassedThroughFigures.model_validate(figures))
+    metrics.figures["predicted_memory_bytes"] = run.plan.predicted_bytes
+
+
+def prepare_channels(
+    source: Path,
+    destination: Path,
+    parameters: N4Parameters,
+    reading: InputParameters,
+    execution: ExecutionParameters,
+    channels: str | None,
+    save_bias_field: Path | None = None,
+    truth: Path | None = None,
+    reference: Path | None = None,
+    reference_channel: str | None = None,
+) -> list[Run]:
+    """Check the input and plan a run for each of ``channels``, as ``--channels`` names them.
+
+    Without them, it is one of the channel that ``reading`` chooses. A tissue mask is made once,
+    from that channel, unless ``reference`` is given. Other parameters are as for :func:`prepare`.
+    """
+    tissue = parameters.mask == TISSUE
+    like = open_reference(reference, reference_channel, reading, is_used=tissue)
+    chosen = [reading] if channels is None else each_channel(source, channels, reading)
+    if channels is not None and (reading.channel is not None or (tissue and like is None)):
+        # This refuses a wrong or missing --channel.
+        measured = open_volume(source, reading)
+        if tissue and like is None and len(measured.channels) > 1:
+            like = Reference(measured)
+    if len(chosen) > 1:
+        require_joinable((destination, save_bias_field), truth)
+    return [
+        prepare(source, destination, parameters, own, execution, save_bias_field, truth, like)
+        for own in chosen
+    ]
 
 
 def prepare(
@@ -131,12 +267,14 @@ def prepare(
     execution: ExecutionParameters,
     save_bias_field: Path | None = None,
     truth: Path | None = None,
+    reference: Reference | None = None,
 ) -> Run:
     """Check the input and plan the run, before any voxel is read.
 
     Volumes are OME-Zarr, NIfTI, MHA, NRRD or TIFF. ``save_bias_field`` is the path of the
     multiplicative bias field, float32 at full resolution: the divisor of the volume, including
-    gains of planes, without histogram matching. ``truth`` is the truth folder of a phantom.
+    gains of planes, without histogram matching. ``truth`` is the truth folder of a phantom. The
+    tissue mask is that of ``reference``, if given.
     """
     p = parameters
     volume = open_volume(source, reading)
@@ -151,13 +289,26 @@ def prepare(
     voxels = int(np.prod(volume.grid.shape))
     whole = voxels * volume.dtype.itemsize * is_whole(source)
     whole += sum(voxels * 4 for path in outputs if is_whole(path))
-    sections = sections_of(volume, p, volume.grid.shape[0])
-    plan = plan_n4(volume, sections, p, execution, whole_files=whole)
+    planes = volume.grid.shape[0]
+    if is_nearest(volume.attributes):
+        sections = [s for s in read_sections(volume.attributes, planes) if not s.missing]
+        plan = plan_copy(volume, execution, whole_files=whole)
+        return Run(
+            volume, sections, plan, p, execution, metrics, destination, save_bias_field, {}, None
+        )
+    if reference is not None:
+        reference.require_grid_of(volume)
+        whole += reference.whole_bytes
+    sections = sections_of(volume, p, planes)
+    plan = plan_n4(
+        volume, sections, p, execution, whole_files=whole, referenced=reference is not None
+    )
     mask = None if p.mask in (None, TISSUE) else Path(p.mask)
     weights = None if p.weights is None else Path(p.weights)
     companions = open_companions(volume, mask, weights, truth)
     return Run(
-        volume, sections, plan, p, execution, metrics, destination, save_bias_field, companions
+        *(volume, sections, plan, p, execution, metrics, destination, save_bias_field, companions),
+        reference,
     )
 
 
@@ -175,18 +326,6 @@ def _choice(run: Run) -> Choice:
     return choice
 
 
-def _warn(run: Run) -> None:
-    iterations = run.parameters.iterations
-    if iterations is not None and sum(iterations) == 0:
-        run.metrics.warn("No iterations were requested: the field is 1 everywhere.")
-    for name, n in zip("zyx", run.plan.shrunk_shape, strict=True):
-        if n == 1:
-            run.metrics.warn(
-                f"{run.volume.path} has one voxel along {name} after --n4_shrink_factor: the field "
-                "is constant along it, and the other axes are fitted."
-            )
-
-
 def _read(
     run: Run,
 ) -> tuple[Run, npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.float32] | None]:
@@ -195,7 +334,10 @@ def _read(
     finite = run.parameters.nonfinite == "error"
     for volume in (run.volume, *run.companions.values()):
         bring_in(volume, metrics, run.destination)
-    volume = run.volume
+    volume, tissue = run.volume, None
+    if run.reference is not None:
+        # Before the volume's own voxels, so that one shrunk grid at a time is in memory.
+        tissue = run.reference.mask(plan, run.sections, metrics, run.destination)
     whole = np.empty(volume.grid.shape, volume.dtype) if plan.kept else None
     with metrics.timed("shrink"):
         shrunk = read_strided(
@@ -206,7 +348,7 @@ def _read(
         metrics.count("read", whole.nbytes)
         held = ArrayVolume(volume.path, whole, volume.grid, volume.attributes)
         run = replace(run, volume=held)
-    mask = fit_mask(run.companions, shrunk, plan, run.sections, run.parameters, metrics)
+    mask = fit_mask(run.companions, shrunk, plan, run.sections, run.parameters, metrics, tissue)
     require_varied(str(run.volume.path), shrunk[mask])
     companions = dict(run.companions)
     weights = (
@@ -342,8 +484,8 @@ def _apply(run: Run, model: BiasModel, maps: IntensityMaps, share: Share) -> Non
     dtype = output_type(p.dtype, volume.dtype)
     mixed = zip(run.sections, _blended(run), strict=True)
     ends = {s.number: ends_of(np.arange(s.start, s.stop), count) for s, count in mixed}
-    faces = Faces(ends, volume.grid.shape[1:])
-    create = partial(create_volume, like=volume, codec=p.codec, overwrite=run.execution.overwrite)
+    faces = Faces({} if plan.copies else ends, volume.grid.shape[1:])
+    create = partial(run.create, like=volume, codec=p.codec, overwrite=run.execution.overwrite)
     with ExitStack() as stack:
         writer, size = stack.enter_context(
             create(run.destination, dtype=dtype, attributes={"step": "n4"})
@@ -405,7 +547,8 @@ def _apply(run: Run, model: BiasModel, maps: IntensityMaps, share: Share) -> Non
             describe=lambda region: f"block {bounds(region)} of {volume.path}",
         )
     cuts.note(metrics)
-    metrics.figures["boundaries"] = boundaries(faces)
+    if not plan.copies:
+        metrics.figures["boundaries"] = boundaries(faces)
 
 
 def _read_block(volume: Volume, region: Region, lane: Lane) -> npt.NDArray:

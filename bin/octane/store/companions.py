@@ -42,6 +42,12 @@ def open_companions(
 def _on_grid(path: Path, volume: Volume, remedy: str) -> Volume:
     """Open one companion; an InputError if it is on a different grid than the volume."""
     companion = open_volume(path, None, volume.grid)
+    require_same_grid(companion, volume, remedy)
+    return companion
+
+
+def require_same_grid(companion: Volume, volume: Volume, remedy: str) -> None:
+    """Raise an InputError with a remedy unless a companion is on the grid of the volume."""
     ours, theirs = companion.grid, volume.grid
     # TIFF does not store an origin, and only ITK's formats store directions.
     is_placed = not isinstance(companion, TiffVolume) and not isinstance(volume, TiffVolume)
@@ -60,10 +66,9 @@ def _on_grid(path: Path, volume: Volume, remedy: str) -> Volume:
         or rotated
     ):
         raise InputError(
-            f"{path} is on a different grid than {volume.path}: {_described(ours)} and "
+            f"{companion.path} is on a different grid than {volume.path}: {_described(ours)} and "
             f"{_described(theirs)}{rotated} (z y x); {remedy}."
         )
-    return companion
 
 
 def _described(grid: Grid) -> str:

@@ -18,7 +18,7 @@ from octane.core.errors import InputError, unreadable
 from octane.core.files import open_regular, writing
 from octane.core.geometry import Grid, Region, vector
 from octane.core.metrics import Metrics
-from octane.store.channels import attributes_of
+from octane.store.channels import attributes_of, chosen_channels
 from octane.store.image import Image, open_image
 from octane.store.itk_files import (
     MILLIMETER,
@@ -130,6 +130,16 @@ def open_volume(
     volume.attributes |= attributes_of(path, [], 1, 0, reading)
     require_stated(path, volume.grid.spacing, reading)
     return volume
+
+
+def each_channel(path: Path, asked: str, reading: InputParameters) -> list[InputParameters]:
+    """How to read each channel of a volume that ``--channels`` names, in the order of the file.
+
+    Errors are those of :func:`open_volume` and :func:`octane.store.channels.chosen_channels`.
+    """
+    labels = open_volume(path, reading.model_copy(update={"channel": "0"})).channels
+    chosen = chosen_channels(path, labels, len(labels), asked)
+    return [reading.model_copy(update={"channel": str(index)}) for index in chosen]
 
 
 def lost_directions(volume: Volume) -> list[str]:

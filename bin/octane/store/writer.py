@@ -205,7 +205,7 @@ class DirectWriter:
         that would decode chunks of an image repeatedly. A region that cuts a shard is a ValueError.
         """
         if isinstance(source, Image):
-            axes = zip(self.array.chunks, source.chunks, source.grid.shape, strict=True)
+            axes = zip(self.array.chunks[-3:], source.chunks, source.grid.shape, strict=True)
             if any(n % min(c, whole) for n, c, whole in axes):
                 self[region] = make(region)
                 return
@@ -236,6 +236,25 @@ class DirectWriter:
         with span("write"):
             file = self.array.folder / self.array.key(position)
             write_object(file, shard.contents(), to_disk=self._to_disk)
+
+
+@dataclass(frozen=True)
+class ChannelWriter:
+    """Writer of one channel, (z, y, x), of an array with an axis c before them."""
+
+    writer: DirectWriter
+    index: int
+
+    def __setitem__(self, region: Region, block: npt.NDArray, /) -> None:
+        """Write a region as :meth:`DirectWriter.fill` does."""
+        self.writer[self._within(region)] = block[None]
+
+    def fill(self, region: Region, make: Make, source: object, /) -> None:
+        """Write entire shards, or chunks, as :meth:`DirectWriter.fill` does."""
+        self.writer.fill(self._within(region), lambda part: make(part[1:])[None], source)
+
+    def _within(self, region: Region) -> Region:
+        return (slice(self.index, self.index + 1), *region)
 
 
 @contextmanager
