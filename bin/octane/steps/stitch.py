@@ -250,8 +250,10 @@ def _sample(
     if region[0].start != 0:
         return
     y, x = (np.arange(-(-r.start // step), -(-r.stop // step)) for r in region[1:])
-    mean = block[len(block) // 2] if nearest else np.abs(block).mean(axis=0)
-    thumbnail[np.ix_(y, x)] = mean[np.ix_(y * step - region[1].start, x * step - region[2].start)]
+    if block.dtype.kind == "c":
+        block = np.abs(block)
+    seen = block[len(block) // 2] if nearest else np.abs(block).mean(axis=0)
+    thumbnail[np.ix_(y, x)] = seen[np.ix_(y * step - region[1].start, x * step - region[2].start)]
 
 
 def _used(parameters: StitchParameters, image: Image, *, is_placed: bool) -> StitchParameters:
