@@ -33,8 +33,9 @@ def main(
     positions
         CSV of tile positions (section, row, column, y, x in micrometres) instead of an overlap.
     reference
-        Record of STITCH (its --metrics) of the same section of another channel, whose tiles' places
-        and surface are taken. --overlap and what refines and checks places are then not used.
+        Record (--metrics) of STITCH of the same section of another channel, which gives the tiles'
+        places and the surface. --overlap, --stitch_refine, --stitch_max_shift and
+        --stitch_check_overlap are not used then.
     metrics
         Where to write the step's record, as JSON.
     preview

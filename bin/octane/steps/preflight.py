@@ -68,6 +68,7 @@ from octane.steps.plan import Channel, SubjectPlan, choose_channels, masks_tissu
 from octane.steps.space import check_space
 from octane.stitch.attenuation import require_compensable
 from octane.stitch.flat_field import given_flat_field
+from octane.stitch.measurement import applicable
 from octane.store.chunks import METADATA
 from octane.store.companions import open_companions
 from octane.store.image import Image
@@ -532,11 +533,11 @@ def _check_volume(
     if isinstance(volume, Image) and kind == "mosaic":
         tiling, placement = lay_out_mosaic(volume, settings, beside.get("positions"))
         if placement is not None:
-            if settings.stitch.attenuation != "none":
+            stitch = applicable(settings.stitch, volume, is_placed=False)
+            if stitch.attenuation != "none":
                 dtype = resample.dtype if is_resampled(kind, settings) else "input"
                 own = output_type(dtype, volume.dtype)
                 require_compensable(str(volume.path), own, tiling.shape[0])
-            stitch = settings.stitch
             if "flat_field" in beside:
                 stitch = stitch.model_copy(update={"flat_field": str(beside["flat_field"])})
             # A flat field is compared with tiles in pixels of the source.

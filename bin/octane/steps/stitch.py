@@ -31,7 +31,7 @@ from octane.stitch.attenuation import MOST_STEADY, REACH, Compensation, require_
 from octane.stitch.blending import accumulate, choose
 from octane.stitch.checks import Findings
 from octane.stitch.flat_field import FlatField, Light, given_flat_field
-from octane.stitch.measurement import Measurement, Mosaic, measure
+from octane.stitch.measurement import Measurement, Mosaic, applicable, measure
 from octane.stitch.reference import reference_of
 from octane.store.channels import is_nearest, name_of
 from octane.store.image import Image, open_image
@@ -256,19 +256,6 @@ def _sample(
     thumbnail[np.ix_(y, x)] = seen[np.ix_(y * step - region[1].start, x * step - region[2].start)]
 
 
-def _used(parameters: StitchParameters, image: Image, *, is_placed: bool) -> StitchParameters:
-    """Leave out what a reference has settled, and what would change values of kind nearest."""
-    changed: dict[str, str | float] = {"refine": False} if is_placed else {}
-    if is_nearest(image.attributes):
-        if parameters.refine and not is_placed:
-            raise InputError(
-                f"{image.path}: --stitch_refine cannot compare tiles whose values must not be "
-                "averaged; choose another --channel, give --reference, or omit it."
-            )
-        changed |= {"flat_field": "none", "dark_offset": 0.0, "attenuation": "none"}
-    return parameters.model_copy(update=changed)
-
-
 def stitch_section(
     source: Path,
     destination: Path,
@@ -294,7 +281,7 @@ def stitch_section(
     for text in overruled_units([image]):
         metrics.warn_in_report(text)
     tiling = MosaicGrid.of(image)
-    parameters = _used(parameters, image, is_placed=reference_record is not None)
+    parameters = applicable(parameters, image, is_placed=reference_record is not None)
     if parameters.attenuation != "none":
         require_compensable(str(image.path), image.dtype, tiling.shape[0])
     reference = None if reference_record is None else reference_of(reference_record, image, tiling)

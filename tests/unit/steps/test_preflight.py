@@ -295,6 +295,15 @@ def test_attenuation_is_refused_before_any_work(problems, plan, write_mosaic):
     assert "a_1.ome.zarr has 4 planes, but --stitch_attenuation needs at least 6" in line
 
 
+def test_angles_are_not_refined(problems, plan, write_mosaic):
+    source = write_mosaic("a_1.ome.zarr", np.ones((8, 80, 80), np.uint16), (8, 40, 40))
+    # What needs intensities does not concern them.
+    given = {"overlap": 0.2, "channel_kind": "0=nearest", "stitch_flat_field": "estimate"}
+    plan(source, **given, stitch_attenuation="compensate", skip_n4=True)
+    (line,) = problems(source, **given, stitch_refine=True)
+    assert "a_1.ome.zarr: --stitch_refine cannot compare tiles whose values must not be" in line
+
+
 def test_inputs_are_looked_at_side_by_side_with_a_line_on_how_far(
     plan, mosaics, caplog, monkeypatch
 ):
