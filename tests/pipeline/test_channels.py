@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 from noisy_overlaps import fill_overlaps
+from real_channels import cut_image
 from runs import Run, voxels
 
 from octane.config.params import InputParameters
@@ -15,7 +16,13 @@ CHANNELS = ("reflectance", "retardance", "attenuation", "axis")
 ADDED = "attenuation"
 RESULT = "brain/brain.ome.zarr"
 TASKS = (
-    *("PREFLIGHT", "CHANNELS (brain)", "N4 (brain:{0})", "PYRAMID (brain:{0})", "REPORT (brain)"),
+    *(
+        "PREFLIGHT (brain)",
+        "CHANNELS (brain)",
+        "N4 (brain:{0})",
+        "PYRAMID (brain:{0})",
+        "REPORT (brain)",
+    ),
     *("RESAMPLE (brain:section_01_{0})", "RESAMPLE (brain:section_02_{0})", "STACK (brain:{0})"),
     *("STITCH (brain:section_01_{0})", "STITCH (brain:section_02_{0})"),
 )
@@ -70,6 +77,12 @@ def record(run: Run, *name: str):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def displacements(run: Run, *channel: str):
+    """Displacement of each section in STACK."""
+    sections = record(run, *channel, "stack")["figures"]["sections"]
+    return [(*section["shift"], section["rotation"]) for section in sections]
+
+
 def labels(run: Run) -> list[str]:
     """Names of the channels of the result."""
     noted = json.loads((run.outdir / RESULT / "zarr.json").read_text(encoding="utf-8"))
@@ -108,12 +121,10 @@ def test_others_lie_where_the_reference_does_though_their_overlaps_are_noise(
 
 
 def test_sections_of_others_are_displaced_as_those_of_the_reference(every):
-    reference = record(every, "stack")["figures"]["sections"]
-    moves = [section["displacement"] for section in reference]
-    assert max(map(abs, moves[1])) > 0
+    moves = displacements(every)
+    assert max(abs(shift) for move in moves for shift in move[:2]) > 3
     for channel in CHANNELS[1:]:
-        sections = record(every, channel, "stack")["figures"]["sections"]
-        assert [section["displacement"] for section in sections] == moves
+        assert displacements(every, channel) == moves
 
 
 def test_a_channel_that_was_added_runs_alone(three, every):
@@ -157,3 +168,22 @@ def test_a_task_of_another_channel_needs_no_more_memory(every):
         reference = record(every, *first)["peak_memory_bytes"]
         for channel in CHANNELS[1:]:
             assert record(every, *before, channel, step)["peak_memory_bytes"] < 1.2 * reference
+
+
+def test_real_tiles_with_a_file_for_each_channel_become_the_image(succeeding, tmp_path):
+    cut = cut_image("neuron-4Ch", (3, 2))
+    cut.write(tmp_path / "tiles", (1.0, 0.5, 0.5), one_file=False)
+    run = succeeding(
+        tmp_path,
+        *("--input", "tiles", "--subject", "brain", "--overlap", cut.overlap),
+        *("--tile_pattern", "s{section}_r{row}_c{column}_{channel}.ome.tif"),
+        *("--channel", "AF568", "--channels", "all", "--stitch_refine", "true"),
+        *("--skip_resample", "--skip_n4", "--skip_pyramid"),
+    )
+    found = voxels(run.outdir / RESULT)
+    # Files are sorted by the names of their channels.
+    assert labels(run) == sorted(cut.channels)
+    for name, own in zip(labels(run), found, strict=True):
+        whole = cut.voxels[cut.channels.index(name)]
+        part = tuple(slice(n) for n in own.shape[1:])
+        np.testing.assert_allclose(own[0], whole[part], rtol=1e-6)

@@ -11,6 +11,7 @@ import pytest
 from tifffile import TiffFile, xml2dict
 from tile_writers import Spacing, Tile, write_ome_tiff
 
+PROJECT = Path(__file__).resolve().parents[2]
 Offset = tuple[int, int]
 
 
@@ -51,9 +52,9 @@ class CutImage:
                 write_ome_tiff(folder / f"{name}_{channel}", own, spacing)
 
 
-def cut_image(project: Path, name: str, tiles: tuple[int, int], *, error: int = 0) -> CutImage:
+def cut_image(name: str, tiles: tuple[int, int], *, error: int = 0) -> CutImage:
     """Cut an image of ndev-sampledata; ``error`` is the largest error of the stage in pixels."""
-    archives = [*(project / ".tools" / "tiles").glob("ndev_sampledata-*.whl")]
+    archives = [*(PROJECT / ".tools" / "tiles").glob("ndev_sampledata-*.whl")]
     if not archives:
         pytest.skip(
             "the images of requirements/tiles.txt were not fetched: run tools/setup.sh test"

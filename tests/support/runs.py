@@ -112,7 +112,7 @@ class Run:
             return []
         with path.open(newline="", encoding="utf-8") as stream:
             rows = sorted(csv.DictReader(stream, delimiter="\t"), key=lambda r: int(r["task_id"]))
-        return [row | {"name": re.sub(r"^[A-Z0-9:]*:", "", row["name"])} for row in rows]
+        return [row | {"name": re.sub(r"^[A-Z0-9_:]*:", "", row["name"])} for row in rows]
 
     def tasks(self, status: str | None = None) -> list[str]:
         """Names of the tasks, such as ``N4 (sub-01)``, of one status or all."""

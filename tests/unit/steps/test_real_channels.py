@@ -47,8 +47,8 @@ def stitched(succeed, tmp_path):
     return run
 
 
-def test_files_of_a_channel_give_the_mosaics_of_files_with_all_channels(project, succeed, tmp_path):
-    cut = cut_image(project, "neocortex-3Ch", (3, 2))
+def test_files_of_a_channel_give_the_mosaics_of_files_with_all_channels(succeed, tmp_path):
+    cut = cut_image("neocortex-3Ch", (3, 2))
     cut.write(tmp_path / "one", SPACING, one_file=True)
     cut.write(tmp_path / "apart", SPACING, one_file=False)
     succeed("mosaic", "one", "made_one", *OVERLAP)
@@ -65,8 +65,8 @@ def test_files_of_a_channel_give_the_mosaics_of_files_with_all_channels(project,
         assert (one.attributes["channel"], apart.attributes["channel"]) == (channel, channel)
 
 
-def test_channels_become_the_image_that_was_cut(project, stitched):
-    cut = cut_image(project, "neuron-4Ch", (3, 2))
+def test_channels_become_the_image_that_was_cut(stitched):
+    cut = cut_image("neuron-4Ch", (3, 2))
     found = stitched(cut, "AF568")
     for channel, whole in zip(cut.channels, cut.voxels, strict=True):
         voxels, record = found[channel]
@@ -78,8 +78,8 @@ def test_channels_become_the_image_that_was_cut(project, stitched):
         np.testing.assert_allclose(voxels, whole[part], rtol=1e-6)
 
 
-def test_channels_lie_where_the_reference_was_refined(project, stitched):
-    cut = cut_image(project, "neuron-4Ch", (3, 2), error=4)
+def test_channels_lie_where_the_reference_was_refined(stitched):
+    cut = cut_image("neuron-4Ch", (3, 2), error=4)
     found = stitched(cut, "AF568", "--stitch_refine")
     places = {name: record["figures"]["positions"] for name, (_, record) in found.items()}
     assert all(own == places["AF568"] for own in places.values())
