@@ -336,10 +336,10 @@ def _channels(record: dict) -> str:
         [*own, "channels"],
         {
             "step": str.upper,
-            f"CPU s, {reference}, the reference": lambda step: _cpu(own, step),
-            **{f"CPU s, {name}": partial(_cpu, costs) for name, costs in others},
+            f"{reference} (measured), CPU s": lambda step: _cpu(own, step),
+            **{f"{name}, CPU s": partial(_cpu, costs) for name, costs in others},
             **{
-                f"peak, MB, channels: {count}": partial(_peak, subject)
+                f"peak, MB; channels: {count}": partial(_peak, subject)
                 for count, subject in subjects.items()
             },
         },
