@@ -97,6 +97,13 @@ def place(copy_project, phantom):
     for (row, column), tile in tiles_of(image).items():
         name = folder / "tiles" / f"section_01_r{row}_c{column}"
         write_ome_tiff(name, tile, image.grid.spacing)
+    (folder / "lightsheet").mkdir()
+    for (row, column), tile in tiles_of(image).items():
+        for channel in ("488", "561"):
+            name = folder / "lightsheet" / f"r{row}_c{column}_{channel}"
+            write_ome_tiff(name, tile, image.grid.spacing)
+    stained = np.stack([tile, tile])
+    write_ome_tiff(folder / "stained", stained, image.grid.spacing, channels=("DAPI", "GFP"))
     shutil.copytree(phantom / "truth" / "tissue.ome.zarr", folder / "volume.ome.zarr")
     volume = sitk.GetImageFromArray(voxels(folder / "volume.ome.zarr"))
     sitk.WriteImage(volume, str(folder / "volume.nii.gz"))
