@@ -131,30 +131,46 @@ def write_group(
 
 
 def write_set(
-    folder: Path, tiles: Tiles, spacing: Spacing, positions: dict[Tile, Position]
+    folder: Path,
+    tiles: Tiles,
+    spacing: Spacing,
+    positions: dict[Tile, Position],
+    channels: Sequence[str] = (),
 ) -> Path:
-    """Write a set of OME-TIFFs as Bio-Formats does: a tile per file, all described in each."""
+    """Write a set of OME-TIFFs as Bio-Formats does: a tile per file, all described in each.
+
+    With ``channels``, the tiles are (c, z, y, x), with a file for each channel.
+    """
     folder.mkdir(parents=True)
-    images = []
+    images, files = [], {}
     for number, (tile, voxels) in enumerate(tiles.items()):
-        (z, y, x), (nz, ny, nx), place = spacing, voxels.shape, positions[tile]
-        planes = "".join(
-            f'<TiffData FirstC="0" FirstT="0" FirstZ="{k}" IFD="{k}" PlaneCount="1">'
-            f'<UUID FileName="set_s{number}.ome.tif">urn:uuid:{number}</UUID></TiffData>'
-            for k in range(nz)
+        (z, y, x), (nz, ny, nx), place = spacing, voxels.shape[-3:], positions[tile]
+        planes = ""
+        for c, stack in enumerate(voxels.reshape(-1, nz, ny, nx)):
+            name = f"set_s{number}{f'_{channels[c]}' if channels else ''}.ome.tif"
+            unique = f"urn:uuid:{len(files)}"
+            files[name] = unique, stack
+            planes += "".join(
+                f'<TiffData FirstC="{c}" FirstT="0" FirstZ="{k}" IFD="{k}" PlaneCount="1">'
+                f'<UUID FileName="{name}">{unique}</UUID></TiffData>'
+                for k in range(nz)
+            )
+        named = "".join(
+            f'<Channel ID="Channel:{number}:{c}" Name="{name}"/>' for c, name in enumerate(channels)
         )
         images.append(
             f'<Image ID="Image:{number}"><Pixels ID="Pixels:{number}" DimensionOrder="XYCZT" '
-            f'Type="{voxels.dtype}" SizeX="{nx}" SizeY="{ny}" SizeZ="{nz}" SizeC="1" SizeT="1" '
+            f'Type="{voxels.dtype}" SizeX="{nx}" SizeY="{ny}" SizeZ="{nz}" '
+            f'SizeC="{len(channels) or 1}" SizeT="1" '
             f'PhysicalSizeX="{x}" PhysicalSizeY="{y}" PhysicalSizeZ="{z}">'
-            f'<Channel ID="Channel:{number}:0"/>{planes}<Plane TheZ="0" TheC="0" TheT="0" '
+            f'{named or f"""<Channel ID="Channel:{number}:0"/>"""}{planes}'
+            f'<Plane TheZ="0" TheC="0" TheT="0" '
             f'PositionY="{place[0]}" PositionYUnit="µm" PositionX="{place[1]}" '
             'PositionXUnit="µm"/></Pixels></Image>'
         )
     schema = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
-    for number, voxels in enumerate(tiles.values()):
-        xml = f'<OME xmlns="{schema}" UUID="urn:uuid:{number}">{"".join(images)}</OME>'
-        path = folder / f"set_s{number}.ome.tif"
+    for name, (unique, stack) in files.items():
+        xml = f'<OME xmlns="{schema}" UUID="{unique}">{"".join(images)}</OME>'
         text = f'<?xml version="1.0" encoding="UTF-8"?>{xml}'.encode()
-        imwrite(path, voxels, photometric="minisblack", metadata=None, description=text)
+        imwrite(folder / name, stack, photometric="minisblack", metadata=None, description=text)
     return folder

@@ -169,18 +169,23 @@ def _matched(
 ) -> Placed:
     """Match the places of a table to ``every`` file; return those of the files in ``contents``.
 
-    The files of one tile share their tile's place.
+    The files of one tile share their tile's place. A table may name only files of another channel.
     """
     find = _Index(every, pattern)
     files = [file for file in every if file.name in contents]
+    described = {file.tile_key: contents[file.name] for file in files}
     tiles: dict[tuple[object, ...], Place] = {}
+    further: dict[tuple[object, ...], Place] = {}
     unknown: list[Place] = []
     for place in places:
         found = find.tiles(place)
         for file in found:
-            if file.name not in contents:
+            if file.tile_key not in described:
                 continue
-            own = _in_micrometers(place, contents[file.name])
+            own = _in_micrometers(place, described[file.tile_key])
+            if file.name not in contents:
+                further.setdefault(file.tile_key, own)
+                continue
             if tiles.setdefault(file.tile_key, own).position != own.position:
                 raise InputError(
                     f"{table} states two places for {file.name}; remove one, or give "
@@ -188,6 +193,7 @@ def _matched(
                 )
         if not found:
             unknown.append(place)
+    tiles = further | tiles
     missing = [file.name for file in files if file.tile_key not in tiles]
     if missing:
         more = f" (and {len(missing) - 1} more)" if missing[1:] else ""

@@ -173,8 +173,8 @@ def ome_places(xml: bytes | str, source: Path, unit: str | None = None) -> list[
     -------
     list
         For each image, the position of its first plane in micrometres, or in pixels where that
-        is the unit; the number is the image's index, and the file the first one with its voxels, if
-        stated.
+        is the unit; the number is the image's index, and the file, if stated, ``source`` if it has
+        voxels of the image, else the first one that has.
 
     Raises
     ------
@@ -220,7 +220,8 @@ def _ome_place(source: Path, index: int, image: Element, unit: str | None) -> Pl
             "tiles' places with --tile_table."
         )
     names = (e.get("FileName") for e in image.iter() if local_name(e) == "UUID")
-    file = next((slashed(name) for name in names if name), None)
+    files = [slashed(name) for name in names if name]
+    file = source.name if source.name in files else next(iter(files), None)
     own: Unit = units.pop() if units else "micrometer"
     return Place(file, index, None, None, None, vector(*position), own)
 

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from threading import Lock
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
 from uuid import NAMESPACE_URL, uuid5
 from xml.etree.ElementTree import Element, ParseError, fromstring
 
@@ -244,7 +244,7 @@ def _stack_of(path: Path, file: TiffFile) -> TiffPageSeries:
             "32-bit in ImageJ (Image > Type) and save it again."
         )
     if file.is_ome and found[0].kind != "ome":
-        found = _own_image(file) or found
+        found = _own_series(file) or found
     whole = not found[0].is_multifile and (not file.is_ome or found[0].kind == "ome")
     if len(found) != 1 or not whole:
         shapes = ", ".join(spelled(series.shape) for series in found)
@@ -255,39 +255,65 @@ def _stack_of(path: Path, file: TiffFile) -> TiffPageSeries:
     return found[0]
 
 
-def _own_image(file: TiffFile) -> list[TiffPageSeries]:
-    """The image of a set of OME-TIFFs that this file holds entirely; none, if it holds parts."""
-    from tifffile import TiffPageSeries
+class OwnImage(NamedTuple):
+    """Image of a set of OME-TIFFs, or one channel of it, whose planes are all in one file.
 
-    pixels = _own_pixels(fromstring(file.ome_metadata or ""))
-    if len(pixels) != 1:
-        return []
-    order = pixels[0].get("DimensionOrder", "XYZCT")[:1:-1]
-    shape = [int(pixels[0].get(f"Size{axis}", "1")) for axis in order]
-    pages: dict[int, int] = {}
-    for data in _children(pixels[0], "TiffData"):
+    ``pages`` are their numbers in the file by the axes of ``order``; ``names`` are of the channels.
+    """
+
+    pixels: Element
+    order: str
+    pages: npt.NDArray[np.int64]
+    names: list[str]
+
+
+def _own_image(root: Element) -> OwnImage | None:
+    """The only image of a set of OME-TIFFs that has planes in this file; None if some are not."""
+    own = root.get("UUID")
+    found: list[tuple[Element, list[Element]]] = []
+    for pixels in root.iter():
+        if pixels.tag.endswith("}Pixels"):
+            data = _children(pixels, "TiffData")
+            here = [d for d in data if [e.text for e in _children(d, "UUID")] == [own]]
+            found += [(pixels, here)] * bool(here)
+    if len(found) != 1:
+        return None
+    pixels, here = found[0]
+    order = pixels.get("DimensionOrder", "XYZCT")[:1:-1]
+    shape = [int(pixels.get(f"Size{axis}", "1")) for axis in order]
+    pages = np.full(shape, -1, np.int64)
+    for data in here:
         first = [int(data.get(f"First{axis}", "0")) for axis in order]
         start, page = int(np.ravel_multi_index(first, shape)), int(data.get("IFD", "0"))
-        for k in range(int(data.get("PlaneCount", "1"))):
-            pages[start + k] = page + k
-    count, used = math.prod(shape), set(pages.values())
-    if sorted(pages) != [*range(count)] or len(used) < count or max(used) >= len(file.pages):
+        count = int(data.get("PlaneCount", "1"))
+        if start + count > pages.size:
+            return None
+        pages.flat[start : start + count] = np.arange(page, page + count)
+    by_channel = np.moveaxis(pages, order.index("C"), 0)
+    channels = [c for c, planes in enumerate(by_channel) if (planes >= 0).any()]
+    pages = pages.take(channels, order.index("C"))
+    is_whole = len(channels) in (1, len(by_channel))
+    if not is_whole or pages.min() < 0 or np.unique(pages).size < pages.size:
+        return None
+    names = _channel_labels(pixels)
+    return OwnImage(pixels, order, pages, [name for c, name in enumerate(names) if c in channels])
+
+
+def _own_series(file: TiffFile) -> list[TiffPageSeries]:
+    """The image that this file of a set of OME-TIFFs holds entirely; none, if it holds parts."""
+    from tifffile import TiffPageSeries
+
+    own = _own_image(fromstring(file.ome_metadata or ""))
+    if own is None or own.pages.max() >= len(file.pages):
         return []
-    planes = [file.pages[pages[k]] for k in range(len(pages))]
+    planes = [file.pages[page] for page in own.pages.ravel().tolist()]
     key = cast("TiffPage", planes[0].keyframe)
-    return [TiffPageSeries(planes, (*shape, *key.shape), key.dtype, f"{order}YX", kind="ome")]
+    shape = (*own.pages.shape, *key.shape)
+    return [TiffPageSeries(planes, shape, key.dtype, f"{own.order}YX", kind="ome")]
 
 
-def _own_pixels(root: Element) -> list[Element]:
-    """``Pixels`` of OME-XML all of whose planes are in the file itself, by its UUID."""
-    own = root.get("UUID")
-    return [
-        pixels
-        for pixels in root.iter()
-        if pixels.tag.endswith("}Pixels")
-        if (data := _children(pixels, "TiffData"))
-        and all([e.text for e in _children(d, "UUID")] == [own] for d in data)
-    ]
+def _channel_labels(pixels: Element) -> list[str]:
+    return [element.get("Name", "") for element in _children(pixels, "Channel")]
 
 
 def _children(element: Element, name: str) -> list[Element]:
@@ -334,9 +360,11 @@ def _stated(file: TiffFile, series: TiffPageSeries) -> tuple[list[Length], list[
         if series in file.series:
             found = [element for element in root.iter() if element.tag.endswith("}Pixels")]
             pixels = found[file.series.index(series)]
+            names = _channel_labels(pixels)
         else:
-            (pixels,) = _own_pixels(root)
-        names = [e.get("Name", "") for e in pixels if e.tag.endswith("}Channel")]
+            own = _own_image(root)
+            assert own is not None
+            pixels, names = own.pixels, own.names
         sizes = [f"PhysicalSize{axis}" for axis in "ZYX"]
         return [(pixels.get(size), pixels.get(f"{size}Unit", "µm")) for size in sizes], names
     page, imagej = series.keyframe, file.imagej_metadata or {}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from foreign_images import foreign_image
 from place_tables import write_csv
-from tile_writers import tiles_of, write_ome_tiff, write_tiff
+from tile_writers import tiles_of, write_ome_tiff, write_set, write_tiff
 
 from octane.acquisition import survey as survey_module
 from octane.acquisition.planned import planned_mosaic, task_of
@@ -151,6 +151,17 @@ def test_a_table_places_all_channels_by_the_files_of_one(tmp_path):
     ]
 
 
+def test_a_table_that_names_another_channel_places_the_tiles(tmp_path):
+    folder = write_folder(tmp_path / "tiles", "names")
+    rows = [{"file": f"r{r}_c{c}_DAPI", "y": 60 * r, "x": 90 * c} for r, c in TILES]
+    write_csv(folder / "stage.csv", rows)
+    wanted = {(r, c): (60.0 * r, 90.0 * c) for r, c in TILES}
+    for channels in (None, "all"):
+        found = look(folder, "names", channels, channel="GFP")
+        assert found.sections[0].positions == wanted
+        assert found.remarks == []
+
+
 def test_channels_with_other_tiles_are_refused(tmp_path):
     folder = write_folder(tmp_path / "tiles", "names")
     lost = folder / "r0_c1_DAPI.ome.tif"
@@ -215,3 +226,17 @@ def test_a_kind_of_a_channel_that_does_not_exist_is_refused(tmp_path):
     folder = write_folder(tmp_path / "tiles", "names")
     with pytest.raises(OctaneError, match="lacks the channel 'phase' of --channel_kind; its chann"):
         look(folder, "names", channel="GFP", channel_kind="phase=nearest")
+
+
+def test_files_of_a_set_hold_a_tile_and_channel_each(tmp_path):
+    tiles = {tile: VOXELS[(slice(None), *tile)] for tile in TILES}
+    places = {(row, column): (70.0 * row, 100.0 * column) for row, column in TILES}
+    folder = write_set(tmp_path / "set", tiles, SPACING, places, NAMES)
+    given = TileParameters(pattern="set_s{tile}_{channel}.ome.tif")
+    found = survey(folder, given, InputParameters(channel="GFP"), None, channels="all")
+    (section,) = found.sections
+    assert found.source == "OME-XML"
+    assert section.positions == places
+    for number, tile in np.ndindex(3, 4):
+        own = section.read(TILES[tile], number)
+        np.testing.assert_array_equal(own, VOXELS[(number, *TILES[tile])])

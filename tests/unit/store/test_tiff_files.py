@@ -255,6 +255,47 @@ def test_one_of_several_files_is_refused(write, data, words):
     refused(path, words)
 
 
+def write_of_set(write, here, shape, lost=0):
+    """Write a file of a set of OME-TIFFs with an image (c, z, y, x), which has channels ``here``.
+
+    The other channels, and the last ``lost`` planes of these, are in another file.
+    """
+    stack = np.arange(np.prod(shape), dtype=np.uint16).reshape(shape)
+    count, depth, ny, nx = shape
+    pages, data = [], ""
+    for c, z in np.ndindex(count, depth):
+        own = c in here and z < depth - lost
+        data += f'<TiffData FirstC="{c}" FirstZ="{z}" IFD="{len(pages)}" PlaneCount="1">'
+        data += f'<UUID FileName="a.tif">urn:uuid:{"own" if own else "other"}</UUID></TiffData>'
+        pages += [stack[c, z]] * own
+    names = "".join(f'<Channel ID="Channel:0:{c}" Name="stain {c}"/>' for c in range(count))
+    xml = (
+        '<?xml version="1.0" encoding="UTF-8"?><OME UUID="urn:uuid:own" '
+        'xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06"><Image ID="Image:0"><Pixels '
+        f'ID="Pixels:0" DimensionOrder="XYZCT" Type="uint16" SizeX="{nx}" SizeY="{ny}" '
+        f'SizeZ="{depth}" SizeC="{count}" SizeT="1" PhysicalSizeX="2" PhysicalSizeY="3" '
+        f'PhysicalSizeZ="7">{names}{data}</Pixels></Image></OME>'
+    )
+    path = write(np.stack(pages), metadata=None, description=xml.encode())
+    return path, stack
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_file_of_a_set_that_holds_one_channel_is_that_channel(write, number):
+    path, stack = write_of_set(write, [number], (3, 5, 20, 30))
+    volume = opened(path)
+    np.testing.assert_array_equal(whole(volume), stack[number])
+    assert volume.grid.spacing == (7, 3, 2)
+    assert volume.attributes == {"channel": f"stain {number}"}
+    assert [*volume.channels] == [f"stain {number}"]
+
+
+@pytest.mark.parametrize(("here", "lost"), [([0, 2], 0), ([1], 1)])
+def test_other_parts_of_a_set_are_refused(write, here, lost):
+    path, _ = write_of_set(write, here, (3, 5, 20, 30), lost)
+    refused(path, "or a part of one; octane reads a file with one complete image: extract or join")
+
+
 def with_header(path, header, summary, behind=b""):
     """Move the first page's description to the end, and put Micro-Manager's header in its place."""
     content = bytearray(path.read_bytes())
