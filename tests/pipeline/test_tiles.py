@@ -3,8 +3,10 @@
 import os
 import shutil
 
+import numpy as np
 import pytest
 from runs import changed, checksums, last_words
+from runs import voxels as read_all
 from tile_writers import tiles_of, write_ome_tiff
 from tiles_left_out import leave_out
 
@@ -114,3 +116,34 @@ def test_a_truncated_file_is_refused_before_any_task(nextflow, data, given, coho
     assert run.processes() == {"PREFLIGHT"}
     (line,) = last_words(run.output).splitlines()
     assert line.startswith(f"tiles ({data / 'cohort.csv'}, line 2): {tile} cannot be read as an")
+
+
+@pytest.mark.soak
+def test_a_channel_in_files_of_its_own_runs_alone(succeeding, data, given):
+    image = open_image(data / "mosaics" / "section_01.ome.zarr")
+    folder = data / "colours"
+    folder.mkdir()
+
+    def write(channel, scale):
+        for (row, column), voxels in tiles_of(image).items():
+            name = folder / f"r{row}_c{column}_{channel}"
+            write_ome_tiff(name, voxels * scale, image.grid.spacing)
+
+    write("GFP", 1)
+    write("red", 2)
+    words = (
+        *("--input", "colours", "--subject", "two", "--overlap", "0.2", "--n4_mask", "none"),
+        *("--tile_pattern", "r{row}_c{column}_{channel}.ome.tif"),
+        *("--channel", "GFP", "--channels", "all"),
+    )
+    succeeding(data, *given, *words)
+    # In the order of the names it is the first, so the numbers of the others change.
+    write("DAPI", 3)
+    run = succeeding(data, *given, *words, "-resume")
+    each = ("MOSAIC", "RESAMPLE", "STITCH")
+    own = [*(f"{step} (two:section_01_DAPI)" for step in each), "STACK (two:DAPI)", "N4 (two:DAPI)"]
+    assert run.tasks("COMPLETED") == sorted(["PREFLIGHT", *own, "CHANNELS (two)"])
+    assert run.processes("CACHED") == {*each, "STACK", "N4"}
+    first, second, third = read_all(run.outdir / "two" / "two.ome.zarr").astype(float)
+    np.testing.assert_allclose(first, 3 * second, rtol=1e-3)
+    np.testing.assert_allclose(third, 2 * second, rtol=1e-3)
