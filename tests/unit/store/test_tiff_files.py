@@ -1,8 +1,10 @@
 """TIFF volumes: sizes, planes, channels, parts and refused files; writing OME-TIFF."""
 
+import logging
 import os
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -351,6 +353,17 @@ def test_a_truncated_file_is_refused_before_voxels_are_read(write, options, part
     path = write(**options)
     os.truncate(path, int(path.stat().st_size * part))
     refused(path, "cannot be read as an image .*; restore or convert it", like=Grid(SHAPE, GIVEN))
+
+
+def test_a_fault_is_seen_while_other_files_are_opened_and_closed(write, voxels):
+    paths = [write(voxels, f"{name}.tif") for name in "ab"]
+    with ExitStack() as first:
+        first.enter_context(tiff_files._opened(paths[0]))
+        with tiff_files._opened(paths[1]):
+            pass
+        # As tifffile does for a fault that it survives.
+        with pytest.raises(ValueError, match="lost"):
+            logging.getLogger("tifffile").error("lost")
 
 
 def test_voxels_that_are_damaged_name_the_file(write, voxels):
