@@ -1,7 +1,7 @@
 """A subject with made-up records and previews, for the tests of the report."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,8 @@ from octane.config.params import STEPS, ExecutionParameters
 from octane.core.metrics import Metrics, write_json
 from octane.core.records import Outcome
 from octane.steps.report import write_report
+from octane.store.channels import channel_ids
+from octane.store.writer import colors
 
 
 class Subject:
@@ -20,6 +22,8 @@ class Subject:
         self.rng = np.random.default_rng(3)
         self.records: list[Path] = []
         self.previews: list[Path] = []
+        self.channel = self.id = ""
+        self.is_nearest = False
 
     def save(
         self,
@@ -29,8 +33,11 @@ class Subject:
         settings: Mapping[str, object] | None = None,
         warning: str = "",
     ) -> None:
-        step = name.rsplit("_", 1)[-1]
-        metrics = Metrics(step, settings=STEPS[step](**settings or {}).model_dump(mode="json"))
+        *item, step = name.rsplit("_", 1)
+        name = "_".join([*item, *[self.id] * bool(self.id), step])
+        model = STEPS.get(step)
+        own = model(**settings or {}).model_dump(mode="json") if model else {}
+        metrics = Metrics(step, channel=self.channel, settings=own)
         metrics.figures.update(figures)
         metrics.previews.update(previews or {})
         metrics.timeline.track("main").seconds.update(read=1.5, write=0.5)
@@ -136,6 +143,9 @@ class Subject:
     def n4(
         self, *, truth: bool = False, by_section: bool = False, sections: Iterable[int] = ()
     ) -> None:
+        if self.is_nearest:
+            self.save("n4", {"passed_through": True})
+            return
         before, after, kinds = 0.3, 0.1, ["before", "after", "field"]
         figures: dict[str, object] = {
             "most_iterations": [5, 2],
@@ -213,6 +223,33 @@ class Subject:
         self.pyramid()
         return self
 
+    def several(
+        self, names: Sequence[str], sections: int = 2, nearest: Sequence[str] = ()
+    ) -> "Subject":
+        """Add the records of several channels; the first one was measured."""
+        for name, own in zip(names, channel_ids(names), strict=True):
+            self.channel, self.id = name, own if name != names[0] else ""
+            self.is_nearest = name in nearest
+            self.whole(sections)
+        self.channel, self.id, self.is_nearest = "", "", False
+        shown = zip(names, colors(len(names)), strict=True)
+        channels = [
+            {
+                "name": name,
+                "kind": "nearest" if name in nearest else None,
+                "color": color,
+                "window": [0.0, 1500.0],
+            }
+            for name, color in shown
+        ]
+        cuts = {
+            f"slice_{axis}_{k}": self.image(self.edge, self.edge)
+            for k in range(len(names))
+            for axis in "zyx"
+        }
+        self.save("channels", {"channels": channels}, cuts | {"slice_spacing": np.full(3, 10.0)})
+        return self
+
     def on_gpu(self) -> None:
         """Make the first section's RESAMPLE the second attempt at a task on a GPU."""
         record = json.loads(self.records[0].read_text(encoding="utf-8"))
@@ -229,10 +266,11 @@ class Subject:
         run: Mapping[str, str] | None = None,
         lost: Outcome | None = None,
         overwrite: bool = False,
+        channel: str | None = None,
     ) -> Path:
         destination = self.folder / "out" / "report.html"
         write_report(
             self.records, self.previews, destination, subject=subject, run=run, lost=lost,
-            execution=ExecutionParameters(overwrite=overwrite),
+            channel=channel, execution=ExecutionParameters(overwrite=overwrite),
         )  # fmt: skip
         return destination

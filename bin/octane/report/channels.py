@@ -27,6 +27,8 @@ from octane.store.channels import channel_ids
 
 CARD = 320
 """Longest edge of a channel's cuts on the page, pixels."""
+MOST_ADDED = 7
+"""Most channels that are added in their colours: the colours of more would repeat."""
 THUMBNAIL = 320
 """Longest edge of the volume's picture on the cohort page, pixels."""
 
@@ -87,7 +89,7 @@ def channels_of(entries: Sequence[TaskRecord], reference: str | None) -> Channel
 def joined_volume(channels: Channels, numbers: pictures.Numbers, gallery: Gallery) -> Context:
     """Cuts of the joined volume: each channel's in grey, and their sum in their colours.
 
-    ``thumbnail`` is that of the sum, or of the only channel that is averaged.
+    ``thumbnail`` is that of the sum, or of a channel if there is none.
     """
     assert channels.joined is not None
     arrays = channels.joined.previews
@@ -99,7 +101,8 @@ def joined_volume(channels: Channels, numbers: pictures.Numbers, gallery: Galler
         kinds = {"cut": (channel.name or "volume", scale)}
         rows = gallery.cuts(f"channel_{k}", spacing, kinds, cuts, numbers, longest=CARD)
         cards.append({"channel": channel, "rows": rows, "scale": scale})
-    averaged = [k for k, channel in enumerate(channels.shown) if channel.kind is None]
+    every = [k for k, channel in enumerate(channels.shown) if channel.kind is None]
+    averaged = every[:MOST_ADDED]
     layers = {
         axis: [(arrays[f"slice_{axis}_{k}"], scales[k], channels.shown[k].color) for k in averaged]
         for axis in CUTS
@@ -114,6 +117,7 @@ def joined_volume(channels: Channels, numbers: pictures.Numbers, gallery: Galler
         "cards": cards,
         "composite": gallery.composite("volume", spacing, layers, numbers) if several else [],
         "added": [channels.shown[k] for k in averaged],
+        "more": len(every) - len(averaged),
         "left_out": [own.name for own in channels.shown if own.kind is not None],
         "thumbnail": pictures.uri(small),
     }

@@ -159,7 +159,7 @@ def test_before_and_after_share_one_scale_and_fields_another(
     subject.n4(truth=True)
     subject.report()
     # In page order; the cuts of the volume come first.
-    shown = [call for call in panel.call_args_list if "longest" not in call.kwargs]
+    shown = [call for call in panel.call_args_list if call.kwargs.get("longest") == 512]
     scales = [call.args[2] for call in shown][3:]
     rows = [scales[k : k + 4] for k in range(0, 12, 4)]
     grey, field = rows[0][0], rows[0][2]
