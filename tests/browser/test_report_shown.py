@@ -23,7 +23,7 @@ OPTIONS = (
     *("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
-PAGES = ("few", "many", "cohort")
+PAGES = ("few", "many", "channels", "cohort")
 PHONE, PAPER, DESK = 390, 718, 1280  # A4 within margins of a centimetre
 
 LOOK = """
@@ -105,7 +105,7 @@ addEventListener('DOMContentLoaded', () => frames.forEach(([page, width]) => {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Three pages: a subject with many problems, one of 40 good sections, and a cohort."""
+    """Pages of a subject with problems, of 40 sections, of 20 channels, and of a cohort."""
     troubled = Subject(tmp_path_factory.mktemp("few"), edge=96)
     surface = {"depth": 31.0, "tilt": [0.9, -0.2], "depth_std": 0.4}
     thick = {"thickness": 150.0, "measured_thickness": 163.2, "thickness_std": 1.1}
@@ -113,6 +113,9 @@ def folder(tmp_path_factory):
     troubled.whole(6, missing=(2, 3), outlier=5, surface=surface, cut=cut)
     troubled.on_gpu()
     many = Subject(tmp_path_factory.mktemp("many"), edge=96).whole(40)
+    several = Subject(tmp_path_factory.mktemp("several"), edge=96)
+    names = ["OCT", "GFP <1>", "channel_of_the_longest_name_that_anybody_gave_405nm_200ms", "axis"]
+    several.several([*names, *(f"marker {k}" for k in range(16))], nearest=["axis"])
     run = {"Nextflow": "24.10.0", "revision": "0123456789abcdef" * 3}
     few = troubled.report(subject="sub-01", run=run)
     twin = json.loads(few.with_suffix(".json").read_text(encoding="utf-8"))
@@ -126,7 +129,8 @@ def folder(tmp_path_factory):
     cohort = few.with_name("cohort_report.html")
     write_cohort_report(twins, cohort)
     folder = tmp_path_factory.mktemp("pages")
-    for name, page in zip(PAGES, (few, many.report(run=run), cohort), strict=True):
+    shown = (few, many.report(run=run), several.report(run=run, channel="OCT"), cohort)
+    for name, page in zip(PAGES, shown, strict=True):
         shutil.copytree(page.parent, folder, dirs_exist_ok=True)
         text = page.read_text(encoding="utf-8")
         # The page's policy forbids all scripts and requests; the copy may run one script.

@@ -18,6 +18,8 @@ FIELD = 10.0
 """Ratio of a bias field's largest to smallest value above which N4 fits more than bias."""
 BRIGHTNESS = (0.5, 2.0)
 """Brightness relative to neighbouring sections that refocusing and staining explain."""
+CHANCE = 0.01
+"""Relative rise of the variation that a field fitted to noise or sparse labels may cause."""
 BAND = 0.05
 """Largest acceptable brightness jump between sections: volumes without bands stay below it."""
 
@@ -110,14 +112,16 @@ def field(n4: N4Figures) -> Check:
     return judged("Range of the bias field", f"{FIELD:g}", value, ratio > FIELD, text)
 
 
-def variation(n4: N4Figures) -> Check:
-    """Check that N4 made tissue more uniform."""
+def variation(n4: N4Figures, chance: float = 0.0) -> Check:
+    """Check that N4 made tissue more uniform, but for a rise by ``chance``, relative."""
     kind = "cv_against_truth" if n4.truth else "cv"
     before, after = ((n4.truth or dict(n4))[f"{kind}_{when}"] for when in ("before", "after"))
     value = f"{100 * before:.1f} % before, {100 * after:.1f} % after N4"
     value += ", over the true tissue" if n4.truth else ""
     text = "The variation in tissue rose; check the mask, and use fewer levels of --n4_iterations."
-    return judged("Variation in tissue", "not higher after N4", value, after > before, text)
+    return judged(
+        "Variation in tissue", "not higher after N4", value, after > before * (1 + chance), text
+    )
 
 
 def banded(stack: StackFigures | None, n4: N4Figures | None, marked: Collection[str] = ()) -> Check:
@@ -161,19 +165,15 @@ def brightness_checks(
     stack: StackFigures | None,
     n4: N4Figures | None,
     threshold: float | None,
-    marked: Collection[str],
 ) -> list[Check]:
     """List the checks of a channel that lies where the reference channel was measured.
 
-    ``sections`` are keyed by title, ``threshold`` is N4's convergence threshold, and ``marked``
-    are the sections that the reference's checks of places mark.
+    ``sections`` are keyed by title, and ``threshold`` is N4's convergence threshold. Seams and
+    section boundaries are left out: sparse labels differ there without any fault.
     """
     found = [exposed(sections), even(sections)] if sections else []
     if stack:
         found.append(bright(stack))
-        marked = {*marked, *found[-1].sections}
     if n4:
-        found += [converged(n4, threshold), field(n4), variation(n4)]
-    if stack or n4:
-        found.append(banded(stack, n4, marked))
+        found += [converged(n4, threshold), field(n4), variation(n4, CHANCE)]
     return [replace(own, name=f"{own.name} ({channel})") for own in found]

@@ -1,6 +1,6 @@
 """Channels of a subject: whose tasks are whose, and how the page shows each."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from octane.core.errors import InputError
@@ -129,11 +129,10 @@ def _window(channel: ChannelFigures) -> tuple[float, float]:
     return low, high if high > low else low + 1.0
 
 
-def checks_of_others(channels: Channels, marked: Collection[str]) -> dict[str, list[Check]]:
+def checks_of_others(channels: Channels) -> dict[str, list[Check]]:
     """Checks of brightness of each channel but the reference, by name.
 
-    Values that are never averaged, such as angles, are not brightness. ``marked`` are the titles of
-    sections that the reference's checks of places mark.
+    Values that are never averaged, such as angles, are not brightness.
     """
     found = {}
     for name, tasks in channels.others.items():
@@ -145,7 +144,7 @@ def checks_of_others(channels: Channels, marked: Collection[str]) -> dict[str, l
         }
         n4, threshold = (fit[1], threshold_of(fit[0])) if fit else (None, None)
         if not channels.is_nearest(name):
-            own = brightness_checks(name, sections, stack, n4, threshold, marked)
+            own = brightness_checks(name, sections, stack, n4, threshold)
             found |= {name: own} if own else {}
     return found
 

@@ -38,7 +38,7 @@ from octane.report.sections import ROOMY, alignment_of, cuts_of, numbers_of, sec
 from octane.report.summary import qualities, summary_of
 from octane.report.tables import tables
 from octane.report.tasks import CUTS, TaskRecord, figures_of
-from octane.report.verdict import checks, dimmed, state_of, verdict
+from octane.report.verdict import checks, state_of, verdict
 
 JUDGED = ("mosaic", "stitch", "stack")
 """Steps whose warnings only repeat checks of the report, except for remarks."""
@@ -119,7 +119,7 @@ def build(
     quality = qualities({entry.name: own for entry, own in stitched}, stack, n4, unfinished)
     notices = _notices(entries)
     checked = checks(quality, {e.name: own for e, own in stitched}, stack, n4, threshold, lost)
-    others = checks_of_others(channels, dimmed(checked))
+    others = checks_of_others(channels)
     every = [*checked, *(check for of in others.values() for check in of)]
     for section in quality:
         section.flags = [check.name for check in every if section.title in check.sections]

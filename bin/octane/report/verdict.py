@@ -91,13 +91,9 @@ def checks(
         varied = {s.title: s.cv_after for s in quality}
         found.append(_alike("Variation of a section", varied, COMPARED))
     if stack or n4:
-        found.append(banded(stack, n4, dimmed(found)))
+        marked = {title for own in found if own.name in DIMMING for title in own.sections}
+        found.append(banded(stack, n4, marked))
     return found
-
-
-def dimmed(found: Sequence[Check]) -> set[str]:
-    """Titles of sections with a fault that makes brightness jump where they begin."""
-    return {title for own in found if own.name in DIMMING for title in own.sections}
 
 
 def _incomplete(lost: Outcome) -> Check:

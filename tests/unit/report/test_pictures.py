@@ -108,3 +108,10 @@ def test_a_slice_of_few_voxels_across_is_drawn() -> None:
     for array in map(np.ones, ((500, 1), (500, 5), (500, 20))):
         assert pictures.panel(array, (10, 10), Scale(0, 1), longest=216).height == 216
         assert pictures.comparison([([("volume", array, Scale(0, 1))], (10, 10))])
+
+
+def test_a_composite_adds_channels_in_their_colours():
+    full, half = np.array([[0.0, 10.0]]), np.array([[np.nan, 5.0]])
+    scale = pictures.Scale(0, 10)
+    layers = [(full, scale, "FF0000"), (full, scale, "00FF80"), (half, scale, "FF0000")]
+    assert np.asarray(pictures.composite(layers)).tolist() == [[[0, 0, 0], [255, 255, 128]]]
