@@ -103,7 +103,7 @@ def test_values_that_must_not_be_averaged_are_taken_from_the_nearest_voxel(
     parts = list(itertools.product(range(0, 70, 25), range(0, 80, 30)))
     for y, x in parts if layout == "mosaic" else [(0, 0)]:
         own = voxels[:, y : y + 25, x : x + 30] if layout == "mosaic" else voxels
-        _, operators = resampled(Grid(own.shape, spacing), (10.0,) * 3, averaged=False)
+        _, operators = resampled(Grid(own.shape, spacing), (10.0, 10.0, 10.0), averaged=False)
         expected = own[np.ix_(*(operator.start for operator in operators))]
         corner = (0, 10 * (y // 25), 12 * (x // 30))
         here = tuple(slice(a, a + n) for a, n in zip(corner, expected.shape, strict=True))
@@ -113,9 +113,8 @@ def test_values_that_must_not_be_averaged_are_taken_from_the_nearest_voxel(
     # The next step reads a store that says so itself.
     again, _ = run(image.path, 25.0, layout=layout, execution=AGAIN)
     assert again.attributes["channel_kind"] == "nearest"
-    assert np.isin(
-        again.array.opened[:].view(f"u{voxels.itemsize}"), voxels.view(f"u{voxels.itemsize}")
-    ).all()
+    values, bits = np.asarray(again.array.opened[:]), f"u{voxels.itemsize}"
+    assert np.isin(values.view(bits), voxels.view(bits)).all()
 
 
 @pytest.mark.parametrize("target", [(10.0,) * 3, (11.7,) * 3, (25.0, 10.0, 7.3)])
