@@ -342,7 +342,9 @@ def create_image(
                 }
                 for window, label, color in zip(found, labels, colors(len(labels)), strict=True)
             ]
-            defaults = {"model": "greyscale", "defaultT": 0, "defaultZ": middle}
+            # With "greyscale", napari shows every channel in grey.
+            model = "color" if channels else "greyscale"
+            defaults = {"model": model, "defaultT": 0, "defaultZ": middle}
             omero = {"omero": {"channels": shown, "rdefs": defaults}}
         described = _multiscale(destination.name.split(".")[0], levels, len(one), noted)
         ome = {"version": "0.5", "multiscales": [described], **omero}

@@ -95,6 +95,7 @@ def test_the_metadata_are_those_of_the_volumes(pyramids, tmp_path, execution):
         {"type": m["type"], "metadata": m["metadata"]} for m in made
     ]
     shown = found["ome"]["omero"]["channels"]
+    assert found["ome"]["omero"]["rdefs"]["model"] == "color"
     assert [c["label"] for c in shown] == [*NAMES]
     assert len({c["color"] for c in shown}) == 3
     windows = [attributes["ome"]["omero"]["channels"][0]["window"] for attributes in own]
