@@ -179,7 +179,8 @@ def stack_sections(
         metrics.warn(f"{gone} missing and left blank.")
     named = {key: own[key] for key in ("channel", "channel_kind") if key in own}
     sections = _noted(placed)
-    attributes: Attributes = {**named, "kind": "volume", "step": "stack", "sections": sections}
+    stated = [a | b for a, b in zip(sections, _undone(placed), strict=True)]
+    attributes: Attributes = {**named, "kind": "volume", "step": "stack", "sections": stated}
     grid, faces = placed.grid, _faces(placed)
     with create_image(
         destination,
@@ -304,16 +305,23 @@ def _thickness_of(found: Thickness) -> dict[str, object]:
 
 
 def _noted(placed: Arrangement) -> list[dict[str, object]]:
-    """Sections as the volume's metadata state them."""
+    """Sections as the volume's metadata and the record state them."""
     blended = {border.below.number: border.depth for border in placed.borders}
     return [
         {"name": s.name, "number": s.number, "start": s.planes.start, "stop": s.planes.stop}
         | {"missing": s.image is None}
         | {"top": placed.grid.edge[0] + s.surface - s.cut.depth}
         | ({"blended": blended[s.number]} if s.number in blended else {})
-        | ({"shift": s.displaced[:2], "rotation": s.displaced.rotation} if placed.aligned else {})
         for s in placed.slabs
     ]
+
+
+def _undone(placed: Arrangement) -> list[dict[str, object]]:
+    """Displacement that was undone for each section; nothing if none was to be moved."""
+    if not placed.aligned:
+        return [{}] * len(placed.slabs)
+    moves = [slab.displaced for slab in placed.slabs]
+    return [{"shift": own[:2], "rotation": own.rotation} for own in moves]
 
 
 def _faces(placed: Arrangement) -> tuple[Faces, Faces]:
