@@ -69,6 +69,7 @@ from octane.steps.space import check_space
 from octane.stitch.attenuation import require_compensable
 from octane.stitch.flat_field import given_flat_field
 from octane.stitch.measurement import applicable
+from octane.store.channels import is_nearest
 from octane.store.chunks import METADATA
 from octane.store.companions import open_companions
 from octane.store.image import Image
@@ -364,7 +365,12 @@ def _channels(volumes: Sequence[Volume], kind: str, settings: Settings) -> list[
                 f"{volume.path} has the channels {lists[0]}, but {first.path} {lists[1]}; give "
                 "all inputs of a subject the same channels in the same order."
             )
-    found = choose_channels(first.path, first.channels, settings)
+    found = [
+        # A store of octane states the kinds of its channels.
+        replace(channel, is_nearest=channel.is_nearest or is_nearest(own.attributes))
+        for channel in choose_channels(first.path, first.channels, settings)
+        for own in [open_volume(first.path, channel.settings(settings).input)]
+    ]
     # Nothing of a volume is measured but the tissue.
     needed = kind != "volume" or masks_tissue(settings)
     return [channel for channel in found if channel.is_written or needed]

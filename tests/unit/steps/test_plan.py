@@ -16,8 +16,8 @@ NAMES = ("oct", "retardance", "slow axis", "488")
 def store(tmp_path):
     """A volume, or a mosaic of 2 x 2 tiles, of four channels."""
 
-    def write(kind="volume", path="brain.ome.zarr", names=NAMES):
-        attributes = {"kind": kind}
+    def write(kind="volume", path="brain.ome.zarr", names=NAMES, **stated):
+        attributes = {"kind": kind, **stated}
         level = Level(Grid((4, 20, 20), vector(4.0, 5.0, 5.0)), (4, 10, 10))
         made = create_image(
             tmp_path / path,
@@ -106,6 +106,14 @@ def test_bias_fields_are_named_by_channel_and_none_is_fitted_to_angles(plan, sto
     assert "--reference_channel oct" in own["retardance"]
     assert "--reference_channel" not in own[""]
     assert made.as_json()["tissue"]
+
+
+def test_kinds_that_a_store_states_need_not_be_given_again(plan, store):
+    kinds = [{"kind": "nearest"} if "axis" in name else {} for name in NAMES]
+    stated = [{"name": name, **kind} for name, kind in zip(NAMES, kinds, strict=True)]
+    made = plan(store(channels=stated), channel="oct", channels="all", save_bias_field=True)
+    assert "slow axis (nearest)" in made.about()
+    assert "--save_bias_field" not in flags_by_channel(made, "n4")["slow-axis"]
 
 
 def test_the_reference_need_not_be_among_the_results(plan, store):
