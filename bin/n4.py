@@ -69,7 +69,9 @@ def main(
     beside = (files.save_bias_field, files.truth, files.reference, files.reference_channel)
     runs = prepare_channels(*given, *beside)
     if dry_run:
-        lines = dict.fromkeys(line for run in runs for line in run.plan.lines())
+        names = ", ".join(run.metrics.channel for run in runs)
+        named = [f"channels {names}"] if len(runs) > 1 else []
+        lines = dict.fromkeys([*named, *(line for run in runs for line in run.plan.lines())])
         sys.stdout.write("\n".join(lines) + "\n")
         return
     correct_channels(runs, sharing, files.metrics, files.preview)

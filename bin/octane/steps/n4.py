@@ -209,8 +209,6 @@ def _correct(run: Run, sharing: LeaseParameters) -> None:
 def _copy(run: Run) -> None:
     """Copy a volume whose values must not be averaged, block by block, and record that."""
     volume, metrics = run.volume, run.metrics
-    if run.field_path is not None:
-        logger.info("N4: %s is not written, because no field is fitted", run.field_path)
     bring_in(volume, metrics, run.destination)
     grid, p = volume.grid, run.parameters
     if not np.can_cast(volume.dtype, dtype := output_type(p.dtype, volume.dtype)):

@@ -40,7 +40,8 @@ def chosen_channels(path: Path, labels: Sequence[str], count: int, asked: str) -
     # The name of a channel may contain blanks.
     words = [asked] if asked in labels else [word for word in re.split(r"[\s,]+", asked) if word]
     readings = [AS_STATED.model_copy(update={"channel": word}) for word in words]
-    found = {place_of(path, [CHANNEL], [count], labels, reading)[0] for reading in readings}
+    given = ([CHANNEL], [count], labels)
+    found = {place_of(path, *given, reading, flag="channels")[0] for reading in readings}
     return sorted(found)
 
 

@@ -363,11 +363,13 @@ def place_of(
     sizes: Sequence[int],
     labels: Sequence[str],
     reading: InputParameters | None,
+    flag: str = "",
 ) -> tuple[int, ...]:
     """Indices of the chosen 3-D image along the other ``axes`` of its array, of these ``sizes``.
 
     ``labels`` are the names of the first channels, empty for those without one; ``reading`` is None
-    if the user cannot choose, as for a mask. An OctaneError lists the choices if there are several
+    if the user cannot choose, as for a mask; ``flag`` names the parameter if it is not the axis's
+    own. An OctaneError lists the choices if there are several
     and none is made, or if the one made does not exist.
     """
     choices = {CHANNEL: reading.channel, TIMEPOINT: reading.timepoint} if reading else {}
@@ -392,7 +394,7 @@ def place_of(
             places[axis] = found[0]
     if open_axes:
         of_each = " of each" if len(open_axes) > 1 else ""
-        flags = " and ".join(f"--{axis}" for axis in open_axes)
+        flags = " and ".join(f"--{flag or axis}" for axis in open_axes)
         choice = f"give one{of_each} with {flags}"
         remedy = choice if open_axes.keys() <= choices.keys() else "write only one of them"
         raise InputError(f"{path} has {', and '.join(open_axes.values())}; {remedy}.")
