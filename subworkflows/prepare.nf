@@ -142,6 +142,11 @@ def asWritten(name) {
             "quote it in the params file or config: ${name}: \"01\".")
 }
 
+// Whether a parameter of the run has a value; 0 is one.
+def isGiven(name) {
+    return params[name] != null && params[name].toString().trim() != ''
+}
+
 // A parameter of a subject: its own, else the run's.
 def parameterOf(meta, name) {
     return (meta.given ?: [:]).getOrDefault(name, params[name])
@@ -314,7 +319,9 @@ def stepsOf(subject, plan) {
     def flags = ['mosaic', 'resample', 'stitch', 'stack', 'n4', 'pyramid'].collectEntries { step ->
         [step, plan.channels.collectEntries { own -> [own.id, own.flags[step] ?: ''] }]
     }
-    def lead = plan.lead ?: ''
+    // With --channels, conf/modules.config publishes only the joined image. With a column of that name in the
+    // samplesheet it cannot know, and the reference channel's volume must have a name of its own.
+    def lead = isGiven('channels') ? '' : plan.lead ?: ''
     def items = plan.channels[0].items
     def files = subject.files
     def tables = items.collectEntries { item ->
@@ -339,13 +346,13 @@ def stepsOf(subject, plan) {
         joined: plan.joined,
         lead: lead,
         written: plan.channels.findAll { own -> own.written }*.id,
-        tasks: tasksOf(subject, plan),
+        tasks: tasksOf(subject, plan, lead),
         states: subject.states,
     ]
 }
 
 // The names of the tasks' records, without _metrics.json.
-def tasksOf(subject, plan) {
+def tasksOf(subject, plan, lead) {
     def isMosaic = plan.kind == 'mosaic' && !switched('skip_stitch')
     def isTiled = plan.channels[0].items.any { item -> item.tiles }
     def each = [mosaic: isTiled, resample: subject.isResampled && plan.kind != 'section', stitch: isMosaic]
@@ -356,7 +363,7 @@ def tasksOf(subject, plan) {
             own.items.collect { item -> stemOf([section: item.id, channel: own.id], step) }
         }
         def ofVolume = used.call(once).findAll { step -> step == 'stack' || own.written }.collect { step ->
-            stemOf([channel: own.id ?: (step == 'pyramid' ? plan.lead ?: '' : '')], step)
+            stemOf([channel: own.id ?: (step == 'pyramid' ? lead : '')], step)
         }
         ofItems + ofVolume
     }

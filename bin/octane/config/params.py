@@ -212,6 +212,11 @@ def _measurable(value: object) -> object:
     return number
 
 
+def _joined(value: object) -> object:
+    """Join a list of names with commas."""
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
 def _kinds(value: object) -> object:
     """Split ``"axis=nearest slow axis=nearest"``, or repeated flags, into a list."""
     parts = value if isinstance(value, list | tuple) else [value]
@@ -845,10 +850,10 @@ class WorkflowParameters(StepParameters):
         "files count as mosaics.",
         per_subject=True,
     )
-    channels: Text | None = parameter(
+    channels: Annotated[Text | None, BeforeValidator(_joined)] = parameter(
         None,
-        "Channels in the results: all, or numbers or names, such as '0 2'. Tiles and sections of "
-        "each lie where those of --channel do. Unset: only --channel.",
+        "Channels in the results: all, or numbers or names, such as '0 2' or 'GFP, slow axis'. "
+        "Tiles and sections of each lie where those of --channel do. Unset: only --channel.",
         per_subject=True,
     )
     positions: Path | None = parameter(

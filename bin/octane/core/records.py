@@ -92,6 +92,8 @@ class Record(BaseModel, defer_build=True):
 
 def read_record(path: Path) -> Record:
     """Read the record of a task; raise an InputError for any other file."""
+    if not path.exists():
+        raise InputError(f"{path} does not exist; check the path.")
     try:
         return Record.model_validate_json(read_regular(path))
     except (OSError, ValidationError) as error:

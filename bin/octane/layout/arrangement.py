@@ -122,7 +122,7 @@ def _require_same_sections(images: Sequence[Image], reference: StackFigures, pat
     theirs = [own.number for own in reference.sections if not own.missing]
     if ours != theirs:
         raise InputError(
-            f"{images[0].path.parent} has the sections {listed(ours)}, but {path} is of "
+            f"The inputs are the sections {listed(ours)}, but {path} is of "
             f"{listed(theirs)}; give the record of the same sections."
         )
     spacing = images[0].grid.spacing

@@ -17,6 +17,7 @@ from octane.n4.plan import READ_BLOCK, Plan, within
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.store.companions import require_same_grid
 from octane.store.itk_files import FileVolume
+from octane.store.ngff import AS_STATED, CHANNEL, place_of
 from octane.store.volumes import Volume, bring_in, open_volume
 
 TISSUE = "tissue"
@@ -140,7 +141,11 @@ def open_reference(
         raise InputError(
             f"{path}: --reference is only for --n4_mask tissue; give that too, or leave it out."
         )
-    own = reading.model_copy(update={"channel": channel, "channel_kind": ()})
+    first = open_volume(path, reading.model_copy(update={"channel": "0", "channel_kind": ()}))
+    asked, count = AS_STATED.model_copy(update={"channel": channel}), len(first.channels)
+    given = (path, [CHANNEL], [count], first.channels, asked)
+    (index,) = place_of(*given, flag="reference_channel")
+    own = reading.model_copy(update={"channel": str(index), "channel_kind": ()})
     return Reference(open_volume(path, own))
 
 

@@ -100,11 +100,11 @@ def build(
     resampled = next((figures for _, figures in figures_of(own, "resample", ResampleFigures)), None)
     grids = (stack, n4, pyramid[1].levels[0] if pyramid else None, resampled)
     stitched = figures_of(own, "stitch", StitchFigures)
-    mosaics = [figures for _, figures in figures_of(entries, "mosaic", MosaicFigures)]
+    mosaics = [figures for _, figures in figures_of(own, "mosaic", MosaicFigures)]
     slices: list[Context] = []
     grey = thumbnail = joined = None
     # If results are missing, the last volume is not the finished one.
-    if lost is None and channels.joined:
+    if lost is None and channels.joined and reference is not None:
         joined = joined_volume(channels, numbers_of(stack), gallery)
         thumbnail = joined["thumbnail"]
     elif lost is None and (volume := _volume(own)):
@@ -170,7 +170,11 @@ def build(
             for name in channels.names
         ],
         "checks": [asdict(check) for check in every],
-        "warnings": [check.sentence for check in warned] + [text for _, text in notices],
+        "warnings": [
+            *(check.sentence for check in checked if check.state == "warning"),
+            *(f"{k}: {c.sentence}" for k, of in others.items() for c in of if c.state == "warning"),
+            *(text for _, text in notices),
+        ],
         "summary": summary_of(records, quality, n4).model_dump(mode="json"),
         "sections": [section.model_dump(mode="json") for section in quality],
         # A small picture of the volume as a URI; None if no step made one.

@@ -59,7 +59,7 @@ def join_channels(
         levels,
         first.levels[0].dtype,
         codec=first.codec,
-        attributes={**(joined_attributes(own) if several else own[0]), "step": "channels"},
+        attributes={**joined_attributes(own), "step": "channels"} if several else own[0],
         channels=names if several else (),
         windows=[source.window for source in opened],
         overwrite=execution.overwrite,

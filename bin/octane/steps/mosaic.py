@@ -224,7 +224,7 @@ def report(found: Acquisition, p: TileParameters, placing: OverlapParameters) ->
         f"Places: {_places(found, placing)}",
         f"Tiles: {spelled(first.grid.tile)} voxels (z y x) of {first.dtype}, "
         f"{spelled(first.grid.spacing)} micrometre; {counted(len(first.channels), 'channel')}"
-        + (f" ({', '.join(names)})" if any(names) else ""),
+        + (f" ({', '.join(map(repr, names))})" if any(names) else ""),
     ]
     if found.ignored:
         lines.append(f"Ignored: {counted(len(found.ignored), 'file')}, such as {found.ignored[0]}")

@@ -49,9 +49,30 @@ class Channel:
         return settings.model_copy(update={"input": settings.input.model_copy(update=reading)})
 
 
+def is_chosen(settings: Settings) -> bool:
+    """Tell whether --channels chooses the channels of the result."""
+    return bool((settings.workflow.channels or "").strip())
+
+
 def masks_tissue(settings: Settings) -> bool:
     """Tell whether N4 of every channel fits the tissue that the reference channel shows."""
     return settings.n4.mask == MASK_WORDS[0] and not settings.workflow.skip_n4
+
+
+def doubted_reference(channels: Sequence[Channel], kind: str, settings: Settings) -> list[str]:
+    """Warning about a reference channel whose values are not brightness."""
+    names = [channel.name for channel in channels if channel.is_reference and channel.is_nearest]
+    done = {
+        "sections are aligned": kind != "volume" and settings.stack.align != "none",
+        "tissue is found": len(channels) > 1 and masks_tissue(settings),
+    }
+    doubted = " and ".join(text for text, is_on in done.items() if is_on)
+    return [
+        f"The values of '{name}' are never averaged (--channel_kind), but {doubted} by them; "
+        "choose another --channel, which shows tissue."
+        for name in names
+        if doubted
+    ]
 
 
 def choose_channels(path: Path, labels: Sequence[str], settings: Settings) -> list[Channel]:
@@ -64,16 +85,18 @@ def choose_channels(path: Path, labels: Sequence[str], settings: Settings) -> li
     reading = AS_STATED.model_copy(update={"channel": asked})
     (reference,) = place_of(path, [CHANNEL], [count], labels, reading)
     written = {reference}
-    if (settings.workflow.channels or "").strip():
+    if is_chosen(settings):
         written = {*chosen_channels(path, labels, count, str(settings.workflow.channels))}
     names, kinds = channel_names(labels, count), settings.input.kinds
     ids = channel_ids(names)
     found = []
     for index in sorted(written | {reference}):
         name, label = names[index], labels[index]
-        # A name stays when channels are added; one of digits could be taken for a number.
-        plain = labels.count(label) == 1 and label and not label.isdecimal()
-        choice = asked if index == reference else label if plain else str(index)
+        # A name stays when channels are added; but one of digits could be taken for a number, and
+        # one that begins with a dash for a flag.
+        word = (asked or "") if index == reference else label * (labels.count(label) == 1)
+        plain = word and not word.startswith("-") and (index == reference or not word.isdecimal())
+        choice = word if plain else None if asked is None and index == reference else str(index)
         is_nearest = not kinds.keys().isdisjoint((name, label, str(index)))
         found.append(
             Channel(
@@ -102,15 +125,18 @@ class SubjectPlan:
 
     @property
     def is_joined(self) -> bool:
-        """True if the result is that of CHANNELS, not that of the reference channel alone."""
-        return [channel.is_reference for channel, _ in self.channels if channel.is_written] != [
-            True
-        ]
+        """True if CHANNELS makes the result, as it does wherever --channels is given."""
+        return is_chosen(self.layout.settings)
+
+    @property
+    def is_several(self) -> bool:
+        """True if there are other channels than the reference."""
+        return not all(channel.is_reference for channel, _ in self.channels)
 
     def about(self) -> str:
         """The inputs in a few sentences."""
         text = f"{self.layout.about()}{self.found}"
-        if not self.is_joined:
+        if not self.is_several:
             return text
         own = [channel for channel, _ in self.channels]
         notes = {
@@ -121,7 +147,9 @@ class SubjectPlan:
             ]
             for channel in own
         }
-        shown = [f"{name} ({', '.join(said)})" if said else name for name, said in notes.items()]
+        shown = [
+            f"'{name}' ({', '.join(said)})" if said else f"'{name}'" for name, said in notes.items()
+        ]
         return f"{text} Channels: {', '.join(shown)}."
 
     def bytes(self) -> list[StepBytes]:
@@ -140,8 +168,8 @@ class SubjectPlan:
     def as_json(self) -> dict[str, object]:
         """The plan as the workflow reads it; ``flags`` are words of each step's command.
 
-        ``lead`` is the id of the reference channel, empty if it is the only one; its own tasks are
-        named as if it were, but for the last volume's.
+        ``lead`` is the id of the reference channel among the ones that are joined, else empty; its
+        own tasks are named without it.
         """
         channels = [
             {
@@ -154,7 +182,7 @@ class SubjectPlan:
         ]
         execution = self.layout.settings.execution.model_copy(update={"backend": "cpu"}).flags()
         leads = [c for c, _ in self.channels if c.is_reference and self.is_joined]
-        named = [word for channel in leads for word in ("--channel", channel.name)]
+        named = [w for c in leads if self.is_several for w in ("--channel", c.name)]
         once = {"channels": execution, "report": [*execution, *named]}
         return {
             "kind": self.layout.kind,

@@ -64,7 +64,7 @@ from octane.layout.stack import given_displacements, given_thicknesses
 from octane.layout.subject import SubjectLayout, is_resampled, lay_out_mosaic, lay_out_subject
 from octane.layout.surfaces import require_surfaces
 from octane.pipeline.workers import run_tiles
-from octane.steps.plan import Channel, SubjectPlan, choose_channels, masks_tissue
+from octane.steps.plan import Channel, SubjectPlan, choose_channels, doubted_reference, masks_tissue
 from octane.steps.space import check_space
 from octane.stitch.attenuation import require_compensable
 from octane.stitch.flat_field import given_flat_field
@@ -350,9 +350,10 @@ def _plan(
         for _, items in own:
             for item, volume in zip(items, volumes, strict=True):
                 item["positions"] = tables[number_or_first(volume)]
+    remarks = doubted_reference(channels, kind, settings)
     if tiles is None:
-        return SubjectPlan(subject, own, layout)
-    return SubjectPlan(subject, own, layout, f" {tiles.about()}", tiles.remarks)
+        return SubjectPlan(subject, own, layout, remarks=remarks)
+    return SubjectPlan(subject, own, layout, f" {tiles.about()}", [*tiles.remarks, *remarks])
 
 
 def _channels(volumes: Sequence[Volume], kind: str, settings: Settings) -> list[Channel]:
@@ -369,7 +370,11 @@ def _channels(volumes: Sequence[Volume], kind: str, settings: Settings) -> list[
         # A store of octane states the kinds of its channels.
         replace(channel, is_nearest=channel.is_nearest or is_nearest(own.attributes))
         for channel in choose_channels(first.path, first.channels, settings)
-        for own in [open_volume(first.path, channel.settings(settings).input)]
+        for own in [
+            first
+            if channel.is_reference
+            else open_volume(first.path, channel.settings(settings).input)
+        ]
     ]
     # Nothing of a volume is measured but the tissue.
     needed = kind != "volume" or masks_tissue(settings)

@@ -31,14 +31,16 @@ def channel_names(labels: Sequence[str], count: int) -> list[str]:
 
 
 def chosen_channels(path: Path, labels: Sequence[str], count: int, asked: str) -> list[int]:
-    """Numbers of the channels that ``--channels`` names: ``all``, one name, or several words.
+    """Numbers of the channels that ``--channels`` names: ``all``, one name, or a list.
 
-    Raises an InputError that lists the channels for a word that is neither a number nor a name.
+    Commas separate its names, or blanks if it has none. Raises an InputError that lists the
+    channels for a word that is neither a number nor a name.
     """
     if asked.strip().lower() == ALL and ALL not in (label.lower() for label in labels):
         return list(range(count))
-    # The name of a channel may contain blanks.
-    words = [asked] if asked in labels else [word for word in re.split(r"[\s,]+", asked) if word]
+    # A name may contain blanks, and even commas.
+    parts = asked.split("," if "," in asked else None)
+    words = [asked] if asked in labels else [part.strip() for part in parts if part.strip()]
     readings = [AS_STATED.model_copy(update={"channel": word}) for word in words]
     given = ([CHANNEL], [count], labels)
     found = {place_of(path, *given, reading, flag="channels")[0] for reading in readings}

@@ -598,7 +598,7 @@ HARMS: dict[str, tuple[Callable[[Subject], object], str]] = {
     "half a record": (lambda s: cut(s.records[0]), NO_RECORD),
     "no step": (lambda s: s.records[0].write_text("{}"), NO_RECORD),
     "no pieces": (lambda s: edit(s.records[0], timeline=BROKEN), NO_RECORD),
-    "no file": (lambda s: s.records[0].unlink(), NO_RECORD),
+    "no file": (lambda s: s.records[0].unlink(), "metrics.json does not exist"),
     "no figure": (lambda s: edit(s.records[0], figures={}), "lacks a usable figure 'tiles'"),
     "no preview": (lambda s: s.previews.clear(), f"give {PREVIEW}"),
     "a text": (lambda s: s.previews[0].write_text("hello"), NO_PREVIEW),

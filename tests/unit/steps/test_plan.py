@@ -53,7 +53,12 @@ def test_one_channel_is_planned_as_before(plan, store):
     assert [(own["id"], own["written"]) for own in read["channels"]] == [("", True)]
     assert (read["joined"], read["lead"]) == (False, "")
     assert "--channel" not in read["flags"]["report"]
-    assert read["channels"] == plan(store(), channel="oct", channels="0").as_json()["channels"]
+    again = plan(store(), channel="oct", channels="0").as_json()
+    assert read["channels"] == again["channels"]
+    # Published by CHANNELS like every result of --channels, under the same name.
+    assert (again["joined"], again["lead"], again["flags"]["report"]) == (
+        *(True, "oct"), read["flags"]["report"],
+    )  # fmt: skip
 
 
 def test_every_channel_has_tasks_of_its_own_and_the_reference_keeps_its_own(plan, store):
@@ -73,7 +78,9 @@ def test_every_channel_has_tasks_of_its_own_and_the_reference_keeps_its_own(plan
     assert first["slow-axis"].startswith("--channel 'slow axis' --channel_kind 'slow axis=nearest'")
     assert first["488"].startswith("--channel 3 ")
     assert not any("--channel" in words for words in flags_by_channel(made, "stack").values())
-    assert made.about().endswith("Channels: oct (measured), retardance, slow axis (nearest), 488.")
+    assert made.about().endswith(
+        "Channels: 'oct' (measured), 'retardance', 'slow axis' (nearest), '488'."
+    )
 
 
 def test_a_tiff_is_planned_as_a_store_of_the_same_channels(plan, store, tmp_path):
@@ -112,7 +119,7 @@ def test_kinds_that_a_store_states_need_not_be_given_again(plan, store):
     kinds = [{"kind": "nearest"} if "axis" in name else {} for name in NAMES]
     stated = [{"name": name, **kind} for name, kind in zip(NAMES, kinds, strict=True)]
     made = plan(store(channels=stated), channel="oct", channels="all", save_bias_field=True)
-    assert "slow axis (nearest)" in made.about()
+    assert "'slow axis' (nearest)" in made.about()
     assert "--save_bias_field" not in flags_by_channel(made, "n4")["slow-axis"]
 
 
@@ -132,6 +139,23 @@ def test_a_single_channel_that_is_not_the_reference_is_the_result(plan, store):
     read = plan(store("mosaic"), channel="oct", channels="retardance", overlap=0.1).as_json()
     assert read["joined"]
     assert [own["written"] for own in read["channels"]] == [False, True]
+
+
+def test_a_name_that_looks_like_a_flag_is_replaced_by_the_number(plan, store):
+    source = store("mosaic", names=("-GFP", "--x", "DAPI"))
+    made = plan(source, channel="-GFP", channels="all", channel_kind="--x=nearest", overlap=0.1)
+    own = flags_by_channel(made, "stitch")
+    assert own[""].startswith("--channel 0 --")
+    assert own["x"].startswith("--channel 1 --channel_kind 1=nearest")
+
+
+def test_a_reference_whose_values_are_angles_is_doubted(plan, store):
+    given = {"channel": "slow axis", "channel_kind": "slow axis=nearest", "overlap": 0.1}
+    made = plan(store("mosaic"), channels="all", stack_align="rigid", **given)
+    (text,) = made.remarks
+    assert "'slow axis' are never averaged" in text
+    assert "sections are aligned and tissue is found by them" in text
+    assert plan(store("mosaic"), **given).remarks == []
 
 
 def test_bytes_are_those_of_all_channels(plan, store):

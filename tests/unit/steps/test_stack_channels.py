@@ -140,7 +140,7 @@ def test_the_nearest_section_is_taken_at_a_border(write_image, stack):
     [
         ({"step": "stitch"}, "is a record of STITCH"),
         ({"voxel_size": [10, 10, 5]}, "resample both channels alike"),
-        ({"number": 7}, "has the sections 1, 3, 5, but"),
+        ({"number": 7}, "are the sections 1, 3, 5, but"),
         ({"extent": [140, 200, 310]}, "is 140 x 200 x 300 micrometre large"),
         ({"edge": None}, "does not say where each section lies"),
         ({"thickness": 90.0}, "does not say where each section lies"),

@@ -30,12 +30,17 @@ def test_every_channel_has_a_name_of_its_own() -> None:
         ("2 0", [0, 2]),
         ("GFP,2", [1, 2]),
         ("slow axis", [2]),
+        ("slow axis, DAPI", [0, 2]),
         ("1", [1]),
         ("1 GFP", [1]),
     ],
 )
 def test_channels_are_chosen_by_number_or_name(asked: str, found: list[int]) -> None:
     assert chosen_channels(PATH, ["DAPI", "GFP", "slow axis"], 3, asked) == found
+
+
+def test_a_name_may_contain_a_comma() -> None:
+    assert chosen_channels(PATH, ["561, long", "488"], 2, "561, long") == [0]
 
 
 def test_a_channel_named_all_is_one() -> None:
