@@ -62,6 +62,10 @@ class Channels(NamedTuple):
         )
 
 
+GREY = "FFFFFF"
+"""Colour of a channel that is shown alone."""
+
+
 def channels_of(entries: Sequence[TaskRecord], reference: str | None) -> Channels:
     """Tell the tasks of a subject apart by channel; ``reference`` is None for a single one.
 
@@ -103,11 +107,12 @@ def joined_volume(channels: Channels, numbers: pictures.Numbers, gallery: Galler
         cards.append({"channel": channel, "rows": rows, "scale": scale})
     every = [k for k, channel in enumerate(channels.shown) if channel.kind is None]
     averaged = every[:MOST_ADDED]
+    several = len(averaged) > 1
+    colors = {k: channels.shown[k].color if several else GREY for k in averaged}
     layers = {
-        axis: [(arrays[f"slice_{axis}_{k}"], scales[k], channels.shown[k].color) for k in averaged]
+        axis: [(arrays[f"slice_{axis}_{k}"], scales[k], colors[k]) for k in averaged]
         for axis in CUTS
     }
-    several = len(averaged) > 1
     first = averaged[0] if averaged else 0
     image = scales[first].image(arrays[f"slice_z_{first}"])
     if several:
@@ -115,7 +120,7 @@ def joined_volume(channels: Channels, numbers: pictures.Numbers, gallery: Galler
     small = pictures.framed(image, spacing[1:], bar=False, longest=THUMBNAIL)
     return {
         "cards": cards,
-        "composite": gallery.composite("volume", spacing, layers, numbers) if several else [],
+        "composite": gallery.composite("volume", spacing, layers, numbers) if averaged else [],
         "added": [channels.shown[k] for k in averaged],
         "more": len(every) - len(averaged),
         "left_out": [own.name for own in channels.shown if own.kind is not None],

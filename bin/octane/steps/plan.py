@@ -14,7 +14,7 @@ from octane.config.params import (
     TileParameters,
 )
 from octane.layout.subject import StepBytes, SubjectLayout
-from octane.store.channels import channel_ids, channel_names, chosen_channels
+from octane.store.channels import channel_ids, channel_names, chosen_channels, stated_kinds
 from octane.store.ngff import AS_STATED, CHANNEL, place_of
 
 MODELS = {
@@ -87,20 +87,21 @@ def choose_channels(path: Path, labels: Sequence[str], settings: Settings) -> li
     written = {reference}
     if is_chosen(settings):
         written = {*chosen_channels(path, labels, count, str(settings.workflow.channels))}
-    names, kinds = channel_names(labels, count), settings.input.kinds
+    names = channel_names(labels, count)
+    kinds = stated_kinds(path, labels, count, settings.input.kinds)
     ids = channel_ids(names)
     found = []
     for index in sorted(written | {reference}):
-        name, label = names[index], labels[index]
+        label = labels[index]
         # A name stays when channels are added; but one of digits could be taken for a number, and
         # one that begins with a dash for a flag.
         word = (asked or "") if index == reference else label * (labels.count(label) == 1)
         plain = word and not word.startswith("-") and (index == reference or not word.isdecimal())
         choice = word if plain else None if asked is None and index == reference else str(index)
-        is_nearest = not kinds.keys().isdisjoint((name, label, str(index)))
+        is_nearest = kinds.get(index) == NEAREST
         found.append(
             Channel(
-                *(index, name, ids[index], choice, is_nearest),
+                *(index, names[index], ids[index], choice, is_nearest),
                 is_reference=index == reference,
                 is_written=index in written,
             )

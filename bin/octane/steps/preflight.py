@@ -64,7 +64,14 @@ from octane.layout.stack import given_displacements, given_thicknesses
 from octane.layout.subject import SubjectLayout, is_resampled, lay_out_mosaic, lay_out_subject
 from octane.layout.surfaces import require_surfaces
 from octane.pipeline.workers import run_tiles
-from octane.steps.plan import Channel, SubjectPlan, choose_channels, doubted_reference, masks_tissue
+from octane.steps.plan import (
+    Channel,
+    SubjectPlan,
+    choose_channels,
+    doubted_reference,
+    is_chosen,
+    masks_tissue,
+)
 from octane.steps.space import check_space
 from octane.stitch.attenuation import require_compensable
 from octane.stitch.flat_field import given_flat_field
@@ -338,6 +345,11 @@ def _plan(
     layout = lay_out_subject(
         volumes, kind, settings, beside.get("positions"), from_tiles=tiles is not None
     )
+    if is_chosen(settings) and not layout.bytes():
+        raise InputError(
+            f"{source}: --channels joins the volumes that steps write, and all of them are "
+            "skipped; omit --skip_pyramid or --skip_n4."
+        )
     if "displacements" in beside:
         # STACK reads them again; here wrong rows are refused before any work.
         given_displacements(beside["displacements"], layout.slabs, layout.volume, settings.stack)

@@ -69,7 +69,7 @@ def build_pyramid(
             plan = StreamPlan(before, level, image.dtype, operators, averaged)
             label = f"PYRAMID {max(grid.spacing):g} um"
             stream_resample(plan, plan.lanes(execution), writer, label=label, metrics=metrics)
-            if not (plan.copies and is_plain(image)):
+            if averaged and not (plan.copies and is_plain(image)):
                 before = Image(destination, writer.array, grid, "fill")
         written = [
             Image(destination, writer.array, level.grid)

@@ -64,20 +64,35 @@ def attributes_of(
 
     Raises an InputError for a ``--channel_kind`` of a channel that does not exist.
     """
-    names = channel_names(labels, count)
+    name = channel_names(labels, count)[index]
     kinds = {} if reading is None else reading.kinds
-    for name in kinds:
-        if name not in (*names, *labels, *map(str, range(count))):
-            shown = ", ".join(f"'{own}'" for own in names if own) or "one without a name: 0"
-            raise InputError(
-                f"{path} lacks the channel '{name}' of --channel_kind; its channels are {shown}."
-            )
-    label = "".join(labels[index : index + 1])
-    kind = next((kinds[key] for key in (names[index], label, str(index)) if key in kinds), None)
+    kind = stated_kinds(path, labels, count, kinds).get(index)
     return {
-        **({"channel": names[index]} if names[index] else {}),
+        **({"channel": name} if name else {}),
         **({"channel_kind": kind} if kind else {}),
     }
+
+
+def stated_kinds(
+    path: Path, labels: Sequence[str], count: int, kinds: Mapping[str, str]
+) -> dict[int, str]:
+    """Kinds by the number of a channel; a key that could be a number is one, else a name.
+
+    Raises an InputError for a channel that does not exist.
+    """
+    names, found = channel_names(labels, count), {}
+    for key, kind in kinds.items():
+        if key in map(str, range(count)):
+            indices = [int(key)]
+        else:
+            indices = [k for k in range(count) if key in (names[k], *labels[k : k + 1])]
+        if not indices:
+            shown = ", ".join(f"'{own}'" for own in names if own) or "one without a name: 0"
+            raise InputError(
+                f"{path} lacks the channel '{key}' of --channel_kind; its channels are {shown}."
+            )
+        found |= dict.fromkeys(indices, kind)
+    return found
 
 
 def joined_attributes(sources: Sequence[Attributes]) -> Attributes:

@@ -61,8 +61,8 @@ GAUSSIAN: Json = {
 TAKEN: Json = {
     "type": NEAREST,
     "metadata": {
-        "description": "Each level is made from the one before: along each axis the nearest voxel, "
-        "of two that are equally near the first.",
+        "description": "Each level takes the nearest voxel of the volume along each axis, of two "
+        "that are equally near the first.",
         **DOWNSCALING,
     },
 }

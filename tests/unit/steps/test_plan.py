@@ -187,6 +187,11 @@ def test_channels_that_do_not_exist_are_refused(plan, store, given, sentence):
         plan(store(), **given)
 
 
+def test_channels_of_steps_that_are_all_skipped_are_refused(plan, store):
+    with pytest.raises(OctaneError, match=r"all of them are skipped; omit --skip_pyramid"):
+        plan(store(), channel="oct", channels="all", skip_n4=True, skip_pyramid=True)
+
+
 def test_inputs_with_different_channels_are_refused(plan, store):
     store("mosaic", "subject/section_01.ome.zarr")
     other = store("mosaic", "subject/section_02.ome.zarr", ("oct", "axis"))

@@ -66,6 +66,14 @@ def test_kinds_are_found_by_name_or_number() -> None:
     assert [is_nearest(attributes) for attributes in own] == [False, True, True]
 
 
+def test_a_number_is_not_taken_for_a_name() -> None:
+    reading = InputParameters.model_validate({"channel_kind": "1=nearest"})
+    own = [attributes_of(PATH, ["1", "2", "3"], 3, k, reading) for k in range(3)]
+    assert [is_nearest(attributes) for attributes in own] == [False, True, False]
+    reading = InputParameters.model_validate({"channel_kind": "3=nearest"})
+    assert is_nearest(attributes_of(PATH, ["1", "2", "3"], 3, 2, reading))
+
+
 def test_a_kind_of_an_unknown_channel_is_refused() -> None:
     reading = InputParameters.model_validate({"channel_kind": "slow axis=nearest"})
     with pytest.raises(InputError, match="lacks the channel 'slow axis' of --channel_kind"):
