@@ -347,7 +347,9 @@ def _read(
         held = ArrayVolume(volume.path, whole, volume.grid, volume.attributes)
         run = replace(run, volume=held)
     mask = fit_mask(run.companions, shrunk, plan, run.sections, run.parameters, metrics, tissue)
-    require_varied(str(run.volume.path), shrunk[mask])
+    name = name_of(run.volume.attributes)
+    of = f", channel '{name}'," if name else ""
+    require_varied(f"{run.volume.path}{of}", shrunk[mask])
     companions = dict(run.companions)
     weights = (
         read_weights(companions.pop("weights"), plan, metrics) if "weights" in companions else None
