@@ -65,6 +65,14 @@ def is_task_folder(folder: Path) -> bool:
     return name is not None and re.fullmatch("[0-9a-f]{2}", folder.parent.name) is not None
 
 
+def lost_target(link: Path) -> str:
+    """Error message for a published link to a result that no longer exists."""
+    return (
+        f"{link} leads to {link.readlink()}, which does not exist; run the workflow again with the "
+        "same parameters to make it again."
+    )
+
+
 def remove(path: Path) -> None:
     """Remove a file, a link, or a folder with its contents."""
     if path.is_dir() and not path.is_symlink():

@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from octane.core.errors import OctaneError, unreadable
-from octane.core.files import bring_to_disk, is_task_folder, left_by, task_folder, writing
+from octane.core.files import (
+    bring_to_disk,
+    is_task_folder,
+    left_by,
+    lost_target,
+    task_folder,
+    writing,
+)
 from octane.core.geometry import Region
 from octane.core.progress import Progress
 from octane.pipeline.workers import run_tiles
@@ -58,7 +65,7 @@ def materialize(outdir: Path, *, dry_run: bool = False) -> int:
             advance(size)
         total += size
     if len(links) < len(found):
-        raise OctaneError("\n".join(_gone(link) for link in found if not link.exists()))
+        raise OctaneError("\n".join(lost_target(link) for link in found if not link.exists()))
     what = "to be made real" if dry_run else "made real"
     logger.info("%s: %d links %s, %.6f GB", outdir, len(links), what, total / 1e9)
     return len(links)
@@ -81,7 +88,7 @@ def verify(folder: Path) -> int:
     for store in stores:
         try:
             if not store.exists():
-                raise OctaneError(_gone(store))
+                raise OctaneError(lost_target(store))
             for level in open_levels(store):
                 whole = tuple(slice(0, n) for n in level.grid.shape)
                 objects = stored_objects(level.array, level.within(whole))
@@ -130,13 +137,6 @@ def _is_searched(folder: Path) -> bool:
 def _is_result(path: Path) -> bool:
     """Tell whether a path is a store, or a part of one whose metadata did not arrive."""
     return not path.name.startswith(".") and is_store(path)
-
-
-def _gone(link: Path) -> str:
-    return (
-        f"{link} leads to {link.readlink()}, which does not exist; run the workflow again with the "
-        "same parameters to make it again."
-    )
 
 
 def _named_again(path: Path) -> Path:

@@ -114,6 +114,9 @@ class ShownChannel(BaseModel):
         Annotated[str, AfterValidator(_printable)] | None, WrapValidator(_or_nothing)
     ] = None
     window: Annotated[Window | None, WrapValidator(_or_nothing)] = None
+    color: Annotated[
+        Annotated[str, Field(pattern="^[0-9A-Fa-f]{6}$")] | None, WrapValidator(_or_nothing)
+    ] = None
 
 
 class Omero(BaseModel):
@@ -193,16 +196,17 @@ class Metadata(NamedTuple):
     """Metadata of an image, lengths in micrometres.
 
     ``datasets`` are paths of arrays, finest first; ``axes`` are the meanings of those before z, y
-    and x; ``labels`` are channel names, empty where one is missing, and ``windows`` their display
-    windows; ``overruled`` is a sentence about stated units that are replaced; ``spacing`` and
-    ``origin`` (centre of the first voxel) are those of one level; ``octane`` is None in a store
-    without octane's attributes.
+    and x; ``labels`` are channel names, empty where one is missing, and ``windows`` and
+    ``colors`` (RRGGBB) how they are displayed; ``overruled`` is a sentence about stated units that
+    are replaced; ``spacing`` and ``origin`` (centre of the first voxel) are those of one level;
+    ``octane`` is None in a store without octane's attributes.
     """
 
     datasets: list[str]
     axes: list[str]
     labels: list[str]
     windows: list[Window | None]
+    colors: list[str | None]
     overruled: str
     spacing: Vector
     origin: Vector
@@ -283,13 +287,14 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
     datasets = [own.path for own in multiscale.datasets]
     labels = [channel.label or "" for channel in described.shown]
     windows = [channel.window for channel in described.shown]
+    colors = [channel.color for channel in described.shown]
     overruled = ""
     if other:
         overruled = (
             f"The store states lengths in {' and '.join(dict.fromkeys(other))}; they are read in "
             f"{unit}, as --input_unit says."
         )
-    return Metadata(datasets, axes, labels, windows, overruled, spacing, origin, own)
+    return Metadata(datasets, axes, labels, windows, colors, overruled, spacing, origin, own)
 
 
 def read_json(file: Path) -> dict[str, object] | None:

@@ -1,0 +1,1 @@
+"""Results shown in a browser, read from this machine."""

@@ -1,0 +1,205 @@
+"""Results served on 127.0.0.1 to viewers in a browser, which read them in parts."""
+
+import errno
+import logging
+import os
+import re
+import secrets
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from mimetypes import guess_type
+from pathlib import Path
+from socket import socket
+from socketserver import BaseServer
+from urllib.parse import quote, unquote
+
+from octane.core.errors import InputError
+from octane.core.files import IrregularFileError, open_regular
+
+logger = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+RANGE = re.compile("bytes=([0-9]{0,18})-([0-9]{0,18})")
+"""One range of bytes: from, to, or the last ones."""
+HEADERS = {
+    "Accept-Ranges": "bytes",
+    # Viewers come from another origin. The token keeps other pages out.
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Headers": "Range",
+    "Access-Control-Allow-Methods": "GET, HEAD, OPTIONS",
+    "Access-Control-Expose-Headers": "Accept-Ranges, Content-Length, Content-Range",
+    # A later run may replace a result.
+    "Cache-Control": "no-store",
+    # Links in a report would pass the token on.
+    "Referrer-Policy": "no-referrer",
+}
+"""Headers of every response, errors included: without them, viewers cannot tell a 404."""
+
+
+class ResultsServer(ThreadingHTTPServer):
+    """Server of some results and nothing else, at an address with a secret token.
+
+    Parameters
+    ----------
+    results
+        Files and folders by their names in addresses. Links to and within them are followed, but
+        not out of a folder.
+    port
+        0 for a free one.
+
+    Raises
+    ------
+    InputError
+        If the port cannot be opened.
+    """
+
+    def __init__(self, results: Mapping[str, Path], port: int = 0) -> None:
+        self.redirects: dict[str, str] = {}
+        """Addresses of other servers, by the names under which they are given."""
+        token = secrets.token_urlsafe(16)
+        real = {name: path.resolve() for name, path in results.items()}
+        handler = partial(_Handler, token, partial(_find, real), self.redirects.get)
+        with naming_port(port):
+            super().__init__((HOST, port), handler)
+        self.root = f"http://{HOST}:{self.server_port}/{token}"
+        """Address of all results."""
+
+    def address(self, name: str) -> str:
+        """Address of a result, of a file in it, or of a redirect."""
+        return f"{self.root}/{quote(name)}"
+
+
+@contextmanager
+def naming_port(port: int) -> Generator[None]:
+    """Turn the system's errors on opening a port into an InputError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise
+        raise InputError(
+            f"Port {port} cannot be opened ({error.strerror}); give another --port."
+        ) from error
+
+
+def byte_range(header: str, size: int) -> range | None:
+    """Bytes of a file of ``size`` that a Range header asks for; None if it does not ask for one.
+
+    Several ranges and invalid ones count as none, as HTTP allows. An empty range lies outside the
+    file.
+    """
+    match = RANGE.fullmatch(header)
+    if match is None or match[0] == "bytes=-":
+        return None
+    first, last = match.groups()
+    if not first:
+        return range(max(0, size - int(last)), size)
+    if last and int(last) < int(first):
+        return None
+    return range(int(first), min(int(last) + 1, size) if last else size)
+
+
+def _find(results: Mapping[str, Path], name: str) -> Path | None:
+    """Path of a served file by its name; None for any other, also if a link leads to it."""
+    for own, path in results.items():
+        if name == own:
+            return path
+        if name.startswith(f"{own}/") and "\0" not in name:
+            # Path.resolve would raise for a link to itself.
+            found = Path(os.path.realpath(path / name.removeprefix(f"{own}/")))
+            if found.is_relative_to(path):
+                return found
+    return None
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection: GET, HEAD and OPTIONS; http.server refuses other methods."""
+
+    protocol_version = "HTTP/1.1"
+
+    def __init__(
+        self,
+        token: str,
+        find: Callable[[str], Path | None],
+        redirect: Callable[[str], str | None],
+        request: socket,
+        client: tuple[str, int],
+        server: BaseServer,
+    ) -> None:
+        self._token, self._find, self._redirect = token, find, redirect
+        super().__init__(request, client, server)
+
+    def handle(self) -> None:
+        """Answer requests until the viewer closes the connection, maybe in the middle of one."""
+        with suppress(ConnectionError):
+            super().handle()
+
+    def end_headers(self) -> None:
+        """Add the headers that every response has."""
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        super().end_headers()
+
+    def log_message(self, format: str, *values: object) -> None:
+        """Do not list the requests."""
+
+    def do_OPTIONS(self) -> None:
+        """Allow requests with a range from any origin."""
+        self._answer(HTTPStatus.NO_CONTENT)
+
+    def do_HEAD(self) -> None:
+        """Answer as GET does, without content."""
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        """Send a file or a part of it, or redirect."""
+        token, _, name = unquote(self.path.partition("?")[0]).removeprefix("/").partition("/")
+        if not secrets.compare_digest(token.encode(), self._token.encode()):
+            self._answer(HTTPStatus.NOT_FOUND)
+        elif address := self._redirect(name):
+            self._answer(HTTPStatus.FOUND, {"Location": address})
+        elif path := self._find(name):
+            self._send(path)
+        else:
+            self._answer(HTTPStatus.NOT_FOUND)
+
+    def _send(self, path: Path) -> None:
+        try:
+            file = os.fdopen(open_regular(path), "rb")
+        except (FileNotFoundError, NotADirectoryError, IrregularFileError):
+            self._answer(HTTPStatus.NOT_FOUND)
+            return
+        except OSError as error:
+            # Not 404: viewers show a missing chunk as empty.
+            logger.warning("%s cannot be read (%s)", path, error.strerror)
+            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR)
+            return
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            part = byte_range(self.headers.get("Range", ""), size)
+            if part is None:
+                part, status, headers = range(size), HTTPStatus.OK, {}
+            elif part:
+                status = HTTPStatus.PARTIAL_CONTENT
+                headers = {"Content-Range": f"bytes {part[0]}-{part[-1]}/{size}"}
+            else:
+                status = HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+                headers = {"Content-Range": f"bytes */{size}"}
+            headers["Content-Type"] = guess_type(path)[0] or "application/octet-stream"
+            self._answer(status, headers, len(part))
+            if part and self.command == "GET":
+                # By the kernel: a shard may be larger than the memory.
+                self.connection.sendfile(file, part[0], len(part))
+
+    def _answer(
+        self, status: HTTPStatus, headers: Mapping[str, str] | None = None, length: int = 0
+    ) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        if status != HTTPStatus.NO_CONTENT:
+            self.send_header("Content-Length", str(length))
+        self.end_headers()

@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""View results in a browser."""
+
+from pathlib import Path
+
+from octane.config.cli import run
+from octane.config.params import StepParameters, parameter
+
+
+class Address(StepParameters):
+    """Address of the server."""
+
+    port: int = parameter(
+        0,
+        "Port of the results; neuroglancer's own server takes the next one. 0: free ports.",
+        ge=0,
+        lt=65535,
+    )
+
+
+def main(results: Path, /, *, address: Address) -> None:
+    """Serve results to a browser on this machine, and print the addresses.
+
+    Neuroglancer shows the volume with a layer per channel; further volumes are hidden layers. Only
+    programs on this machine that know an address can read the results.
+
+    Parameters
+    ----------
+    results
+        The --outdir of a run, a subject's folder in it, or an .ome.zarr store.
+    """
+    from octane.steps.view import view
+
+    view(results, address.port)
+
+
+if __name__ == "__main__":
+    run(main)
