@@ -1,0 +1,100 @@
+"""Results found and served: addresses on the terminal, volumes and reports behind them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+from python_path import python_path
+
+from octane.core.errors import InputError
+from octane.steps.view import find_subjects, forwarding
+
+
+@pytest.fixture
+def outdir(tmp_path, write_image):
+    """Two subjects, published as links, an unfinished store, and files of the run."""
+    task = tmp_path / "work" / "ab" / "0123456789abcdef0123456789abcd"
+    task.mkdir(parents=True)
+    names = ("sub-01", "sub-01_bias", "sub-02_n4", "sub-02_bias")
+    for name in names:
+        voxels = np.ones((4, 4, 4), np.float32)
+        write_image(f"{name}.ome.zarr", voxels).rename(task / f"{name}.ome.zarr")
+    (task / "sub-01_report.html").write_text("<p>good")
+    folder = tmp_path / "results"
+    for name in (*(f"{name}.ome.zarr" for name in names), "sub-01_report.html"):
+        subject = folder / name[:6]
+        subject.mkdir(parents=True, exist_ok=True)
+        (subject / name).symlink_to(task / name)
+    (folder / "sub-01" / ".partial-1.ome.zarr").mkdir()
+    (folder / "sub-01" / "metrics").mkdir()
+    (folder / "pipeline_info").mkdir()
+    (folder / "secret").write_text("secret")
+    return folder
+
+
+def test_subjects_are_found_with_their_finished_volume_first(outdir, monkeypatch):
+    def found(results):
+        return [(s.name, [path.name for path in s.images]) for s in find_subjects(results)]
+
+    one = ("sub-01", ["sub-01.ome.zarr", "sub-01_bias.ome.zarr"])
+    two = ("sub-02", ["sub-02_n4.ome.zarr", "sub-02_bias.ome.zarr"])
+    assert found(outdir) == [one, two]
+    assert found(outdir / "sub-02") == [two]
+    assert found(outdir / "sub-02" / "sub-02_n4.ome.zarr") == [("sub-02_n4", two[1][:1])]
+    monkeypatch.chdir(outdir / "sub-01")
+    assert found(Path()) == [one]
+    assert find_subjects(outdir)[0].reports == [outdir / "sub-01" / "sub-01_report.html"]
+
+
+def test_what_cannot_be_viewed_is_named(outdir):
+    for path, message in (
+        (outdir / "none", "is not a folder"),
+        (outdir / "secret", "is not a folder"),
+        (outdir / "pipeline_info", "does not hold a store"),
+    ):
+        with pytest.raises(InputError, match=f"{path} {message}.*give the --outdir"):
+            find_subjects(path)
+    (outdir / "sub-02" / "sub-02_bias.ome.zarr").resolve().rename(outdir.parent / "moved")
+    with pytest.raises(InputError, match=r"sub-02_bias.ome.zarr leads to .*run the workflow again"):
+        find_subjects(outdir)
+
+
+def test_through_ssh_the_ports_are_forwarded():
+    addresses = ["http://localhost:81/t", "http://localhost:82/v/a/", "http://localhost:82/v/b/"]
+    assert forwarding("", addresses) == []
+    (line,) = forwarding("10.0.0.1 5 10.0.0.2 22", addresses)
+    assert " ssh -N -L 81:localhost:81 -L 82:localhost:82 " in line
+    assert line.endswith("@10.0.0.2")
+    assert "-p 2222" in forwarding("10.0.0.1 5 10.0.0.2 2222", addresses)[0]
+
+
+def test_the_command_serves_until_it_is_interrupted(outdir, project):
+    shown = subprocess.Popen(
+        [sys.executable, project / "bin" / "view.py", outdir],
+        env={**os.environ, **python_path(), "SSH_CONNECTION": "10.0.0.1 5 10.0.0.2 22"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert shown.stdout is not None
+    try:
+        lines = []
+        while not lines or lines[-1] != "Press Ctrl-C to stop.\n":
+            lines.append(shown.stdout.readline())
+            assert lines[-1], lines
+        words = dict(line.rstrip().split(": ", 1) for line in lines if ": " in line)
+        assert words.keys() >= {"sub-01", "report", "sub-02", "First, on your own computer"}
+        with urllib.request.urlopen(words["report"]) as page:
+            assert page.read() == b"<p>good"
+        with urllib.request.urlopen(f"{words['sub-01']}/sub-01.ome.zarr/zarr.json") as group:
+            assert "multiscales" in json.load(group)["attributes"]["ome"]
+    finally:
+        shown.send_signal(signal.SIGINT)
+        _, errors = shown.communicate(timeout=60)
+    assert (shown.returncode, errors) == (0, "")
