@@ -92,7 +92,7 @@ workflow OCTANE {
         }
         .groupTuple()
         .map { id, seen, placed ->
-            [[id: id.toString(), seen: seen.unique().join(" ")], placed.sort { own -> own[0] }*.last()]
+            [[id: id.toString(), seen: seen.unique().sort().join(' ')], placed.sort { own -> own[0] }*.last()]
         }
     CHANNELS(withOwn(joined, plans, 'channels'), code.channels)
     volume = finished.one.map { _id, meta, image, _steps -> [meta, image] }.mix(CHANNELS.out.volume)
