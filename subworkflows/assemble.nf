@@ -31,7 +31,9 @@ workflow ASSEMBLE {
         .mix(given.section)
         .map { meta, section -> [meta.id, meta.channel, meta.seen, section] }
         .combine(plans, by: 0)
-        .map { id, channel, seen, section, steps -> [groupKey("${id}:${channel}", steps.sections), id, channel, seen, section] }
+        .map { id, channel, seen, section, steps ->
+            [groupKey("${id}:${channel}", steps.sections), id, channel, seen, section]
+        }
         .groupTuple()
         .map { _key, ids, channels, seen, files ->
             def meta = [id: ids[0], channel: channels[0], seen: seen.sort().join(' ').md5()]
