@@ -14,7 +14,7 @@ workflow {
     volume = channel.of([[id: 'brain', section: 'whole', kind: 'volume'], file(params.volume)])
     RESAMPLE(volume.map { meta, image -> [meta, image, '--resolution 20 --layout volume'] }, '')
     flags = '--n4_shrink_factor 2 --n4_iterations 3'
-    N4(RESAMPLE.out.image.map { meta, image -> [meta, image, flags, [], []] }, '')
+    N4(RESAMPLE.out.image.map { meta, image -> [meta, image, flags, [], [], []] }, '')
     N4.out.volume.view { _meta, image -> "CORRECTED ${image}" }
 }
 """
@@ -35,7 +35,7 @@ def test_two_steps_in_a_workflow_of_their_own(succeeding, host, phantom, tmp_pat
     tissue = phantom / "truth" / "tissue.ome.zarr"
     code = host(STEPS, OWN)
     run = succeeding(tmp_path, "--volume", tissue, code=code, give_outdir=False)
-    assert run.tasks("COMPLETED") == ["N4 (brain)", "RESAMPLE (brain:whole)"]
+    assert run.tasks("COMPLETED") == ["N4 (brain:whole)", "RESAMPLE (brain:whole)"]
     corrected = run.output.split("CORRECTED ")[1].splitlines()[0]
     assert voxels(corrected).shape == tuple(round(n / 2) for n in voxels(tissue).shape)
     # octane publishes nothing in a workflow without its parameters.
