@@ -169,6 +169,7 @@ def test_a_task_of_another_channel_needs_no_more_memory(every):
             assert record(every, *before, channel, step)["peak_memory_bytes"] < 1.2 * reference
 
 
+@pytest.mark.soak
 def test_real_tiles_with_a_file_for_each_channel_become_the_image(succeeding, tmp_path):
     cut = cut_image("neuron-4Ch", (3, 2))
     cut.write(tmp_path / "tiles", (1.0, 0.5, 0.5), one_file=False)
