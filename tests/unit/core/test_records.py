@@ -40,11 +40,15 @@ def test_another_record_is_no_reference(record, step, figures, sentence):
         read_reference(record(step, figures), "stitch", StitchFigures)
 
 
-@pytest.mark.parametrize("content", [None, "", "[]", '{"figures": 3}'])
+def test_a_record_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"other.json does not exist; check the path"):
+        read_reference(tmp_path / "other.json", "stitch", StitchFigures)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"figures": 3}'])
 def test_a_file_that_is_no_record_is_refused(tmp_path, content):
     path = tmp_path / "other.json"
-    if content is not None:
-        path.write_text(content)
+    path.write_text(content)
     with pytest.raises(InputError, match=r"other.json is not the record of a step; give the \*_"):
         read_reference(path, "stitch", StitchFigures)
     with pytest.raises(InputError, match="is not the record of a step"):
