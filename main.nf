@@ -11,7 +11,7 @@ include { ASSEMBLE ; ASSEMBLE as ASSEMBLE_OTHERS } from './subworkflows/assemble
 include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
 include { complete ; escapeMarkup ; lockOutdir ; outcomeOf } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
-include { codeVersions ; switched ; withOwn } from './lib/functions'
+include { codeVersions ; switched ; withOwn ; withSteps } from './lib/functions'
 
 workflow OCTANE {
     take:
@@ -50,11 +50,9 @@ workflow OCTANE {
     records = MOSAIC.out.record.mix(RESAMPLE.out.record, ASSEMBLE.out.record, ASSEMBLE_OTHERS.out.record)
     results = ASSEMBLE.out.results.mix(ASSEMBLE_OTHERS.out.results)
     references = volume.filter { meta, _image -> !meta.channel }.map { meta, image -> [meta.id, image] }
-    volume = volume
-        .map { meta, image -> [meta.id, meta, image] }
-        .combine(plans, by: 0)
-        .filter { _id, meta, _image, steps -> meta.channel in steps.written }
-        .map { _id, meta, image, _steps -> [meta, image] }
+    volume = withSteps(volume, plans)
+        .filter { meta, _image, steps -> meta.channel in steps.written }
+        .map { meta, image, _steps -> [meta, image] }
     if (!switched('skip_n4')) {
         masked = withOwn(volume, plans, 'n4').branch { meta, image, flags, mask, truth, usesTissue ->
             other: meta.channel && usesTissue
@@ -72,30 +70,29 @@ workflow OCTANE {
         results = results.mix(N4.out.field)
     }
     if (!switched('skip_pyramid')) {
-        // Among several, the reference channel's volume is named by its channel too.
-        named = volume.map { meta, image -> [meta.id, meta, image] }.combine(plans, by: 0).map {
-            _id, meta, image, steps -> [meta + [channel: meta.channel ?: steps.lead], image]
+        // The joined image has the name that the reference channel's volume would have.
+        named = withSteps(volume, plans).map { meta, image, steps ->
+            [meta + [channel: meta.channel ?: steps.lead], image]
         }
         PYRAMID(withOwn(named, plans, 'pyramid'), code.pyramid)
         volume = PYRAMID.out.volume
         records = records.mix(PYRAMID.out.record)
     }
-    finished = volume.map { meta, image -> [meta.id, meta, image] }.combine(plans, by: 0).branch {
-        _id, _meta, _image, steps ->
+    finished = withSteps(volume, plans).branch { _meta, _image, steps ->
         several: steps.joined
         one: true
     }
     joined = finished.several
-        .map { id, meta, image, steps ->
+        .map { meta, image, steps ->
             def place = steps.written.indexOf(meta.channel == steps.lead ? '' : meta.channel)
-            [groupKey(id, steps.written.size()), meta.seen, [place, image]]
+            [groupKey(meta.id, steps.written.size()), meta.seen, [place, image]]
         }
         .groupTuple()
         .map { id, seen, placed ->
             [[id: id.toString(), seen: seen.unique().sort().join(' ')], placed.sort { own -> own[0] }*.last()]
         }
     CHANNELS(withOwn(joined, plans, 'channels'), code.channels)
-    volume = finished.one.map { _id, meta, image, _steps -> [meta, image] }.mix(CHANNELS.out.volume)
+    volume = finished.one.map { meta, image, _steps -> [meta, image] }.mix(CHANNELS.out.volume)
     records = records.mix(CHANNELS.out.record)
     // Emitted with a subject's last record, or at the end if a task failed. Sorted, because tasks end in any order.
     outcomes = plans

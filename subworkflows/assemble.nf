@@ -3,7 +3,7 @@
 
 include { STITCH } from '../modules/stitch'
 include { STACK } from '../modules/stack'
-include { switched ; withOwn } from '../lib/functions'
+include { switched ; withOwn ; withSteps } from '../lib/functions'
 
 workflow ASSEMBLE {
     take:
@@ -27,19 +27,17 @@ workflow ASSEMBLE {
             [meta, mosaic, flags, record ? [] : table, flatField, record]
         }
     STITCH(mosaics, code.stitch)
-    sections = STITCH.out.section
-        .mix(given.section)
-        .map { meta, section -> [meta.id, meta.channel, meta.seen, section] }
-        .combine(plans, by: 0)
-        .map { id, channel, seen, section, steps ->
-            [groupKey("${id}:${channel}", steps.sections), id, channel, seen, section]
+    sections = STITCH.out.section.mix(given.section)
+    grouped = withSteps(sections, plans)
+        .map { meta, section, steps ->
+            [groupKey("${meta.id}:${meta.channel}", steps.sections), meta.id, meta.channel, meta.seen, section]
         }
         .groupTuple()
         .map { _key, ids, channels, seen, files ->
             def meta = [id: ids[0], channel: channels[0], seen: seen.sort().join(' ').md5()]
             [meta, files.sort { file -> file.name }]
         }
-    stacks = withOwn(sections, plans, 'stack')
+    stacks = withOwn(grouped, plans, 'stack')
         .map { meta, files, flags, displacements -> [meta.id, meta, files, flags, displacements] }
         .combine(stacked, by: 0)
         .map { _id, meta, files, flags, displacements, record ->
