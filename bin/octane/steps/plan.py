@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from octane.acquisition.planned import Task
@@ -92,12 +93,10 @@ def choose_channels(path: Path, labels: Sequence[str], settings: Settings) -> li
     ids = channel_ids(names)
     found = []
     for index in sorted(written | {reference}):
-        label = labels[index]
-        # A name stays when channels are added; but one of digits could be taken for a number, and
-        # one that begins with a dash for a flag.
-        word = (asked or "") if index == reference else label * (labels.count(label) == 1)
-        plain = word and not word.startswith("-") and (index == reference or not word.isdecimal())
-        choice = word if plain else None if asked is None and index == reference else str(index)
+        choice = asked if index == reference else _word_for(index, labels)
+        if choice is not None and choice.startswith("-"):
+            # The command would take it for a flag.
+            choice = str(index)
         is_nearest = kinds.get(index) == NEAREST
         found.append(
             Channel(
@@ -107,6 +106,14 @@ def choose_channels(path: Path, labels: Sequence[str], settings: Settings) -> li
             )
         )
     return found
+
+
+def _word_for(index: int, labels: Sequence[str]) -> str:
+    """Word that chooses a channel: its name, which stays when others are added, or its number."""
+    label = labels[index]
+    # A name of digits could be taken for a number.
+    is_plain = label and labels.count(label) == 1 and not label.isdecimal()
+    return label if is_plain else str(index)
 
 
 @dataclass(frozen=True)
@@ -194,15 +201,19 @@ class SubjectPlan:
             "flags": {step: shlex.join(words) for step, words in once.items()},
         }
 
+    @cached_property
+    def _first(self) -> str:
+        """The only step that reads the input; empty if all are skipped."""
+        return "".join(step.name.lower() for step in self.layout.bytes()[:1])
+
     def _used(self) -> list[str]:
         return [step for step in MODELS if step != "mosaic" or self.layout.from_tiles]
 
     def _flags(self, step: str, channel: Channel) -> list[str]:
         settings = channel.settings(self.layout.settings)
         changes: dict[str, dict[str, object]] = {}
-        # Only the first step reads the input; its output has one channel and one time point.
-        first = [done.name.lower() for done in self.layout.bytes()[:1]]
-        if step not in first:
+        # Its output has one channel and one time point.
+        if step != self._first:
             given = ("channel", "timepoint", "voxel_size", "input_unit")
             changes["input"] = {**dict.fromkeys(given), "channel_kind": ()}
         # Only these two have the label gpu_slot, which a task needs to get a GPU.
@@ -230,7 +241,7 @@ class SubjectPlan:
             own = [] if channel.is_reference else [channel.id]
             words += ["--save_bias_field", "_".join([self.subject, *own, "bias.ome.zarr"])]
         # The volume that all channels of the input are in.
-        if step in first and masks_tissue(self.layout.settings) and not channel.is_reference:
+        if step == self._first and masks_tissue(self.layout.settings) and not channel.is_reference:
             choices = [c.choice or str(c.index) for c, _ in self.channels if c.is_reference]
             words += [word for choice in choices for word in ("--reference_channel", choice)]
         return words

@@ -29,7 +29,6 @@ from octane.acquisition.survey import Acquisition, survey
 from octane.config.flags import sentences
 from octane.config.params import (
     AUTO,
-    InputParameters,
     Settings,
     StepParameters,
     WorkflowParameters,
@@ -318,9 +317,7 @@ def _plan(
             _check_volumes(volumes, kind, settings, beside, closed.union(left_out), problems)
             if tiles is None:
                 with collecting(problems):
-                    channels = _channels(volumes, kind, settings)
-                    others = [c.settings(settings).input for c in channels if not c.is_reference]
-                    _check_others([v.path for v in volumes], others, problems)
+                    channels = _channels(volumes, kind, settings, problems)
     subject = str(workflow.subject)
     problems += filter(None, [unfit_name(subject)])
     own: list[tuple[Channel, list[Task]]] = []
@@ -368,8 +365,13 @@ def _plan(
     return SubjectPlan(subject, own, layout, f" {tiles.about()}", [*tiles.remarks, *remarks])
 
 
-def _channels(volumes: Sequence[Volume], kind: str, settings: Settings) -> list[Channel]:
-    """The channels of a subject; raises if its inputs do not all have the same ones."""
+def _channels(
+    volumes: Sequence[Volume], kind: str, settings: Settings, problems: list[str]
+) -> list[Channel]:
+    """The channels of a subject, of which others than the reference are opened and checked.
+
+    Raises an InputError if its inputs do not all have the same ones.
+    """
     first = volumes[0]
     for volume in volumes:
         if [*volume.channels] != [*first.channels]:
@@ -378,32 +380,30 @@ def _channels(volumes: Sequence[Volume], kind: str, settings: Settings) -> list[
                 f"{volume.path} has the channels {lists[0]}, but {first.path} {lists[1]}; give "
                 "all inputs of a subject the same channels in the same order."
             )
-    found = [
+    found = []
+    for channel in choose_channels(first.path, first.channels, settings):
+        own = [first] if channel.is_reference else _opened(volumes, channel, settings, problems)
         # A store of octane states the kinds of its channels.
-        replace(channel, is_nearest=channel.is_nearest or is_nearest(own.attributes))
-        for channel in choose_channels(first.path, first.channels, settings)
-        for own in [
-            first
-            if channel.is_reference
-            else open_volume(first.path, channel.settings(settings).input)
-        ]
-    ]
+        stated = channel.is_nearest or any(is_nearest(volume.attributes) for volume in own)
+        found.append(replace(channel, is_nearest=stated))
     # Nothing of a volume is measured but the tissue.
     needed = kind != "volume" or masks_tissue(settings)
     return [channel for channel in found if channel.is_written or needed]
 
 
-def _check_others(
-    paths: Sequence[Path], readings: Sequence[InputParameters], problems: list[str]
-) -> None:
-    """Check that the inputs hold the voxels of further channels."""
-    for reading in readings:
-        _side_by_side(
-            f"checking channel {reading.channel}",
-            {path: path for path in paths},
-            lambda path, reading=reading: _require_chunks(open_volume(path, reading)),
-            problems,
-        )
+def _opened(
+    volumes: Sequence[Volume], channel: Channel, settings: Settings, problems: list[str]
+) -> list[Volume]:
+    """Open another channel of the inputs, and check that they hold its voxels."""
+    reading = channel.settings(settings).input
+
+    def look(path: Path) -> Volume:
+        volume = open_volume(path, reading)
+        _require_chunks(volume)
+        return volume
+
+    paths = {volume.path: volume.path for volume in volumes}
+    return _side_by_side(f"checking channel {channel.choice}", paths, look, problems)
 
 
 def _survey(folder: Path, settings: Settings, table: Path | None) -> tuple[Acquisition, list[int]]:
