@@ -11,7 +11,7 @@ from _processes import Run, run
 from _workflow_steps import MEMORY
 
 from octane.config.params import PhantomParameters
-from octane.steps.phantom import AXIS, channel_names
+from octane.steps.phantom import AXIS, mosaic_channels
 
 COUNTS = (1, 2, 4)
 """Channels of the subjects; the last of four holds angles."""
@@ -78,7 +78,7 @@ def channel_costs(
 
 def subject_costs(folder: Path, count: int, quick: bool) -> dict[str, object]:
     """Make a subject of ``count`` channels, and run the steps of each."""
-    names = channel_names(PhantomParameters(channels=count))
+    names = mosaic_channels(PhantomParameters(channels=count))
     sizes = ("2", "2", "--tile_shape", "24", "96", "96") if quick else ("3", "3")
     sizes = (*sizes, *(() if quick else ("--tile_shape", "42", "256", "256")))
     made = run(

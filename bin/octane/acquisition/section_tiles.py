@@ -65,12 +65,11 @@ class SectionTiles:
     @property
     def attributes(self) -> Attributes:
         """Metadata of the section's store, octane's own."""
-        own = [*self.channels.values()]
         return {
             "kind": "mosaic",
             "mosaic": self.grid.attributes(),
             "section": {"number": self.number},
-            **(own[0] if len(own) == 1 else joined_attributes(own)),
+            **joined_attributes([*self.channels.values()]),
         }
 
     def of_channel(self, number: int) -> "SectionTiles":

@@ -70,7 +70,8 @@ def as_dtype(values: npt.NDArray, dtype: npt.DTypeLike) -> npt.NDArray:
     target = np.dtype(dtype)
     if target.kind == "b":
         return values >= 0.5
-    if target.kind not in "iu" or values.dtype == target:
+    # Equal types in any byte order: float64 does not hold all integers of 64 bits.
+    if target.kind not in "iu" or values.dtype.newbyteorder("=") == target.newbyteorder("="):
         return values.astype(target, copy=False)
     xp = namespace(values)
     # In float32 at least: NumPy would round uint8 in float16, which lacks large integers.

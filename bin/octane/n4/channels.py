@@ -10,14 +10,9 @@ import numpy.typing as npt
 from octane.config.params import Codec
 from octane.core.errors import InputError
 from octane.core.metrics import save_record
-from octane.store.channels import channel_ids, channel_names, joined_attributes, name_of
+from octane.store.channels import channel_ids, joined_attributes, names_of
 from octane.store.volumes import Volume, Writer, is_ome_zarr
-from octane.store.writer import ChannelWriter, Level, create_image
-
-
-def names_of(volumes: Sequence[Volume]) -> list[str]:
-    """Names of channels in results."""
-    return channel_names([name_of(volume.attributes) for volume in volumes], len(volumes))
+from octane.store.writer import Level, channel_writers, create_image
 
 
 def require_joinable(results: Sequence[Path | None], truth: Path | None) -> None:
@@ -58,19 +53,18 @@ def joined(
     sequence of Writer
         One for each channel.
     """
-    several, own = len(volumes) > 1, [volume.attributes for volume in volumes]
-    attributes = joined_attributes(own) if several else own[0]
+    own = [volume.attributes for volume in volumes]
     with create_image(
         path,
         [Level.volume(volumes[0].grid)],
         dtype,
         codec=codec,
-        attributes={**attributes, "kind": "volume", "step": step},
-        channels=names_of(volumes) if several else (),
+        attributes={**joined_attributes(own), "kind": "volume", "step": step},
+        channels=names_of(own) if len(own) > 1 else (),
         overwrite=overwrite,
         to_disk=True,
     ) as (writer,):
-        yield [ChannelWriter(writer, k) for k in range(len(volumes))] if several else [writer]
+        yield channel_writers(writer, len(own))
 
 
 class Made(NamedTuple):

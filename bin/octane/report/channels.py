@@ -25,6 +25,8 @@ from octane.report.summary import title_of
 from octane.report.tasks import CUTS, TaskRecord, figures_of
 from octane.store.channels import channel_ids
 
+GREY = "FFFFFF"
+"""Colour of a channel that is shown alone."""
 CARD = 320
 """Longest edge of a channel's cuts on the page, pixels."""
 MOST_ADDED = 7
@@ -60,10 +62,6 @@ class Channels(NamedTuple):
         return any(one.name == name and one.kind for one in self.shown) or any(
             task.is_passed_through or task.record.settings.get("channel_kind") for task in tasks
         )
-
-
-GREY = "FFFFFF"
-"""Colour of a channel that is shown alone."""
 
 
 def channels_of(entries: Sequence[TaskRecord], reference: str | None) -> Channels:

@@ -49,9 +49,7 @@ class NearestResampler:
         first, stop = np.searchsorted(self._planes, (self._pushed, last))
         for output in range(first, stop):
             voxels = planes[self._planes[output] - self._pushed][self._taken]
-            # Conversion would take integers of 64 bits through float64.
-            same = voxels.dtype.newbyteorder("=") == self._result.dtype
-            self._result[output] = voxels if same else as_dtype(voxels, self._result.dtype)
+            self._result[output] = as_dtype(voxels, self._result.dtype)
         self._pushed = last
 
     def finish(self) -> npt.NDArray:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from octane.config.params import Codec, ExecutionParameters
+from octane.config.params import NEAREST, Codec, ExecutionParameters
 from octane.core.arrays import require_cpu
 from octane.core.errors import InputError
 from octane.core.files import bring_to_disk
@@ -14,7 +14,7 @@ from octane.core.metrics import Metrics
 from octane.core.records import ChannelsFigures
 from octane.layout.sections import read_sections
 from octane.pipeline.cuts import note_cuts
-from octane.store.channels import channel_names, is_nearest, joined_attributes, name_of
+from octane.store.channels import is_nearest, joined_attributes, names_of
 from octane.store.image import Image, open_levels
 from octane.store.ngff import Attributes, Window, read_metadata
 from octane.store.writer import Level, codec_of, colors, create_image, link_chunks
@@ -51,7 +51,7 @@ def join_channels(
         _require_alike(opened[0], source)
     first, several = opened[0], len(opened) > 1
     own = [source.attributes for source in opened]
-    names = channel_names([name_of(attributes) for attributes in own], len(own))
+    names = names_of(own)
     metrics = Metrics("channels", channel="" if several else names[0])
     levels = [Level.volume(image.grid) for image in first.levels]
     with create_image(
@@ -59,7 +59,7 @@ def join_channels(
         levels,
         first.levels[0].dtype,
         codec=first.codec,
-        attributes={**joined_attributes(own), "step": "channels"} if several else own[0],
+        attributes=joined_attributes(own) | ({"step": "channels"} if several else {}),
         channels=names if several else (),
         windows=[source.window for source in opened],
         overwrite=execution.overwrite,
@@ -77,7 +77,7 @@ def join_channels(
     channels = [
         {
             "name": name,
-            "kind": "nearest" if is_nearest(attributes) else None,
+            "kind": NEAREST if is_nearest(attributes) else None,
             "color": color,
             "window": (source.window.start, source.window.end),
         }

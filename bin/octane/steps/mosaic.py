@@ -37,7 +37,7 @@ from octane.pipeline.workers import plan_workers, run_tiles
 from octane.report.tile_map import placed_tiles, preview_map, require_svg
 from octane.stitch.orientation import Orientation, find_orientation
 from octane.store.channels import name_of
-from octane.store.writer import Level, create_image
+from octane.store.writer import Level, channel_writers, create_image
 
 logger = logging.getLogger(__name__)
 
@@ -178,15 +178,14 @@ def _write_section(
         # Reused from tile to tile, because the first use of new memory takes time.
         buffers = deque(section.buffer() for _ in range(workers))
 
+        writers = channel_writers(writer, len(section.channels))
+
         def write(tile: Tile) -> None:
             region, buffer = grid.region(tile), buffers.popleft()
-            for place, channel in enumerate(section.channels):
+            for own, channel in zip(writers, section.channels, strict=True):
                 with metrics.timed("read"):
                     voxels = section.read(tile, channel, buffer, store.parent)
-                if several:
-                    writer[(slice(place, place + 1), *region)] = voxels[None]
-                else:
-                    writer[region] = voxels
+                own[region] = voxels
                 metrics.count("written", voxels.nbytes)
             buffers.append(buffer)
             advance(voxels.nbytes * len(section.channels))

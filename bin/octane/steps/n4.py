@@ -23,7 +23,7 @@ from octane.gpu.run import Share, on_device
 from octane.layout.borders import blended_planes
 from octane.layout.sections import Section, imaged_plane, read_sections, sections_of
 from octane.n4.apply import correct_block
-from octane.n4.channels import Made, joined, names_of, require_joinable, save_each
+from octane.n4.channels import Made, joined, require_joinable, save_each
 from octane.n4.choice import Choice, choose, load_of
 from octane.n4.figures import Shown, figures, previews
 from octane.n4.fit import BiasFit, fit_bias_field
@@ -44,7 +44,7 @@ from octane.n4.plan import Plan, plan_copy, plan_n4, within
 from octane.pipeline.cuts import Cuts
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.stitch.faces import Faces, boundaries, ends_of
-from octane.store.channels import is_nearest, name_of
+from octane.store.channels import is_nearest, name_of, names_of
 from octane.store.companions import open_companions
 from octane.store.volumes import (
     ArrayVolume,
@@ -114,7 +114,7 @@ def correct_channels(
         return
     first, fitted = runs[0], [run for run in runs if not run.plan.copies]
     dtype = output_type(first.parameters.dtype, first.volume.dtype)
-    names, made = names_of([run.volume for run in runs]), []
+    names, made = names_of([run.volume.attributes for run in runs]), []
     with ExitStack() as stack:
         join = partial(joined, codec=first.parameters.codec, overwrite=first.execution.overwrite)
         volumes = [run.volume for run in runs]

@@ -182,7 +182,7 @@ def contrasts(p: PhantomParameters) -> list[Contrast]:
     return [*CONTRASTS[: p.channels - (p.channels > 2)]]
 
 
-def channel_names(p: PhantomParameters) -> list[str]:
+def mosaic_channels(p: PhantomParameters) -> list[str]:
     """Names of the mosaics' channels, in order."""
     return [*(contrast.name for contrast in contrasts(p)), *[AXIS] * (p.channels > 2)]
 
@@ -444,7 +444,7 @@ def _write_section(
         "mosaic": tiling.attributes(),
         "section": {"number": section + 1, "thickness": p.section_thickness},
     }
-    names = channel_names(p) if p.channels > 1 else []
+    names = mosaic_channels(p) if p.channels > 1 else []
 
     def render(region: Region) -> npt.NDArray:
         # Without an axis of channels, number 0.
@@ -483,7 +483,7 @@ def _write_truth(
         "bias": lambda *at: bias_field(subject, p.bias, *at),
         **{contrast.name: in_grey_levels(contrast) for contrast in others},
     }
-    if AXIS in channel_names(p):
+    if AXIS in mosaic_channels(p):
         truths[AXIS] = lambda *at: fiber_angle(subject, *at)
     for name, function in truths.items():
 

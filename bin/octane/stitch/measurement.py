@@ -23,7 +23,7 @@ from octane.stitch.flat_field import Image as Profile
 from octane.stitch.reference import Reference
 from octane.stitch.registration import refined_positions
 from octane.stitch.seams import measured_seams
-from octane.stitch.surface import NEAREST, measured_surface
+from octane.stitch.surface import NOT_AVERAGED, measured_surface
 from octane.store.channels import is_nearest
 from octane.store.image import Image
 
@@ -101,7 +101,7 @@ def measure(
         seen, profiles = _projected(mosaic, metrics)
     empty = _empty(mosaic.image.path.name, tiling, seen, metrics)
     if mosaic.nearest:
-        surface = SurfaceFigures(reason=NEAREST) if reference is None else reference.surface
+        surface = SurfaceFigures(reason=NOT_AVERAGED) if reference is None else reference.surface
         return Measurement(positions, placement, empty, surface)
     with metrics.timed("overlaps"):
         light = light_of(seen, placement, given, parameters)

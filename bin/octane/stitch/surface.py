@@ -66,7 +66,7 @@ SLOW = "brightness rises too slowly for a surface"
 DISAGREE = "columns do not agree on a plane"
 TOO_HIGH = "surface above the first planes over {part:.0f} % of the section"
 TOO_LOW = "surface below the last planes over {part:.0f} % of the section"
-NEAREST = "values that must not be averaged"
+NOT_AVERAGED = "values that must not be averaged"
 TWO = "two surfaces, {first:.0f} and {second:.0f} µm deep"
 
 Values = npt.NDArray[np.float64]

@@ -95,12 +95,18 @@ def stated_kinds(
     return found
 
 
+def names_of(sources: Sequence[Attributes]) -> list[str]:
+    """Names of channels in results, each with the attributes of an image of its own."""
+    return channel_names([name_of(own) for own in sources], len(sources))
+
+
 def joined_attributes(sources: Sequence[Attributes]) -> Attributes:
-    """Attributes of an image whose channels have these attributes, each as an image of its own."""
-    names = channel_names([name_of(own) for own in sources], len(sources))
+    """Attributes of an image of channels that have these attributes; a single one keeps its own."""
+    if len(sources) == 1:
+        return sources[0]
     channels = [
         {"name": name, **({"kind": NEAREST} if is_nearest(own) else {})}
-        for name, own in zip(names, sources, strict=True)
+        for name, own in zip(names_of(sources), sources, strict=True)
     ]
     rest = {k: v for k, v in sources[0].items() if k not in ("channel", "channel_kind")}
     return {**rest, "channels": channels}

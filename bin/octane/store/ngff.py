@@ -374,8 +374,8 @@ def place_of(
 
     ``labels`` are the names of the first channels, empty for those without one; ``reading`` is None
     if the user cannot choose, as for a mask; ``flag`` names the parameter if it is not the axis's
-    own. An OctaneError lists the choices if there are several
-    and none is made, or if the one made does not exist.
+    own. An OctaneError lists the choices if there are several and none is made, or if the one made
+    does not exist.
     """
     choices = {CHANNEL: reading.channel, TIMEPOINT: reading.timepoint} if reading else {}
     places: dict[str, int] = {}

@@ -257,6 +257,11 @@ class ChannelWriter:
         return (slice(self.index, self.index + 1), *region)
 
 
+def channel_writers(writer: DirectWriter, count: int) -> Sequence[ChannelWriter | DirectWriter]:
+    """Writers of the channels of an array, each (z, y, x); of a single one, the array's own."""
+    return [ChannelWriter(writer, k) for k in range(count)] if count > 1 else [writer]
+
+
 @contextmanager
 def create_image(
     destination: Path,
