@@ -81,6 +81,8 @@ def test_the_command_serves_until_it_is_interrupted(outdir, project):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Tests run in the background, and their children, ignore SIGINT.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert shown.stdout is not None
     try:
