@@ -177,7 +177,7 @@ def stack_sections(
         named = ", ".join(map(str, placed.missing))
         gone = f"Section {named} is" if len(placed.missing) == 1 else f"Sections {named} are"
         metrics.warn(f"{gone} missing and left blank.")
-    named = {key: own[key] for key in ("channel", "channel_kind") if key in own}
+    named = {key: own[key] for key in ("channel", "channel_kind", "orientation") if key in own}
     sections = _noted(placed)
     stated = [a | b for a, b in zip(sections, _undone(placed), strict=True)]
     attributes: Attributes = {**named, "kind": "volume", "step": "stack", "sections": stated}

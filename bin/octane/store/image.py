@@ -210,6 +210,8 @@ def open_image(path: Path, reading: InputParameters | None = AS_STATED) -> Image
     if kind := "".join(kinds_of(own)[index : index + 1]):
         own["channel_kind"] = kind
     own.pop("channels", None)
+    if any(metadata.orientation):
+        own["orientation"] = metadata.orientation
     own = own | attributes_of(path, labels, count, index, reading)
     channels = [*labels, *[""] * count][:count]
     for section in cast("list[Mapping[str, int]]", own.get("sections", [])):

@@ -25,6 +25,7 @@ from octane.config.params import InputParameters
 from octane.core.errors import InputError, unreadable
 from octane.core.files import read_regular
 from octane.core.geometry import LENGTHS, MICROMETERS, Vector, spelled, vector
+from octane.core.orientation import VALUES, Orientation
 
 CHANNEL, TIMEPOINT = "channel", "timepoint"
 """Axes along which one index may be chosen."""
@@ -50,6 +51,13 @@ Extent = Annotated[list[Positive], Field(min_length=3, max_length=3)]
 Number = Annotated[int, Field(ge=0)]
 
 
+class AxisOrientation(BaseModel):
+    """Orientation of an axis (RFC-4)."""
+
+    type: str
+    value: str
+
+
 class Axis(BaseModel):
     """One axis."""
 
@@ -57,6 +65,13 @@ class Axis(BaseModel):
     """In lower case; iohub writes capitals."""
     type: str | None = None
     unit: str | None = None
+    orientation: AxisOrientation | None = None
+
+    @property
+    def anatomical(self) -> str:
+        """Anatomical orientation; empty without one."""
+        stated = self.orientation
+        return stated.value.lower() if stated and stated.type == "anatomical" else ""
 
 
 class Transformation(BaseModel):
@@ -199,7 +214,8 @@ class Metadata(NamedTuple):
     and x; ``labels`` are channel names, empty where one is missing, and ``windows`` and
     ``colors`` (RRGGBB) how they are displayed; ``overruled`` is a sentence about stated units that
     are replaced; ``spacing`` and ``origin`` (centre of the first voxel) are those of one level;
-    ``octane`` is None in a store without octane's attributes.
+    ``orientation`` is that of z, y and x; ``octane`` is None in a store without octane's own
+    attributes.
     """
 
     datasets: list[str]
@@ -210,6 +226,7 @@ class Metadata(NamedTuple):
     overruled: str
     spacing: Vector
     origin: Vector
+    orientation: Orientation
     octane: dict[str, object] | None
 
 
@@ -283,6 +300,7 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
             f"{path} has voxels of {spacing} micrometres, which is not plausible; correct the "
             f"scale of dataset {dataset.path}, or the unit."
         )
+    z, y, x = (_oriented(path, axis) for axis in multiscale.axes[-3:])
     own = cast("dict[str, dict[str, object]]", content["attributes"]).get("octane")
     datasets = [own.path for own in multiscale.datasets]
     labels = [channel.label or "" for channel in described.shown]
@@ -294,7 +312,9 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
             f"The store states lengths in {' and '.join(dict.fromkeys(other))}; they are read in "
             f"{unit}, as --input_unit says."
         )
-    return Metadata(datasets, axes, labels, windows, colors, overruled, spacing, origin, own)
+    return Metadata(
+        datasets, axes, labels, windows, colors, overruled, spacing, origin, (z, y, x), own
+    )
 
 
 def read_json(file: Path) -> dict[str, object] | None:
@@ -336,6 +356,16 @@ def _composed(
         else:
             shift = shift + values[-3:]
     return scale, shift
+
+
+def _oriented(path: Path, axis: Axis) -> str:
+    """Anatomical orientation of an axis; empty without one."""
+    if axis.anatomical and axis.anatomical not in VALUES:
+        raise InputError(
+            f"{path} states the orientation '{axis.anatomical[:SHOWN]}' for the axis {axis.name}, "
+            f"which OME-Zarr (RFC-4) does not have; change it to one such as {VALUES[0]}."
+        )
+    return axis.anatomical
 
 
 def _micrometers(path: Path, unit: str | None) -> float:

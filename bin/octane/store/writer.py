@@ -27,6 +27,7 @@ from octane.core.errors import InputError
 from octane.core.files import write_object, writing
 from octane.core.geometry import Grid, Region, block_at, place_in, shape_of, vector
 from octane.core.metrics import Metrics
+from octane.core.orientation import UNSTATED
 from octane.core.timing import span
 from octane.store.array import Array, array_metadata, create_array
 from octane.store.channels import kinds_of
@@ -282,7 +283,8 @@ def create_image(
     levels
         Finest first.
     attributes
-        Stored under ``octane``; may be filled until the block ends. Viewers show ``channel``.
+        Stored under ``octane``, but for ``orientation`` (of z, y and x), which the axes state; may
+        be filled until the block ends. Viewers show ``channel``.
     channels
         Names of several channels, an axis c in front of z, y and x; empty without that axis. Their
         kinds are in the attributes, as :func:`octane.store.channels.joined_attributes` has them.
@@ -353,6 +355,7 @@ def create_image(
             omero = {"omero": {"channels": shown, "rdefs": defaults}}
         described = _multiscale(destination.name.split(".")[0], levels, len(one), noted)
         ome = {"version": "0.5", "multiscales": [described], **omero}
+        noted.pop("orientation", None)
         group = {"attributes": {"ome": ome, "octane": noted}, "zarr_format": 3}
         described = json.dumps({**group, "node_type": "group"}, indent=2)
         write_object(partial / "zarr.json", [described.encode()])
@@ -370,8 +373,11 @@ def _multiscale(name: str, levels: Sequence[Level], before: int, noted: Attribut
         }
         for index, level in enumerate(levels)
     ]
-    axes = [{"name": "c", "type": "channel"}] * before
-    axes += [{"name": n, "type": "space", "unit": "micrometer"} for n in "zyx"]
+    axes: list[Json] = [{"name": "c", "type": "channel"}] * before
+    orientation = cast("Sequence[str]", noted.get("orientation", UNSTATED))
+    for name, value in zip("zyx", orientation, strict=True):
+        stated = {"orientation": {"type": "anatomical", "value": value}} if value else {}
+        axes.append({"name": name, "type": "space", "unit": "micrometer", **stated})
     coarser = _downscaling(noted) if len(levels) > 1 else {}
     return {"name": name, "axes": axes, "datasets": datasets, **coarser}
 
