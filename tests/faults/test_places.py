@@ -34,16 +34,9 @@ def read_only(place):
             place.chmod(0o755)
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "output",
-        # As if another user had made it.
-        pytest.param("out/tissue/metrics", marks=pytest.mark.soak),
-        pytest.param("scratch", marks=pytest.mark.soak),
-        pytest.param("work", marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.soak
+# The second is as if another user had made it.
+@pytest.mark.parametrize("place", ["output", "out/tissue/metrics", "scratch", "work"])
 def test_a_place_is_read_only(nextflow, volume, tmp_path, place):
     folder = tmp_path / place
     folder.mkdir(parents=True)

@@ -181,6 +181,7 @@ def test_the_problems_of_a_sheet_are_named_before_any_work(nextflow, data, tmp_p
     assert work(run, None) == []
 
 
+@pytest.mark.soak
 def test_bad_data_of_any_subject_stops_all_before_work_begins(nextflow, data, tmp_path):
     (tmp_path / "empty").mkdir()
     sheet = tmp_path / "cohort.csv"

@@ -159,6 +159,7 @@ def test_sections_that_are_left_out_are_as_if_moved_away(resumed, folder, fed_ba
         assert f"{title}, excluded by the user" in page
 
 
+@pytest.mark.soak
 def test_a_result_in_its_place_and_a_wrong_row_are_refused(resumed, first, folder):
     table = first.outdir / "brain" / "brain_displacements.csv"
     run = resumed("first", "-stub", "--displacements", table, code=1)

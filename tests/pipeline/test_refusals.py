@@ -56,6 +56,8 @@ LAUNCH = {
     ),
 }
 """Arguments refused at the launch, and the sentence."""
+QUICK = ("no-input", "pattern", "subject-number", "unknown", "values", "work")
+"""Those that are not left to soak."""
 
 
 @pytest.fixture
@@ -70,7 +72,11 @@ def studies(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"), [pytest.param(*case, id=name) for name, case in LAUNCH.items()]
+    ("arguments", "sentence"),
+    [
+        pytest.param(*case, id=name, marks=() if name in QUICK else pytest.mark.soak)
+        for name, case in LAUNCH.items()
+    ],
 )
 def test_the_launch_refuses(nextflow, studies, arguments, sentence):
     words = [word.format(studies=studies) for word in arguments]
@@ -182,7 +188,10 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 """A name that a browser would read as HTML."""
 
 
-@pytest.mark.parametrize("refused", [True, False], ids=["refused", "real"])
+@pytest.mark.parametrize(
+    "refused",
+    [pytest.param(True, id="refused", marks=pytest.mark.soak), pytest.param(False, id="real")],
+)
 def test_hostile_names_put_no_html_into_nextflows_pages(
     nextflow, phantom, quick, tmp_path, refused
 ):

@@ -74,7 +74,7 @@ STOPS = {
 @pytest.mark.parametrize(
     ("process", "script", "memory", "words"),
     [
-        pytest.param(*case, id=name, marks=() if name in ("memory-limit", "other") else soak)
+        pytest.param(*case, id=name, marks=() if name == "memory-limit" else soak)
         for name, case in STOPS.items()
     ],
 )
@@ -143,6 +143,7 @@ def test_a_gap_and_a_second_try_are_named_at_the_end_and_in_the_report(
         assert words in page
 
 
+@soak
 def test_a_subject_whose_report_fails_is_incomplete_on_the_page_of_all(nextflow, phantom, tmp_path):
     (tmp_path / "fault.config").write_text(
         "process { withName: REPORT { beforeScript = { meta.id == 'b' ? 'exit 3' : '' } } }\n",

@@ -3,6 +3,7 @@
 import re
 import shutil
 
+import pytest
 from runs import voxels
 
 GPU = ("RESAMPLE", "N4")
@@ -64,6 +65,7 @@ def test_a_params_file(succeeding, phantom, tmp_path):
         assert "# asked null, null" in run.wrapper(process)
 
 
+@pytest.mark.soak
 def test_tasks_ignore_the_callers_python_path(succeeding, quick, phantom, tmp_path):
     # As after `module load` of another Python.
     stale = tmp_path / "stale"
@@ -77,6 +79,7 @@ def test_tasks_ignore_the_callers_python_path(succeeding, quick, phantom, tmp_pa
     assert "WARN" not in run.output
 
 
+@pytest.mark.soak
 def test_a_config_of_the_subject_over_which_the_command_line_wins(
     succeeding, phantom, project, tmp_path
 ):

@@ -25,6 +25,7 @@ MADE = {
 }  # fmt: skip
 
 
+@pytest.mark.soak
 def test_levelled_sections_are_closer_to_the_truth(succeeding, tmp_path):
     execution = ExecutionParameters(backend="cpu", workers=1)
     make_phantom(tmp_path / "made", PhantomParameters.model_validate(MADE), execution)
