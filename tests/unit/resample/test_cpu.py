@@ -12,6 +12,14 @@ from octane.resample.operator import AxisOperator, interpolator
 
 REAL = ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8"]
 OTHERS = ["?", "f2", ">u2", ">f4", ">c8", "c8", "c16"]
+QUICK = ["u1", "u2", "i2", "f4", "f8", *OTHERS]
+"""Types that are not left to soak; on a fresh machine each has to be compiled."""
+
+
+def case(dtype):
+    """Case of a test on one type."""
+    return pytest.param(dtype, marks=() if dtype in QUICK else pytest.mark.soak)
+
 
 # Shared by all tests, so that leftovers of an earlier tile in its buffers would show.
 KEPT = CompiledResampler()
@@ -37,7 +45,7 @@ def same_bits(result, expected):
     np.testing.assert_array_equal(result, expected)
 
 
-@pytest.mark.parametrize("dtype", REAL + OTHERS)
+@pytest.mark.parametrize("dtype", [case(dtype) for dtype in REAL + OTHERS])
 def test_it_equals_sums_of_whole_arrays_bit_for_bit(dtype):
     array = voxels((13, 21, 37), dtype)
     operators = operators_of(array.shape, (2.5, 3.0, 10 / 3.5))
@@ -48,8 +56,12 @@ def test_it_equals_sums_of_whole_arrays_bit_for_bit(dtype):
 
 @pytest.mark.parametrize(
     ("dtype", "out"),
-    [("f4", o) for o in ("u1", "i2", "u4", "i8", "f8", "?", "f2", ">i2")]
-    + [("f8", o) for o in ("i4", "u8", "f4")],
+    [
+        *(("f4", out) for out in ("u1", "i2", "?", "f2", ">i2")),
+        ("f8", "i4"),
+        *(pytest.param("f4", out, marks=pytest.mark.soak) for out in ("u4", "i8", "f8")),
+        *(pytest.param("f8", out, marks=pytest.mark.soak) for out in ("u8", "f4")),
+    ],
 )
 def test_integers_are_rounded_half_to_even_and_clipped(dtype, out):
     some = [-1.5, -0.5, 0.49, 0.5, 1.5, 2.5]

@@ -774,7 +774,9 @@ def stitch_jittered(write_mosaic, tmp_path, reading, execution):
     return stitch
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(5, 20))]
+)
 def test_neither_an_outline_nor_the_border_of_what_was_imaged_moves_a_section(
     stitch_jittered, stack, seed
 ):

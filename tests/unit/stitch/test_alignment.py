@@ -113,7 +113,9 @@ def test_smooth_faces_of_different_tissue_do_not_fit(seed, rotate):
     assert found(*faces, rotate=rotate)[1] < LIKELY
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(5, 20))]
+)
 def test_an_outline_alone_is_no_pair(seed):
     rng = np.random.default_rng(seed)
     faces = [speckled(ellipse((260, 320), k), 16, rng) for k in (seed, 100 + seed, seed)]
