@@ -18,6 +18,7 @@ from octane.config.sheets import POSITION_COLUMNS
 from octane.core.errors import InputError
 from octane.core.files import writing
 from octane.core.geometry import Grid, shape_of, spelled, vector
+from octane.core.orientation import spelled_orientation
 from octane.core.units import counted, format_bytes
 from octane.layout.mosaic import MosaicGrid, Position, Tile, position_rows
 from octane.store.channels import joined_attributes, name_of
@@ -148,6 +149,7 @@ def lay_out(
     """
     _require_alike(contents, lambda file: f"voxels of type {file.dtype}")
     _require_alike(contents, lambda file: f"voxels of {spelled(file.spacing)} micrometre")
+    _require_alike(contents, _shown_orientation)
     _require_alike(contents, _shown_channels)
     _require_alike(contents, lambda file: counted(file.shape[0], "plane"))
     full = []
@@ -221,6 +223,10 @@ def _laid_out(
     not_imaged = frozenset(grid.missing(number))
     mosaic = MosaicGrid(shape, tile, spacing, edge, extent, whole, pitch, not_imaged)
     return SectionTiles(number, mosaic, first.dtype, channels, files, positions)
+
+
+def _shown_orientation(file: TileFile) -> str:
+    return f"the orientation {spelled_orientation(file.orientation) or 'unstated'}"
 
 
 def _shown_channels(file: TileFile) -> str:

@@ -120,10 +120,10 @@ def survey(
     grid = arrange(numbered, placed.places, p, folder, extent)
     grid = with_channels(grid, own, others, folder)
     labels = named or first.channels
-    attributes = _attributes(folder, labels, numbers or first.chosen, reading)
+    attributes = _attributes(folder, labels, numbers or first.chosen, reading, first)
     files_of = {folder / name: file for name, file in contents.items()}
     sections = lay_out(grid, files_of, attributes, overlap)
-    remarks = [*placed.remarks, *not_imaged(sections)]
+    remarks = [*placed.remarks, *not_imaged(sections), *overruled_tiles(sections)]
     tables = {table.resolve() for table in placed.tables}
     ignored = [name for name in listing.ignored if (folder / name).resolve() not in tables]
     return Acquisition(folder, pattern, ignored, grid, sections, placed.source, remarks, labels)
@@ -144,11 +144,16 @@ def _chosen(
 
 
 def _attributes(
-    path: Path, labels: Sequence[str], numbers: Sequence[int], reading: InputParameters
+    path: Path,
+    labels: Sequence[str],
+    numbers: Sequence[int],
+    reading: InputParameters,
+    first: TileFile,
 ) -> dict[int, Attributes]:
-    """Octane's attributes of the channels with these numbers."""
+    """Octane's attributes of the channels with these numbers; ``first`` is any of the tiles."""
+    own = {"orientation": first.orientation} if any(first.orientation) else {}
     count = len(labels)
-    return {n: attributes_of(path, labels, count, n, reading) for n in sorted(numbers)}
+    return {n: own | attributes_of(path, labels, count, n, reading) for n in sorted(numbers)}
 
 
 def _the_only(path: Path, labels: Sequence[str]) -> list[int]:
@@ -174,7 +179,7 @@ def survey_listed(
         reading = reading.model_copy(update={"channel": None, "channel_kind": kinds})
     contents = _opened(folder, names, reading, _raw_format(p), partial(_chosen, reading=reading))
     first = contents[names[0]]
-    attributes = _attributes(folder, named or first.channels, first.chosen, reading)
+    attributes = _attributes(folder, named or first.channels, first.chosen, reading, first)
     rows = p.rows or 1 + max(entry.row for entry in entries)
     columns = p.columns or 1 + max(entry.column for entry in entries)
     grid = TileGrid(rows, columns, entries, "the tile list", [])
@@ -232,6 +237,12 @@ def _opened(
     if problems:
         raise InputError("\n".join(first_lines(told_once(sorted(problems)))))
     return {name: file for name, file in zip(names, found, strict=True) if file is not None}
+
+
+def overruled_tiles(sections: Sequence[SectionTiles]) -> list[str]:
+    """Sentences on what the files state and a parameter replaces."""
+    files = (part.file for own in sections for parts in own.files.values() for part in parts)
+    return [*dict.fromkeys(file.overruled for file in files if file.overruled)]
 
 
 def not_imaged(sections: Sequence[SectionTiles]) -> list[str]:

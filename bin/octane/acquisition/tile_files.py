@@ -12,11 +12,13 @@ import numpy.typing as npt
 from octane.config.params import InputParameters
 from octane.core.errors import InputError, unreadable
 from octane.core.geometry import Grid, Vector, spelled, vector
+from octane.core.orientation import UNSTATED, Orientation
 from octane.store.chunks import is_store
 from octane.store.image import Image, open_image
 from octane.store.itk_files import READ, TIFF, FileVolume, readable
+from octane.store.ngff import stated_orientation
 from octane.store.tiff_files import TiffVolume, open_tiff
-from octane.store.volumes import Volume, is_ome_zarr, open_volume
+from octane.store.volumes import Volume, is_ome_zarr, open_volume, overruled
 
 PNG = ".png"
 RAW = (".raw", ".bin", ".dat", ".data", ".img")
@@ -58,7 +60,7 @@ class TileFile:
 
     ``origin`` is the centre of the first voxel, None in formats that do not state it; ``channels``
     are the labels of all channels, empty for those without one, and ``chosen`` the numbers of those
-    to be read.
+    to be read; ``overruled`` says in sentences that a stated unit or orientation is replaced.
     """
 
     path: Path
@@ -70,6 +72,8 @@ class TileFile:
     reading: InputParameters
     raw: RawFormat | None = None
     chosen: tuple[int, ...] = (0,)
+    orientation: Orientation = UNSTATED
+    overruled: str = ""
 
     def read_into(self, out: npt.NDArray, channel: int, folder: Path | None) -> None:
         """Read a channel's voxels; a compressed TIFF is decoded into a file in ``folder``."""
@@ -145,11 +149,14 @@ def open_tile(
             image = open_image(path, _of_channel(reading, channel)) if channel else volume
             image.require_chunks(tuple(slice(0, n) for n in grid.shape))
     is_placed = isinstance(volume, Image) or (
-        isinstance(volume, FileVolume) and not volume.is_turned
+        isinstance(volume, FileVolume) and not volume.is_oblique
     )
     origin = grid.origin if is_placed else None
     return TileFile(
-        path, grid.shape, volume.dtype, grid.spacing, origin, channels, reading, chosen=chosen
+        *(path, grid.shape, volume.dtype, grid.spacing, origin, channels, reading),
+        chosen=chosen,
+        orientation=stated_orientation(volume.attributes),
+        overruled=" ".join(overruled([volume])),
     )
 
 

@@ -21,6 +21,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from octane.config.validation import read_scratch, section_ranges
+from octane.core.orientation import Orientation, read_orientation
 from octane.core.units import bytes_of
 
 Unit = Literal["nanometer", "micrometer", "millimeter", "centimeter", "meter"]
@@ -217,6 +218,12 @@ def _joined(value: object) -> object:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
+def _oriented(value: object) -> object:
+    """Read a code such as ``PIR``, or a value of OME-Zarr for each of z, y and x."""
+    words = _listed(value)
+    return read_orientation([str(word) for word in words]) if isinstance(words, list) else value
+
+
 def _kinds(value: object) -> object:
     """Split ``"axis=nearest slow axis=nearest"``, or repeated flags, into a list."""
     parts = value if isinstance(value, list | tuple) else [value]
@@ -312,6 +319,13 @@ class InputParameters(StepParameters):
         "error",
         "Read a chunk that is missing from the store as an error, or as the array's fill value. "
         "Use fill for stores whose writer omits empty chunks.",
+    )
+    orientation: Annotated[Orientation, BeforeValidator(_oriented)] | None = parameter(
+        None,
+        "Where z, y and x run to, by one letter of R L, A P and S I each: PIR if z runs to "
+        "posterior, y to inferior and x to the right. Or three values of OME-Zarr, such as "
+        "'anterior-to-posterior superior-to-inferior left-to-right'. Never guessed; it overrides "
+        "an orientation that the input states, with a warning.",
     )
     channel: Text | None = parameter(
         None,

@@ -35,6 +35,7 @@ FIRST = (
     "exclude_sections",
     "only_sections",
     "input_unit",
+    "orientation",
     "scratch_dir",
     "max_cpus",
     "max_memory",

@@ -5,10 +5,15 @@ gives the last word of each by its letter: in ``PIR``, z runs to posterior, y to
 the right. Directions are ITK's: a column for each of x, y and z, along left, posterior, superior.
 """
 
-from collections.abc import Sequence
+# NumPy is imported by the functions that use it, so that parameters are read before it.
+from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 Orientation = tuple[str, str, str]
 """Orientation of z, y and x, such as ``anterior-to-posterior``; empty for an axis without one."""
@@ -65,10 +70,11 @@ def directions_of(orientation: Orientation) -> npt.NDArray[np.float64] | None:
     Rostral, caudal, dorsal and ventral are read as a brain's anterior, posterior, superior and
     inferior.
     """
+    import numpy as np
+
     matrix = np.zeros((3, 3))
     for column, value in zip((2, 1, 0), orientation, strict=True):
-        start, _, end = value.partition("-to-")
-        ends = BRAIN.get(start, start), BRAIN.get(end, end)
+        ends = _plain(value)
         for row, pair in enumerate(PAIRS[:3]):
             if sorted(ends) == sorted(pair):
                 matrix[row, column] = 1.0 if ends == pair else -1.0
@@ -78,6 +84,8 @@ def directions_of(orientation: Orientation) -> npt.NDArray[np.float64] | None:
 
 def orientation_of(directions: Sequence[float]) -> Orientation:
     """Orientation of z, y, x with ITK's ``directions``, row by row; UNSTATED if oblique."""
+    import numpy as np
+
     matrix = np.reshape(directions, (3, 3))
     rows = np.abs(matrix).argmax(0)
     along = np.zeros((3, 3))
@@ -90,6 +98,28 @@ def orientation_of(directions: Sequence[float]) -> Orientation:
         values.append(f"{start}-to-{end}")
     z, y, x = values
     return z, y, x
+
+
+def agree(stated: Orientation, other: Orientation) -> bool:
+    """Tell whether no axis has two orientations; a brain's caudal is its posterior, and so on."""
+    axes = zip(stated, other, strict=True)
+    return all(not own or not its or _plain(own) == _plain(its) for own, its in axes)
+
+
+def overruled_orientation(stated: Orientation, given: Orientation | None) -> str:
+    """Sentence about a stated orientation that ``given`` replaces; empty if they agree."""
+    if given is None or agree(stated, given):
+        return ""
+    return (
+        f"The stated orientation ({spelled_orientation(stated)}) is replaced by "
+        f"{spelled_orientation(given)}, as --orientation says."
+    )
+
+
+def _plain(value: str) -> tuple[str, str]:
+    """Ends of an axis, a brain's in the words of NIfTI, ITK and atlases."""
+    start, _, end = value.partition("-to-")
+    return BRAIN.get(start, start), BRAIN.get(end, end)
 
 
 def code_of(orientation: Orientation) -> str:

@@ -14,7 +14,8 @@ from octane.config.params import N4Parameters
 from octane.config.validation import MOST_SECTIONS
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector
-from octane.store.ngff import LISTED, Attributes
+from octane.core.orientation import spelled_orientation
+from octane.store.ngff import LISTED, Attributes, stated_orientation
 from octane.store.volumes import Volume
 
 STEADY = 0.05
@@ -228,6 +229,18 @@ def require_alike(sections: Sequence[tuple[Path, Vector, np.dtype]]) -> None:
             raise InputError(
                 f"{path} is {dtype} and {first} is {kind}; convert one, or resample all to one "
                 "type (--resample_dtype)."
+            )
+
+
+def require_one_orientation(sections: Sequence[Volume]) -> None:
+    """Raise unless sections state the same orientation, or none."""
+    first, *others = [(own.path, stated_orientation(own.attributes)) for own in sections]
+    for path, orientation in others:
+        if orientation != first[1]:
+            stated = [spelled_orientation(own) or "none" for own in (orientation, first[1])]
+            raise InputError(
+                f"{path} states the orientation {stated[0]}, but {first[0]} {stated[1]}; correct "
+                "one, or give --orientation, which then holds for all sections."
             )
 
 

@@ -29,7 +29,7 @@ from octane.layout.stack import (
 )
 from octane.layout.surfaces import NONE_MEASURED
 from octane.store.image import Image
-from octane.store.volumes import Volume, lost_directions, overruled_units
+from octane.store.volumes import Volume, lost_directions, overruled
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class SubjectLayout:
         if self.slabs and stack.section_thickness is None:
             texts += blank_below(self.slabs) + other_distance(self.slabs)
         texts += [text for volume in self.inputs for text in lost_directions(volume)]
-        texts += doubted_sizes(self.inputs) + overruled_units(self.inputs)
+        texts += doubted_sizes(self.inputs) + overruled(self.inputs)
         if self.mosaics:
             texts += self._doubted_tiles()
         first = self.inputs[0]

@@ -15,7 +15,13 @@ import numpy as np
 
 from octane.acquisition.orders import changed_order
 from octane.acquisition.section_tiles import SectionTiles, write_positions
-from octane.acquisition.survey import Acquisition, not_imaged, survey, survey_listed
+from octane.acquisition.survey import (
+    Acquisition,
+    not_imaged,
+    overruled_tiles,
+    survey,
+    survey_listed,
+)
 from octane.acquisition.tile_grid import fitted
 from octane.config.params import (
     ExecutionParameters,
@@ -115,7 +121,7 @@ def write_listed(
     # The files are staged one by one; their folder is what the user gave, or a part of it.
     parents = [path.resolve().parent for section in sections for path in section.paths]
     metrics.inputs = {"tiles": {"path": os.path.commonpath(parents)}}
-    for text in not_imaged(sections):
+    for text in [*not_imaged(sections), *overruled_tiles(sections)]:
         metrics.warn(text)
     _write_sections(sections, destination, parameters, execution, metrics)
     return metrics

@@ -54,7 +54,7 @@ from octane.stitch.flat_field import estimate, shading_of
 from octane.stitch.surface import measured_surface
 from octane.store.channels import ALL, channel_names
 from octane.store.image import Image
-from octane.store.volumes import Volume, open_volume, overruled_units
+from octane.store.volumes import Volume, open_volume, overruled
 
 logger = logging.getLogger(__name__)
 
@@ -282,7 +282,7 @@ def _about(kind: str, volumes: Sequence[Volume]) -> list[str]:
         lines[-1] = (
             f"Tiles, rows x columns: {cut}; each {field} (y x), side by side {whole} (z y x){lost}."
         )
-    return lines + doubted_sizes(volumes) + overruled_units(volumes)
+    return lines + doubted_sizes(volumes) + overruled(volumes)
 
 
 def _spread(values: Iterable[str]) -> str:

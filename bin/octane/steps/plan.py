@@ -214,7 +214,7 @@ class SubjectPlan:
         changes: dict[str, dict[str, object]] = {}
         # Its output has one channel and one time point.
         if step != self._first:
-            given = ("channel", "timepoint", "voxel_size", "input_unit")
+            given = ("channel", "timepoint", "voxel_size", "input_unit", "orientation")
             changes["input"] = {**dict.fromkeys(given), "channel_kind": ()}
         # Only these two have the label gpu_slot, which a task needs to get a GPU.
         if step not in ("resample", "n4"):

@@ -56,6 +56,7 @@ from octane.layout.sections import (
     number_or_first,
     numbered,
     require_alike,
+    require_one_orientation,
     section_number,
     sections_of,
 )
@@ -80,6 +81,7 @@ from octane.store.chunks import METADATA
 from octane.store.companions import open_companions
 from octane.store.image import Image
 from octane.store.itk_files import READ
+from octane.store.ngff import Attributes, stated_orientation
 from octane.store.volumes import ArrayVolume, Volume, open_volume
 
 FIELDS = {"n4_mask": "mask", "stitch_flat_field": "flat_field", "tile_table": "table"}
@@ -523,6 +525,8 @@ def _check_volumes(
         voxels = [(v.path, target, output_type(dtype, v.dtype)) for v in volumes]
     with collecting(problems):
         require_alike(voxels)
+    with collecting(problems):
+        require_one_orientation(volumes)
 
 
 def _require_same_numbers(volumes: Sequence[Volume], workflow: WorkflowParameters) -> None:
@@ -604,5 +608,6 @@ def _check_companions(beside: Mapping[str, Path], layout: SubjectLayout) -> None
         name = "the volume that STACK makes (with --skip_n4 a run ends with it)"
     if name is not None:
         voxels = np.broadcast_to(np.zeros(1, volume.dtype), layout.volume.shape)
-        volume = ArrayVolume(Path(name), voxels, layout.volume, {})
+        own: Attributes = {"orientation": stated_orientation(volume.attributes)}
+        volume = ArrayVolume(Path(name), voxels, layout.volume, own)
     open_companions(volume, beside.get("mask"), truth=beside.get("truth"))

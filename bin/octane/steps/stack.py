@@ -24,6 +24,7 @@ from octane.layout.sections import (
     listed,
     read_sections,
     require_alike,
+    require_one_orientation,
 )
 from octane.layout.stack import (
     BY_TABLE,
@@ -50,7 +51,7 @@ from octane.stitch.slab import block_workers, interpolated
 from octane.store.channels import name_of
 from octane.store.image import Image, open_image
 from octane.store.ngff import Attributes
-from octane.store.volumes import overruled_units
+from octane.store.volumes import overruled
 from octane.store.writer import Level, create_image
 
 logger = logging.getLogger(__name__)
@@ -157,9 +158,10 @@ def stack_sections(
         )
     images = [open_image(path, reading) for path in sources]
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
+    require_one_orientation(images)
     dtype, own = images[0].dtype, images[0].attributes
     metrics = Metrics("stack", channel=name_of(own))
-    for note in overruled_units(images):
+    for note in overruled(images):
         metrics.warn_in_report(note)
     if reference is None:
         given = "unset" if displacements is None else "from a table"

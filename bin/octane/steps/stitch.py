@@ -36,7 +36,7 @@ from octane.stitch.reference import reference_of
 from octane.store.channels import is_nearest, name_of
 from octane.store.image import Image, open_image
 from octane.store.ngff import Attributes
-from octane.store.volumes import overruled_units
+from octane.store.volumes import overruled
 from octane.store.writer import DirectWriter, Level, create_image
 
 logger = logging.getLogger(__name__)
@@ -278,7 +278,7 @@ def stitch_section(
     image = open_image(source, reading)
     settings = places | parameters.recorded(reading)
     metrics = Metrics("stitch", channel=name_of(image.attributes), settings=settings)
-    for text in overruled_units([image]):
+    for text in overruled([image]):
         metrics.warn_in_report(text)
     tiling = MosaicGrid.of(image)
     parameters = applicable(parameters, image, is_placed=reference_record is not None)

@@ -6,7 +6,9 @@ import numpy as np
 
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, spelled
+from octane.core.orientation import agree, spelled_orientation
 from octane.store.itk_files import FileVolume
+from octane.store.ngff import stated_orientation
 from octane.store.tiff_files import TiffVolume
 from octane.store.volumes import Volume, open_volume
 
@@ -24,8 +26,8 @@ def open_companions(
 ) -> dict[str, Volume]:
     """Open ``mask``, ``weights``, and ``tissue`` and ``bias`` in the folder ``truth``, if given.
 
-    An InputError says that one is on a different grid than the volume; origins and directions are
-    compared only if both formats store them.
+    An InputError says that one is on a different grid than the volume; origins and orientations are
+    compared only if both state them.
     """
     paths = {"mask": mask, "weights": weights}
     found = {name: _on_grid(path, volume, RESAMPLE_IT) for name, path in paths.items() if path}
@@ -49,10 +51,13 @@ def _on_grid(path: Path, volume: Volume, remedy: str) -> Volume:
 def require_same_grid(companion: Volume, volume: Volume, remedy: str) -> None:
     """Raise an InputError with a remedy unless a companion is on the grid of the volume."""
     ours, theirs = companion.grid, volume.grid
-    # TIFF does not store an origin, and only ITK's formats store directions.
+    # TIFF does not store an origin.
     is_placed = not isinstance(companion, TiffVolume) and not isinstance(volume, TiffVolume)
     rotated = ""
-    if isinstance(companion, FileVolume) and isinstance(volume, FileVolume):
+    stated = [stated_orientation(own.attributes) for own in (companion, volume)]
+    if not agree(*stated):
+        rotated = f" oriented {spelled_orientation(stated[0])} and {spelled_orientation(stated[1])}"
+    elif isinstance(companion, FileVolume) and isinstance(volume, FileVolume):
         directions = companion.frame.GetDirection(), volume.frame.GetDirection()
         if not np.allclose(*directions, rtol=0, atol=TOLERANCE):
             rotated = f" with directions {spelled(directions[0])} and {spelled(directions[1])}"

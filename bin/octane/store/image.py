@@ -67,9 +67,9 @@ class Image:
     """A 3-D image in an OME-Zarr store: the array of one level, and its grid in micrometres.
 
     ``missing`` says how to treat a missing chunk; ``attributes`` are octane's own; ``place`` is the
-    image's index along the array's axes before z, y and x; ``overruled`` is a sentence about the
-    stated unit if ``--input_unit`` replaces it; ``channels`` are the names of all channels in the
-    array, empty for those without one.
+    image's index along the array's axes before z, y and x; ``overruled`` says in
+    sentences that a stated unit or orientation is replaced; ``channels`` are the names of all
+    channels in the array, empty for those without one.
     """
 
     path: Path
@@ -233,7 +233,10 @@ def open_levels(path: Path) -> list[Image]:
     Missing chunks are errors in octane's own images, which store every chunk that was imaged.
     """
     metadata = read_metadata(path, None)
-    missing, own = ("fill", {}) if metadata.octane is None else ("error", metadata.octane)
+    missing = "fill" if metadata.octane is None else "error"
+    own = {**(metadata.octane or {})}
+    if any(metadata.orientation):
+        own["orientation"] = metadata.orientation
     images = []
     for index, name in enumerate(metadata.datasets):
         array, level = _array(path, name, metadata), read_metadata(path, None, index)

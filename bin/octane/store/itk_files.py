@@ -14,7 +14,7 @@ from itertools import pairwise
 from math import prod
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,15 @@ import numpy.typing as npt
 from octane.core.errors import InputError, NoSpaceError, unreadable
 from octane.core.files import open_regular
 from octane.core.geometry import LENGTHS, MICROMETERS, Grid, Region, vector
-from octane.store.ngff import Attributes
+from octane.core.orientation import (
+    UNSTATED,
+    Orientation,
+    directions_of,
+    orientation_of,
+    overruled_orientation,
+    spelled_orientation,
+)
+from octane.store.ngff import Attributes, stated_orientation
 
 if TYPE_CHECKING:
     import SimpleITK as sitk
@@ -47,6 +55,16 @@ CONTROLS = re.compile(rb"\r(?!\n)|\0")
 SKIPPED = re.compile(rb"^(HeaderSize|(byte|line) ?skip)\b", re.M | re.I)
 """Header fields for bytes to skip before the voxels."""
 
+STATED = {
+    (".nrrd", ".nhdr"): re.compile(
+        rb"^space: *(RAS|LAS|LPS|(right|left)-(anterior|posterior)-superior)\b.*"
+        rb"^space directions:",
+        re.M | re.I | re.S,
+    ),
+    (".mha", ".mhd"): re.compile(rb"^(TransformMatrix|Rotation|Orientation) *[=:]", re.M),
+}
+"""Header fields that state directions; without them ITK takes its own, which mean nothing."""
+
 MILLIMETER = MICROMETERS["millimeter"]
 
 TAKEN = (16, 256, 256)
@@ -59,11 +77,44 @@ PIECE_BYTES = 8_000_000
 """Most bytes of a NIfTI file read at once; ITK holds them twice."""
 
 
+class ItkGeometry(NamedTuple):
+    """Geometry of an image in ITK's order, lengths in millimetres; directions row by row."""
+
+    spacing: tuple[float, ...]
+    origin: tuple[float, ...]
+    directions: tuple[float, ...]
+
+    def apply(self, image: sitk.Image) -> None:
+        """Give an image this geometry."""
+        image.SetSpacing(self.spacing)
+        image.SetOrigin(self.origin)
+        image.SetDirection(self.directions)
+
+
+def itk_geometry(grid: Grid, orientation: Orientation) -> ItkGeometry:
+    """Geometry of a grid whose origin is along its own axes, as that of every image is.
+
+    ITK's origin is the same place along left, posterior and superior. Directions are the identity,
+    ITK's default, for an orientation without :func:`octane.core.orientation.directions_of`.
+    """
+    directions = directions_of(orientation)
+    if directions is None:
+        directions = np.eye(3)
+    origin = directions @ np.divide(grid.origin[::-1], MILLIMETER)
+    # Adding 0.0 avoids -0.0, which would be written.
+    return ItkGeometry(
+        tuple(s / MILLIMETER for s in reversed(grid.spacing)),
+        tuple((origin + 0.0).tolist()),
+        tuple(directions.ravel().tolist()),
+    )
+
+
 class FileVolume:
     """A file that ITK reads, loaded completely by the first thread that reads voxels.
 
     ``frame`` is an image of one voxel with the file's pixel type, spacing, origin and direction;
-    ``place`` is the path that ITK reads.
+    ``place`` is the path that ITK reads. The origin of ``grid`` is along the file's own axes;
+    ``overruled`` is a sentence about stated directions that :meth:`orient` has replaced.
     """
 
     def __init__(self, path: Path, grid: Grid, frame: sitk.Image, place: Path) -> None:
@@ -74,14 +125,28 @@ class FileVolume:
         self.chunks = TAKEN
         self.channels: Sequence[str] = ("",)
         self.attributes: Attributes = {}
+        self.overruled = ""
         self._voxels: npt.NDArray | None = None
         self._image: sitk.Image | None = None
         self._lock = Lock()
 
     @property
-    def is_turned(self) -> bool:
-        """True if its direction matrix is not the identity."""
-        return not np.allclose(self.frame.GetDirection(), np.eye(3).ravel(), rtol=0, atol=1e-4)
+    def is_oblique(self) -> bool:
+        """True if its axes are not along those of the subject."""
+        return orientation_of(self.frame.GetDirection()) == UNSTATED
+
+    def orient(self, orientation: Orientation) -> None:
+        """Take the ``orientation`` that the user gives in place of the file's directions."""
+        if self.is_oblique:
+            self.overruled = (
+                "The stated oblique directions are replaced by "
+                f"{spelled_orientation(orientation)}, as --orientation says."
+            )
+        else:
+            stated = stated_orientation(self.attributes)
+            self.overruled = overruled_orientation(stated, orientation)
+        self.attributes["orientation"] = orientation
+        itk_geometry(self.grid, orientation).apply(self.frame)
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """Copy the voxels of ``region``, into ``out`` if given."""
@@ -160,9 +225,15 @@ def open_file(path: Path) -> FileVolume:
     with readable(path):
         frame = _frame(reader, pixel)
     spacing = [s * MILLIMETER for s in reversed(frame.GetSpacing())]
-    origin = [o * MILLIMETER for o in reversed(frame.GetOrigin())]
+    orientation = orientation_of(frame.GetDirection())
+    directions = directions_of(orientation)
+    if directions is None:
+        directions = np.reshape(frame.GetDirection(), (3, 3))
+    origin = [o * MILLIMETER for o in reversed((directions.T @ frame.GetOrigin()).tolist())]
     shape = nz, ny, nx = reader.GetSize()[::-1]
     volume = FileVolume(path, Grid((nz, ny, nx), vector(*spacing), vector(*origin)), frame, place)
+    if any(orientation) and _states_directions(path, header, reader):
+        volume.attributes["orientation"] = orientation
     if name.endswith(".nii"):
         with readable(path):
             start, bits = (float(reader.GetMetaData(key)) for key in ("vox_offset", "bitpix"))
@@ -172,6 +243,15 @@ def open_file(path: Path) -> FileVolume:
         needed, at_least = prod(shape) * volume.dtype.itemsize, bool(SKIPPED.search(header))
         _require_size(path, detached, needed, at_least=at_least)
     return volume
+
+
+def _states_directions(path: Path, header: bytes, reader: sitk.ImageFileReader) -> bool:
+    """Tell whether a file states its directions, as the codes of a NIfTI say."""
+    name = path.name.lower()
+    for suffixes, field in STATED.items():
+        if name.endswith(suffixes):
+            return field.search(header) is not None
+    return any(int(reader.GetMetaData(key)) > 0 for key in ("qform_code", "sform_code"))
 
 
 def _detached(path: Path, head: bytes) -> tuple[Path, Path | None]:

@@ -25,7 +25,7 @@ from octane.config.params import InputParameters
 from octane.core.errors import InputError, unreadable
 from octane.core.files import read_regular
 from octane.core.geometry import LENGTHS, MICROMETERS, Vector, spelled, vector
-from octane.core.orientation import VALUES, Orientation
+from octane.core.orientation import UNSTATED, VALUES, Orientation, overruled_orientation
 
 CHANNEL, TIMEPOINT = "channel", "timepoint"
 """Axes along which one index may be chosen."""
@@ -42,6 +42,12 @@ SHOWN = 24
 
 Attributes = dict[str, object]
 """Octane's own attributes of an image."""
+
+
+def stated_orientation(attributes: Attributes) -> Orientation:
+    """Orientation of z, y and x in octane's attributes of an image."""
+    return cast("Orientation", attributes.get("orientation", UNSTATED))
+
 
 AS_STATED = InputParameters()
 """Parameters that override nothing that a file states."""
@@ -211,11 +217,11 @@ class Metadata(NamedTuple):
     """Metadata of an image, lengths in micrometres.
 
     ``datasets`` are paths of arrays, finest first; ``axes`` are the meanings of those before z, y
-    and x; ``labels`` are channel names, empty where one is missing, and ``windows`` and
-    ``colors`` (RRGGBB) how they are displayed; ``overruled`` is a sentence about stated units that
-    are replaced; ``spacing`` and ``origin`` (centre of the first voxel) are those of one level;
-    ``orientation`` is that of z, y and x; ``octane`` is None in a store without octane's own
-    attributes.
+    and x; ``labels`` are channel names, empty where one is missing, and ``windows`` and ``colors``
+    (RRGGBB) how they are displayed; ``overruled`` says in sentences that stated units or a stated
+    orientation are replaced; ``spacing`` and ``origin`` (centre of the first voxel) are those of
+    one level; ``orientation`` is that of z, y and x; ``octane`` is None in a store without octane's
+    own attributes.
     """
 
     datasets: list[str]
@@ -301,20 +307,22 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
             f"scale of dataset {dataset.path}, or the unit."
         )
     z, y, x = (_oriented(path, axis) for axis in multiscale.axes[-3:])
+    orientation = None if reading is None else reading.orientation
     own = cast("dict[str, dict[str, object]]", content["attributes"]).get("octane")
     datasets = [own.path for own in multiscale.datasets]
     labels = [channel.label or "" for channel in described.shown]
     windows = [channel.window for channel in described.shown]
     colors = [channel.color for channel in described.shown]
-    overruled = ""
+    overruled = [overruled_orientation((z, y, x), orientation)]
     if other:
-        overruled = (
+        overruled.append(
             f"The store states lengths in {' and '.join(dict.fromkeys(other))}; they are read in "
             f"{unit}, as --input_unit says."
         )
     return Metadata(
-        datasets, axes, labels, windows, colors, overruled, spacing, origin, (z, y, x), own
-    )
+        datasets, axes, labels, windows, colors, " ".join(filter(None, overruled)),
+        spacing, origin, orientation or (z, y, x), own,
+    )  # fmt: skip
 
 
 def read_json(file: Path) -> dict[str, object] | None:

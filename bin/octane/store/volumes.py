@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -18,22 +19,32 @@ from octane.core.errors import InputError, unreadable
 from octane.core.files import open_regular, writing
 from octane.core.geometry import Grid, Region, vector
 from octane.core.metrics import Metrics
+from octane.core.orientation import code_of
 from octane.store.channels import attributes_of, chosen_channels
 from octane.store.image import Image, open_image
 from octane.store.itk_files import (
-    MILLIMETER,
     TAKEN,
     TIFF,
     FileVolume,
+    ItkGeometry,
     image_of,
+    itk_geometry,
     open_file,
     require_format,
     require_whole,
     write_file,
 )
-from octane.store.ngff import AS_STATED, Attributes, place_of, require_stated
+from octane.store.ngff import (
+    AS_STATED,
+    Attributes,
+    place_of,
+    require_stated,
+    stated_orientation,
+)
 from octane.store.tiff_files import TiffVolume, create_tiff, open_tiff
 from octane.store.writer import CHUNK, SHARD, Codec, Level, Make, create_image
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -127,6 +138,8 @@ def open_volume(
     # ITK's formats hold one channel and one time point.
     place_of(path, [], [], [], reading)
     volume = open_file(path)
+    if reading is not None and reading.orientation is not None:
+        volume.orient(reading.orientation)
     volume.attributes |= attributes_of(path, [], 1, 0, reading)
     require_stated(path, volume.grid.spacing, reading)
     return volume
@@ -143,25 +156,41 @@ def each_channel(path: Path, asked: str, reading: InputParameters) -> list[Input
 
 
 def lost_directions(volume: Volume) -> list[str]:
-    """Warning for a file whose directions OME-Zarr cannot store."""
-    if not isinstance(volume, FileVolume) or not volume.is_turned:
+    """Warning for a file with oblique axes, whose directions the results do not keep."""
+    if not isinstance(volume, FileVolume) or not volume.is_oblique:
         return []
     return [
-        f"{volume.path.name} has rotated or flipped axes, and OME-Zarr does not store directions: "
-        "the results keep the order of the voxels but not their positions in space. If these "
-        "matter, give SimpleITK.DICOMOrient(image, 'LPS')."
+        f"{volume.path.name} has axes oblique to those of the subject, which the orientation of "
+        "OME-Zarr's axes cannot state: the results keep the order of the voxels but not their "
+        "positions in space. If these matter, resample the volume along the axes with "
+        "SimpleITK.Resample; --orientation states the nearest ones."
     ]
 
 
-def overruled_units(volumes: Sequence[Volume]) -> list[str]:
-    """Warnings for stores whose stated unit is replaced by the given one."""
-    return [*dict.fromkeys(v.overruled for v in volumes if isinstance(v, Image) and v.overruled)]
+def default_directions(volume: Volume, destination: Path) -> list[str]:
+    """Note on a file whose format states directions although the volume does not."""
+    is_oblique = isinstance(volume, FileVolume) and volume.is_oblique
+    is_known = is_oblique or code_of(stated_orientation(volume.attributes))
+    if is_known or not is_whole(destination):
+        return []
+    return [
+        f"{volume.path.name} does not state an orientation, so {destination.name} has ITK's "
+        "default: z to superior, y to posterior, x to the left. --orientation states another."
+    ]
+
+
+def overruled(volumes: Sequence[Volume]) -> list[str]:
+    """Warnings for volumes whose stated unit or orientation is replaced by the given one."""
+    kinds = (Image, FileVolume)
+    return [*dict.fromkeys(v.overruled for v in volumes if isinstance(v, kinds) and v.overruled)]
 
 
 def bring_in(volume: Volume, metrics: Metrics, destination: Path) -> None:
     """Read an ITK file, or decode a TIFF next to ``destination``; warn about lost metadata."""
-    for text in overruled_units([volume]):
+    for text in overruled([volume]):
         metrics.warn_in_report(text)
+    for text in default_directions(volume, destination):
+        logger.info("%s", text)
     if isinstance(volume, FileVolume):
         with metrics.timed("read"):
             volume.load()
@@ -240,11 +269,11 @@ def create_volume(
         yield ArrayWriter(voxels), size
         image = image_of(voxels, destination)
         if isinstance(like, FileVolume):
-            image.SetSpacing(like.frame.GetSpacing())
-            image.SetOrigin(like.frame.GetOrigin())
-            image.SetDirection(like.frame.GetDirection())
+            # Exactly as they are, also if they are oblique.
+            frame = like.frame.GetSpacing(), like.frame.GetOrigin(), like.frame.GetDirection()
+            geometry = ItkGeometry(*frame)
         else:
-            image.SetSpacing([s / MILLIMETER for s in reversed(like.grid.spacing)])
-            image.SetOrigin([o / MILLIMETER for o in reversed(like.grid.origin)])
+            geometry = itk_geometry(like.grid, stated_orientation(like.attributes))
+        geometry.apply(image)
         write_file(image, partial, destination)
         require_whole(partial, destination, voxels.nbytes)

@@ -27,13 +27,12 @@ from octane.core.errors import InputError
 from octane.core.files import write_object, writing
 from octane.core.geometry import Grid, Region, block_at, place_in, shape_of, vector
 from octane.core.metrics import Metrics
-from octane.core.orientation import UNSTATED
 from octane.core.timing import span
 from octane.store.array import Array, array_metadata, create_array
 from octane.store.channels import kinds_of
 from octane.store.encoding import ABSENT, CHECKSUM_BYTES, crc32c
 from octane.store.image import Image
-from octane.store.ngff import Attributes, Window, read_json
+from octane.store.ngff import Attributes, Window, read_json, stated_orientation
 
 CHUNK = 128
 """Edge of a volume's chunks in voxels; viewers read one chunk at a time."""
@@ -374,10 +373,9 @@ def _multiscale(name: str, levels: Sequence[Level], before: int, noted: Attribut
         for index, level in enumerate(levels)
     ]
     axes: list[Json] = [{"name": "c", "type": "channel"}] * before
-    orientation = cast("Sequence[str]", noted.get("orientation", UNSTATED))
-    for name, value in zip("zyx", orientation, strict=True):
+    for axis, value in zip("zyx", stated_orientation(noted), strict=True):
         stated = {"orientation": {"type": "anatomical", "value": value}} if value else {}
-        axes.append({"name": name, "type": "space", "unit": "micrometer", **stated})
+        axes.append({"name": axis, "type": "space", "unit": "micrometer", **stated})
     coarser = _downscaling(noted) if len(levels) > 1 else {}
     return {"name": name, "axes": axes, "datasets": datasets, **coarser}
 

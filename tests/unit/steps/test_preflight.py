@@ -332,7 +332,7 @@ def test_positions_in_another_unit_are_refused_once(problems, mosaics, tmp_path)
     assert re.search(words + "side by side they cover 300: give positions in micrometres", line)
 
 
-def test_axes_that_are_turned_and_voxels_of_no_size_are_noted_and_no_voxel_is_read(
+def test_axes_that_are_oblique_and_voxels_of_no_size_are_noted_and_no_voxel_is_read(
     plan, tmp_path, files_read_once, monkeypatch
 ):
     monkeypatch.setattr(sitk, "ReadImage", lambda *_: pytest.fail("voxels were read"))
@@ -344,13 +344,13 @@ def test_axes_that_are_turned_and_voxels_of_no_size_are_noted_and_no_voxel_is_re
         (note,) = plan(tmp_path / name)["notes"]
         assert f"in voxels of {size} mm. Its header may lack the voxel size" in note
     image.SetSpacing((0.01, 0.01, 0.01))
-    paths = [tmp_path / "straight.nrrd", tmp_path / "turned.mha"]
+    paths = [tmp_path / "straight.nrrd", tmp_path / "oblique.mha"]
     for path in paths:
         sitk.WriteImage(image, path)
-        image.SetDirection((-1, 0, 0, 0, -1, 0, 0, 0, 1))
-    straight, turned = (plan(path)["notes"] for path in paths)
+        image.SetDirection((0.8, -0.6, 0, 0.6, 0.8, 0, 0, 0, 1))
+    straight, oblique = (plan(path)["notes"] for path in paths)
     assert not straight
-    assert "give SimpleITK.DICOMOrient(image, 'LPS')" in turned[0]
+    assert "not their positions in space. If these matter, resample the volume" in oblique[0]
     assert files_read_once == []
 
 
