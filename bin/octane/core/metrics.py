@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from octane.core.arrays import processor
 from octane.core.files import writing
+from octane.core.orientation import UNSTATED, Orientation
 from octane.core.timing import Timeline, span
 from octane.core.versions import versions
 
@@ -34,11 +35,12 @@ class Metrics:
     """Record of a running step; ``previews`` are small arrays for the report's pictures.
 
     ``inputs`` maps each argument that names an input to its original path; ``channel`` is the name
-    of the channel, if it has one.
+    of the channel, if it has one, and ``orientation`` that of the axes z, y and x.
     """
 
     step: str
     channel: str = ""
+    orientation: Orientation = UNSTATED
     settings: dict[str, object] = field(default_factory=dict)
     figures: dict[str, object] = field(default_factory=dict)
     previews: dict[str, npt.NDArray] = field(default_factory=dict)
@@ -83,6 +85,7 @@ class Metrics:
         return {
             "step": self.step,
             "channel": self.channel,
+            "orientation": self.orientation,
             "attempt": int(os.environ.get(ATTEMPT, "1")),
             "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
             "inputs": self.inputs,

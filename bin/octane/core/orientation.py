@@ -30,6 +30,9 @@ PAIRS = (
     ("rostral", "caudal"),
     ("cranial", "caudal"),
     ("proximal", "distal"),
+    ("superficial", "deep"),
+    ("apical", "basal"),
+    ("apex", "base"),
 )
 """Ends of an axis in RFC-4; an orientation runs from either of them to the other."""
 VALUES = tuple(f"{a}-to-{b}" for pair in PAIRS for a, b in (pair, pair[::-1]))

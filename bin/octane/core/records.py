@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from octane.core.errors import InputError
 from octane.core.files import read_regular
 from octane.core.geometry import Vector, slopes
+from octane.core.orientation import UNSTATED, Orientation
 
 Context = dict[str, object]
 ORDER = ("mosaic", "resample", "stitch", "stack", "n4", "pyramid", "channels")
@@ -57,6 +58,7 @@ class Record(BaseModel, defer_build=True):
 
     step: str
     channel: str = ""
+    orientation: Orientation = UNSTATED
     attempt: int = 1
     command: list[str] = []
     inputs: dict[str, dict[str, str]] = {}

@@ -29,6 +29,7 @@ from octane.layout.stack import (
 )
 from octane.layout.surfaces import NONE_MEASURED
 from octane.store.image import Image
+from octane.store.ngff import orientation_in_words
 from octane.store.volumes import Volume, lost_directions, overruled
 
 
@@ -132,6 +133,8 @@ class SubjectLayout:
             f"{counted(len(self.inputs), self.kind)}{tiles}, {most}{format_lengths(whole)} (z y x) "
             f"in voxels of {' or '.join(voxels)}, {format_bytes(size)} decoded."
         )
+        if orientation := orientation_in_words(self.inputs[0].attributes):
+            text += f" Orientation: {orientation}."
         if any(slab.thickness_from == BY_PLACE for slab in self.slabs):
             text += f" {thickness_taken(self.slabs)}"
         if any((s.thickness_from, s.cut.source) == (BY_DEPTH, NONE_MEASURED) for s in self.slabs):

@@ -11,6 +11,7 @@ from typing import NamedTuple, cast
 import numpy.typing as npt
 
 from octane.core.geometry import Vector, vector
+from octane.core.orientation import UNSTATED, code_of, spelled_orientation
 from octane.core.records import (
     ORDER,
     Context,
@@ -126,12 +127,15 @@ def build(
     warned = [check for check in every if check.state == "warning"]
     sentence = verdict(every, len(notices))
     records = [entry.record for entry in entries]
+    orientation = next((r.orientation for r in records if any(r.orientation)), UNSTATED)
     html = rendered(
         "report.html.j2",
         subject=subject,
         run={"input": "", "command": "", **(run or {})},
         when=_when(records),
         grid=next((grid for grid in grids if grid and grid.voxel_size), None),
+        orientation=spelled_orientation(orientation),
+        code=code_of(orientation),
         notices=notices,
         checks=checked,
         other_checks=others,

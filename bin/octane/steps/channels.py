@@ -11,13 +11,12 @@ from octane.core.errors import InputError
 from octane.core.files import bring_to_disk
 from octane.core.geometry import spelled
 from octane.core.metrics import Metrics
-from octane.core.orientation import spelled_orientation
 from octane.core.records import ChannelsFigures
 from octane.layout.sections import read_sections
 from octane.pipeline.cuts import note_cuts
 from octane.store.channels import is_nearest, joined_attributes, names_of
 from octane.store.image import Image, open_levels
-from octane.store.ngff import Attributes, Window, read_metadata, stated_orientation
+from octane.store.ngff import Attributes, Window, orientation_in_words, read_metadata
 from octane.store.writer import Level, codec_of, colors, create_image, link_chunks
 
 
@@ -117,7 +116,7 @@ def _require_alike(first: Source, other: Source) -> None:
             f"{other.path} has {described[0]}, but {first.path} has {described[1]}; join "
             "volumes of one subject on the same grid, with the same levels."
         )
-    stated = [spelled_orientation(stated_orientation(s.attributes)) for s in (other, first)]
+    stated = [orientation_in_words(source.attributes) for source in (other, first)]
     if stated[0] != stated[1]:
         raise InputError(
             f"{other.path} states the orientation {stated[0] or 'none'}, but {first.path} "

@@ -46,6 +46,7 @@ from octane.pipeline.lanes import Lane, run_pipeline
 from octane.stitch.faces import Faces, boundaries, ends_of
 from octane.store.channels import is_nearest, name_of, names_of
 from octane.store.companions import open_companions
+from octane.store.ngff import stated_orientation
 from octane.store.volumes import (
     ArrayVolume,
     Volume,
@@ -144,7 +145,8 @@ def _correct_channel(
 
     logger.info("N4: channel %s", name)
     # Its own copy of the volume, so that a decoded TIFF is removed when the channel is done.
-    metrics = Metrics("n4", channel=run.metrics.channel, settings=run.metrics.settings)
+    metrics = run.metrics
+    metrics = Metrics("n4", metrics.channel, metrics.orientation, metrics.settings)
     own = replace(run, volume=copy.copy(run.volume), metrics=metrics, create=create)
     try:
         _correct(own, sharing)
@@ -279,7 +281,10 @@ def prepare(
     if volume.dtype.kind not in "fiu":
         raise InputError(f"{source} holds {volume.dtype} voxels; N4 needs real intensities.")
     metrics = Metrics(
-        "n4", channel=name_of(volume.attributes), settings=p.recorded(reading, execution)
+        "n4",
+        channel=name_of(volume.attributes),
+        orientation=stated_orientation(volume.attributes),
+        settings=p.recorded(reading, execution),
     )
     outputs = [destination] if save_bias_field is None else [destination, save_bias_field]
     for path, dtype in zip(outputs, (output_type(p.dtype, volume.dtype), np.float32), strict=False):

@@ -35,6 +35,7 @@ from octane.config.validation import unfit_name, unlinkable
 from octane.core.errors import InputError, OctaneError, collecting
 from octane.core.files import require_free, writing
 from octane.core.geometry import slopes, spelled
+from octane.core.orientation import code_of, spelled_orientation
 from octane.core.records import SHADING, SurfaceFigures
 from octane.core.units import format_bytes, format_lengths
 from octane.layout.inputs import doubted_sizes, find_inputs, kind_of
@@ -54,6 +55,7 @@ from octane.stitch.flat_field import estimate, shading_of
 from octane.stitch.surface import measured_surface
 from octane.store.channels import ALL, channel_names
 from octane.store.image import Image
+from octane.store.ngff import stated_orientation
 from octane.store.volumes import Volume, open_volume, overruled
 
 logger = logging.getLogger(__name__)
@@ -169,6 +171,7 @@ def subject_settings(
         "input": Setting(str(source)),
         "outdir": Setting(str(outdir), [f"The results are in {outdir / name}."]),
         "resolution": _resolution(kind, volumes),
+        "orientation": _orientation(volumes[0]),
     }
     table = None
     if found is not None:
@@ -289,6 +292,14 @@ def _spread(values: Iterable[str]) -> str:
     """Spell a common value, or that the values differ."""
     kinds = sorted(set(values))
     return kinds[0] if len(kinds) == 1 else f"{' or '.join(kinds[:3])} (they differ)"
+
+
+def _orientation(volume: Volume) -> Setting:
+    stated = stated_orientation(volume.attributes)
+    if not any(stated):
+        return Setting(None, ["The data do not state it."], False)
+    sentence = f"The data state it: {spelled_orientation(stated)}. Set it to override that."
+    return Setting(code_of(stated) or None, [sentence], False)
 
 
 def _resolution(kind: str, volumes: Sequence[Volume]) -> Setting:

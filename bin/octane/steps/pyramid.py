@@ -16,7 +16,7 @@ from octane.resample.stream import StreamPlan, stream_resample
 from octane.store.array import Array
 from octane.store.channels import is_nearest, name_of
 from octane.store.image import Image
-from octane.store.ngff import Attributes
+from octane.store.ngff import Attributes, stated_orientation
 from octane.store.volumes import Volume, bring_in, is_plain, open_volume
 from octane.store.writer import Level, create_image, link_chunks
 
@@ -42,7 +42,10 @@ def build_pyramid(
     planned = plan_levels(image.grid, parameters.resolutions, averaged=averaged)
     require_cpu(execution.backend, "PYRAMID")
     metrics = Metrics(
-        "pyramid", channel=name_of(image.attributes), settings=parameters.recorded(reading)
+        "pyramid",
+        channel=name_of(image.attributes),
+        orientation=stated_orientation(image.attributes),
+        settings=parameters.recorded(reading),
     )
     bring_in(image, metrics, destination)
     levels = [Level.volume(grid) for grid, _ in planned]

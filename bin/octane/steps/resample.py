@@ -28,7 +28,7 @@ from octane.resample.stream import LanePlan, StreamPlan, stream_resample
 from octane.resample.tiles import MosaicPlan, resample_tiles
 from octane.store.channels import is_nearest, name_of
 from octane.store.image import Image
-from octane.store.ngff import Attributes
+from octane.store.ngff import Attributes, stated_orientation
 from octane.store.volumes import Volume, bring_in, open_volume
 from octane.store.writer import create_image
 
@@ -63,6 +63,7 @@ def resample_image(
     metrics = Metrics(
         "resample",
         channel=name_of(image.attributes),
+        orientation=stated_orientation(image.attributes),
         settings=parameters.recorded(reading, execution),
     )
     backend = _backend(image, execution)

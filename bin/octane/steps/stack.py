@@ -50,7 +50,7 @@ from octane.stitch.shared_depth import Thickness, thicknesses
 from octane.stitch.slab import block_workers, interpolated
 from octane.store.channels import name_of
 from octane.store.image import Image, open_image
-from octane.store.ngff import Attributes
+from octane.store.ngff import Attributes, stated_orientation
 from octane.store.volumes import overruled
 from octane.store.writer import Level, create_image
 
@@ -160,7 +160,7 @@ def stack_sections(
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
     require_one_orientation(images)
     dtype, own = images[0].dtype, images[0].attributes
-    metrics = Metrics("stack", channel=name_of(own))
+    metrics = Metrics("stack", channel=name_of(own), orientation=stated_orientation(own))
     for note in overruled(images):
         metrics.warn_in_report(note)
     if reference is None:

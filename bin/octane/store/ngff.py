@@ -25,7 +25,13 @@ from octane.config.params import InputParameters
 from octane.core.errors import InputError, unreadable
 from octane.core.files import read_regular
 from octane.core.geometry import LENGTHS, MICROMETERS, Vector, spelled, vector
-from octane.core.orientation import UNSTATED, VALUES, Orientation, overruled_orientation
+from octane.core.orientation import (
+    UNSTATED,
+    VALUES,
+    Orientation,
+    overruled_orientation,
+    spelled_orientation,
+)
 
 CHANNEL, TIMEPOINT = "channel", "timepoint"
 """Axes along which one index may be chosen."""
@@ -47,6 +53,11 @@ Attributes = dict[str, object]
 def stated_orientation(attributes: Attributes) -> Orientation:
     """Orientation of z, y and x in octane's attributes of an image."""
     return cast("Orientation", attributes.get("orientation", UNSTATED))
+
+
+def orientation_in_words(attributes: Attributes) -> str:
+    """The same in words; empty without one."""
+    return spelled_orientation(stated_orientation(attributes))
 
 
 AS_STATED = InputParameters()

@@ -468,7 +468,11 @@ FAR = {"origin": (81.2345696,) * 3}
         (("v.ome.zarr", {}), ("m.ome.zarr", {"spacing": (20,) * 3}), "um from 10, 10, 10 and"),
         (("v.ome.zarr", {}), ("m.ome.zarr", {"edge": (0, 10, 0)}), "from 5, 15, 5 and .* 5, 5, 5"),
         (("v.ome.zarr", {}), ("m.nii", {}), "40 x 30 x 25 um from 2000.* 10 x 10 x 10 um"),
-        (("v.nii", {}), ("m.nii", {"direction": FLIP}), "x right to left and z posterior to anterior"),
+        (
+            ("v.nii", {}),
+            ("m.nii", {"direction": FLIP}),
+            "x right to left and z posterior to anterior",
+        ),
         (("v.nii.gz", {}), ("m.mha", {"origin": (1.5, -2.0, 7.27)}), "from .* -7270 and .* -7250"),
         (("v.ome.zarr", {}), ("m.tif", {"z": 11}), "of 11 x 10 x 10 um"),
         (("v.tif", {}), ("m.ome.zarr", {"spacing": (10, 10, 11)}), "of 10 x 10 x 11 um"),
