@@ -50,8 +50,9 @@ def read_orientation(words: Sequence[str]) -> Orientation:
 
     Raises a ValueError for other words, and for two axes along the same one of the subject.
     """
-    if len(words) == 1 and len(words[0]) == 3:
-        words = [LETTERS.get(letter, letter) for letter in words[0].upper()]
+    code = "".join(words).upper()
+    if len(code) == 3:
+        words = [LETTERS.get(letter, letter) for letter in code]
     values = [word.lower() for word in words]
     if len(values) != 3 or any(value not in VALUES for value in values):
         raise ValueError(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 import tifffile
+from nibabel.eulerangles import euler2mat
 
 from octane.config.params import InputParameters
 from octane.core.errors import InputError
@@ -16,7 +17,7 @@ from octane.core.geometry import Grid
 from octane.core.metrics import Metrics
 from octane.core.orientation import UNSTATED, read_orientation
 from octane.store.image import open_image, open_levels
-from octane.store.itk_files import itk_geometry, open_file
+from octane.store.itk_files import FileVolume, itk_geometry, open_file
 from octane.store.ngff import stated_orientation
 from octane.store.volumes import bring_in, create_volume, open_volume, overruled
 
@@ -68,7 +69,7 @@ def world(path):
 @pytest.mark.parametrize("code", CODES)
 def test_directions_become_orientations_and_come_back(code, tmp_path):
     source = write_nifti(tmp_path / "a.nii", affine_of(code))
-    assert nib.aff2axcodes(nib.load(source).affine) == tuple(code)
+    assert nib.aff2axcodes(nib.Nifti1Image.from_filename(source).affine) == tuple(code)
     volume = open_volume(source)
     store = copied(volume, tmp_path / "b.ome.zarr")
     content = json.loads((store / "zarr.json").read_text())["attributes"]
@@ -78,6 +79,7 @@ def test_directions_become_orientations_and_come_back(code, tmp_path):
     ]
     assert "orientation" not in content["octane"]
     read = ngff_zarr.from_ngff_zarr(str(store)).images[0].axes_orientations
+    assert read is not None
     assert {axis: own.value.value for axis, own in read.items()} == {
         axis: ENDS[end] for axis, end in zip("xyz", code, strict=True)
     }
@@ -95,9 +97,9 @@ def test_directions_become_orientations_and_come_back(code, tmp_path):
         assert world(back)[1] == value
         assert stated_orientation(open_volume(back).attributes) == image.attributes["orientation"]
         assert open_volume(back).grid.origin == pytest.approx(image.grid.origin, abs=1e-3)
-    back = nib.load(tmp_path / "c.nii.gz")
+    back = nib.Nifti1Image.from_filename(tmp_path / "c.nii.gz")
     assert nib.aff2axcodes(back.affine) == tuple(code)
-    np.testing.assert_allclose(back.affine, nib.load(source).affine, atol=1e-6)
+    np.testing.assert_allclose(back.affine, nib.Nifti1Image.from_filename(source).affine, atol=1e-6)
     np.testing.assert_array_equal(np.asarray(back.dataobj), VOXELS.T)
 
 
@@ -138,22 +140,23 @@ def test_only_a_header_with_directions_states_an_orientation(tmp_path, suffix, c
 
 def test_oblique_directions_are_kept_by_files_alone(tmp_path):
     affine = affine_of("RAS")
-    affine[:3, :3] = nib.eulerangles.euler2mat(z=np.radians(10)) @ affine[:3, :3]
+    affine[:3, :3] = euler2mat(z=np.radians(10)) @ affine[:3, :3]
     source = write_nifti(tmp_path / "a.nii", affine)
     volume = open_volume(source)
+    assert isinstance(volume, FileVolume)
     assert volume.is_oblique
     assert "orientation" not in volume.attributes
     # The origin along the file's own axes still leads to the place.
     directions = np.reshape(volume.frame.GetDirection(), (3, 3))
     at = directions @ np.array(volume.grid.origin[::-1])
     np.testing.assert_allclose(at, 1000 * RAS_TO_LPS @ affine[:3, 3], atol=1e-2)
-    same = nib.load(copied(volume, tmp_path / "b.nii"))
+    same = nib.Nifti1Image.from_filename(copied(volume, tmp_path / "b.nii"))
     np.testing.assert_allclose(same.affine, affine, atol=1e-6)
     assert "orientation" not in open_image(copied(volume, tmp_path / "b.ome.zarr")).attributes
 
 
 MICRONS = {"axes": "ZYX", "spacing": 10, "unit": "um"}
-GIVEN = InputParameters(orientation="PIR")
+GIVEN = InputParameters.model_validate({"orientation": "PIR"})
 
 
 @pytest.mark.parametrize("suffix", [".nii", ".mha", ".nrrd", ".ome.zarr", ".tif"])
@@ -175,8 +178,10 @@ def test_a_given_orientation_overrules_a_stated_one(tmp_path, write_image, suffi
     assert len(said) == (suffix != ".tif")
     assert all(text.startswith("The stated orientation (z inferior to superior") for text in said)
     # The same one is nothing to warn of.
-    assert not overruled([open_volume(path, InputParameters(orientation="SPL"))])
-    back = nib.load(copied(volume, tmp_path / "b.nii"))
+    assert not overruled(
+        [open_volume(path, InputParameters.model_validate({"orientation": "SPL"}))]
+    )
+    back = nib.Nifti1Image.from_filename(copied(volume, tmp_path / "b.nii"))
     assert nib.aff2axcodes(back.affine) == ("R", "I", "P")
 
 
@@ -188,6 +193,7 @@ def test_a_given_orientation_overrules_oblique_directions(tmp_path):
     volume = open_volume(path, GIVEN)
     (text,) = overruled([volume])
     assert text.startswith("The stated oblique directions are replaced by z anterior to posterior")
+    assert isinstance(volume, FileVolume)
     assert not volume.is_oblique
 
 
@@ -197,9 +203,9 @@ def test_part_of_an_orientation_is_kept_and_may_be_completed(tmp_path, write_ima
     (image,) = open_levels(copied(open_image(path), tmp_path / "b.ome.zarr"))
     assert stated_orientation(image.attributes) == part
     assert open_image(path, GIVEN).overruled == ""
-    assert open_image(path, InputParameters(orientation="PIL")).overruled
+    assert open_image(path, InputParameters.model_validate({"orientation": "PIL"})).overruled
     # A file of ITK states all directions or none.
-    back = nib.load(copied(open_image(path), tmp_path / "b.nii"))
+    back = nib.Nifti1Image.from_filename(copied(open_image(path), tmp_path / "b.nii"))
     assert nib.aff2axcodes(back.affine) == ("L", "P", "S")
 
 
