@@ -10,8 +10,10 @@ from runs import voxels as read_all
 from tile_writers import tiles_of, write_ome_tiff
 from tiles_left_out import leave_out
 
+from octane.core.orientation import code_of
 from octane.layout.mosaic import MosaicGrid, read_positions
 from octane.store.image import open_image
+from octane.store.ngff import stated_orientation
 
 LOST = (1, 0)
 """Tile of the second section that was not imaged."""
@@ -40,7 +42,15 @@ def data(phantom, tmp_path_factory):
 @pytest.fixture(scope="module")
 def given(quick):
     """Arguments of all runs."""
-    return (*quick, "--skip_report", "--skip_pyramid", "--section_thickness", "70")
+    return (
+        *quick,
+        "--skip_report",
+        "--skip_pyramid",
+        "--section_thickness",
+        "70",
+        "--orientation",
+        "PIR",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +82,10 @@ def test_a_section_runs_through_mosaic(first):
     assert "places from OME-XML" in first.output
     record = first.outdir / "tiles" / "metrics" / "section_01_mosaic_metrics.json"
     assert '"files": 4' in record.read_text(encoding="utf-8")
+    # Given to MOSAIC, which alone reads the tiles.
+    assert "Orientation: z anterior to posterior, y superior to inferior, x left to" in first.output
+    volume = open_image(first.outdir / "tiles" / "n4" / "tiles.ome.zarr")
+    assert code_of(stated_orientation(volume.attributes)) == "PIR"
 
 
 @pytest.mark.soak

@@ -8,6 +8,7 @@ import numpy as np
 
 from octane.config.params import STEPS, ExecutionParameters
 from octane.core.metrics import Metrics, write_json
+from octane.core.orientation import UNSTATED
 from octane.core.records import Outcome
 from octane.steps.report import write_report
 from octane.store.channels import channel_ids
@@ -24,6 +25,7 @@ class Subject:
         self.previews: list[Path] = []
         self.channel = self.id = ""
         self.is_nearest = False
+        self.orientation = UNSTATED
 
     def save(
         self,
@@ -37,7 +39,7 @@ class Subject:
         name = "_".join([*item, *[self.id] * bool(self.id), step])
         model = STEPS.get(step)
         own = model(**settings or {}).model_dump(mode="json") if model else {}
-        metrics = Metrics(step, channel=self.channel, settings=own)
+        metrics = Metrics(step, self.channel, self.orientation, own)
         metrics.figures.update(figures)
         metrics.previews.update(previews or {})
         metrics.timeline.track("main").seconds.update(read=1.5, write=0.5)

@@ -26,7 +26,11 @@ from octane.config.schema import WorkflowModel
 from octane.core.errors import InputError
 
 CHANGED = {
-    InputParameters: {"input_unit": "micrometer", "missing_chunks": "fill"},
+    InputParameters: {
+        "input_unit": "micrometer",
+        "missing_chunks": "fill",
+        "orientation": "p,i r",
+    },
     ExecutionParameters: {"backend": "cpu"},
     ResampleParameters: {"resolution": [10, 3.14159265, 1e-7], "dtype": "uint16", "codec": "none"},
     StitchParameters: {

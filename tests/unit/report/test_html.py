@@ -18,6 +18,7 @@ from report_subject import Subject
 from octane.config.params import ExecutionParameters
 from octane.core.errors import OctaneError
 from octane.core.geometry import expected_position
+from octane.core.orientation import Orientation
 from octane.core.records import Outcome
 from octane.report import charts, pictures
 from octane.report.check import Check
@@ -199,6 +200,24 @@ def test_the_page_opens_with_the_volume_and_tells_what_was_run(whole: Path) -> N
     # The first task starts at 1.7e9 seconds, the last one 16 later.
     assert "Computed 2023-11-14 22:13 to 22:13 UTC Command nextflow run x Steps" in ran
     assert page.text.index("/data/01") == page.text.rindex("/data/01")
+
+
+@pytest.mark.parametrize(
+    ("orientation", "said"),
+    [
+        (("anterior-to-posterior", "superior-to-inferior", "left-to-right"),
+         "PIR z anterior to posterior, y superior to inferior, x left to right"),
+        (("", "proximal-to-distal", ""), "stated y proximal to distal"),
+        (("", "", ""), None),
+    ],
+)  # fmt: skip
+def test_the_orientation_is_among_the_key_figures(
+    subject: Subject, orientation: Orientation, said: str | None
+) -> None:
+    subject.orientation = orientation
+    subject.n4()
+    text = " ".join(Page(subject.report()).text.split())
+    assert f"Orientation {said}" in text if said else "Orientation" not in text
 
 
 CHECKS = [
