@@ -121,8 +121,10 @@ def write_listed(
     # The files are staged one by one; their folder is what the user gave, or a part of it.
     parents = [path.resolve().parent for section in sections for path in section.paths]
     metrics.inputs = {"tiles": {"path": os.path.commonpath(parents)}}
-    for text in [*not_imaged(sections), *overruled_tiles(sections)]:
+    for text in not_imaged(sections):
         metrics.warn(text)
+    for text in overruled_tiles(sections):
+        metrics.warn_in_report(text)
     _write_sections(sections, destination, parameters, execution, metrics)
     return metrics
 

@@ -317,8 +317,10 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
             f"{path} has voxels of {spacing} micrometres, which is not plausible; correct the "
             f"scale of dataset {dataset.path}, or the unit."
         )
-    z, y, x = (_oriented(path, axis) for axis in multiscale.axes[-3:])
+    z, y, x = (axis.anatomical for axis in multiscale.axes[-3:])
     orientation = None if reading is None else reading.orientation
+    for axis in multiscale.axes[-3:] if orientation is None else ():
+        _require_known(path, axis)
     own = cast("dict[str, dict[str, object]]", content["attributes"]).get("octane")
     datasets = [own.path for own in multiscale.datasets]
     labels = [channel.label or "" for channel in described.shown]
@@ -377,14 +379,14 @@ def _composed(
     return scale, shift
 
 
-def _oriented(path: Path, axis: Axis) -> str:
-    """Anatomical orientation of an axis; empty without one."""
+def _require_known(path: Path, axis: Axis) -> None:
+    """Raise if an axis states an orientation that RFC-4 does not list."""
     if axis.anatomical and axis.anatomical not in VALUES:
         raise InputError(
             f"{path} states the orientation '{axis.anatomical[:SHOWN]}' for the axis {axis.name}, "
-            f"which OME-Zarr (RFC-4) does not have; change it to one such as {VALUES[0]}."
+            f"which OME-Zarr (RFC-4) does not have; give --orientation, or change it to one such "
+            f"as {VALUES[0]}."
         )
-    return axis.anatomical
 
 
 def _micrometers(path: Path, unit: str | None) -> float:

@@ -37,6 +37,7 @@ from octane.store.itk_files import (
 from octane.store.ngff import (
     AS_STATED,
     Attributes,
+    orientation_in_words,
     place_of,
     require_stated,
     stated_orientation,
@@ -189,8 +190,8 @@ def bring_in(volume: Volume, metrics: Metrics, destination: Path) -> None:
     """Read an ITK file, or decode a TIFF next to ``destination``; warn about lost metadata."""
     for text in overruled([volume]):
         metrics.warn_in_report(text)
-    for text in default_directions(volume, destination):
-        logger.info("%s", text)
+    if words := orientation_in_words(volume.attributes):
+        logger.info("%s: orientation %s", volume.path.name, words)
     if isinstance(volume, FileVolume):
         with metrics.timed("read"):
             volume.load()
@@ -274,6 +275,8 @@ def create_volume(
             geometry = ItkGeometry(*frame)
         else:
             geometry = itk_geometry(like.grid, stated_orientation(like.attributes))
+        for text in default_directions(like, destination):
+            logger.info("%s", text)
         geometry.apply(image)
         write_file(image, partial, destination)
         require_whole(partial, destination, voxels.nbytes)

@@ -214,20 +214,31 @@ def test_an_unknown_word_in_a_store_is_refused_by_name(write_image):
     words = r"a\.ome\.zarr states the orientation 'up-to-down' for the axis y, which OME-Zarr"
     with pytest.raises(InputError, match=words):
         open_image(path)
+    image = open_image(path, GIVEN)
+    assert stated_orientation(image.attributes) == GIVEN.orientation
+    assert "(y up to down) is replaced by z anterior" in image.overruled
 
 
-def test_default_directions_of_a_file_are_noted(tmp_path, write_image, caplog):
+def test_an_orientation_is_logged_in_words_and_default_directions_too(
+    tmp_path, write_image, caplog
+):
     caplog.set_level("INFO", "octane")
     bare = open_image(write_image("a.ome.zarr", VOXELS))
     known = open_image(write_image("b.ome.zarr", VOXELS), GIVEN)
-    for volume, name, count in (
-        (known, "c.nii", 0), (bare, "c.ome.zarr", 0), (bare, "c.tif", 0), (bare, "c.nii", 1)
-    ):  # fmt: skip
-        bring_in(volume, Metrics("n4"), tmp_path / name)
-        assert len(caplog.messages) == count
-    assert caplog.messages[0].startswith(
-        "a.ome.zarr does not state an orientation, so c.nii has ITK's default: z to superior, y to "
-    )
+    for volume in (bare, known):
+        bring_in(volume, Metrics("n4"), tmp_path / "c.nii")
+    assert caplog.messages == [
+        "b.ome.zarr: orientation z anterior to posterior, y superior to inferior, x left to right"
+    ]
+    caplog.clear()
+    copied(known, tmp_path / "c.nii")
+    copied(bare, tmp_path / "c.ome.tif")
+    assert not caplog.messages
+    copied(bare, tmp_path / "d.nii")
+    assert caplog.messages == [
+        "a.ome.zarr does not state an orientation, so d.nii has ITK's default: z to superior, y to "
+        "posterior, x to the left. --orientation states another."
+    ]
 
 
 @pytest.mark.parametrize("code", ["SPL", "PIR", "LAS"])
