@@ -123,7 +123,7 @@ def survey(
     attributes = _attributes(folder, labels, numbers or first.chosen, reading, first)
     files_of = {folder / name: file for name, file in contents.items()}
     sections = lay_out(grid, files_of, attributes, overlap)
-    remarks = [*placed.remarks, *not_imaged(sections), *overruled_tiles(sections)]
+    remarks = [*placed.remarks, *not_imaged(sections), *not_kept(sections)]
     tables = {table.resolve() for table in placed.tables}
     ignored = [name for name in listing.ignored if (folder / name).resolve() not in tables]
     return Acquisition(folder, pattern, ignored, grid, sections, placed.source, remarks, labels)
@@ -239,10 +239,11 @@ def _opened(
     return {name: file for name, file in zip(names, found, strict=True) if file is not None}
 
 
-def overruled_tiles(sections: Sequence[SectionTiles]) -> list[str]:
-    """Sentences on what the files state and a parameter replaces."""
-    files = (part.file for own in sections for parts in own.files.values() for part in parts)
-    return [*dict.fromkeys(file.overruled for file in files if file.overruled)]
+def not_kept(sections: Sequence[SectionTiles]) -> list[str]:
+    """Sentences on what files state and a parameter replaces, and on the first oblique one."""
+    files = [part.file for own in sections for parts in own.files.values() for part in parts]
+    lost = [file.lost for file in files if file.lost]
+    return [*dict.fromkeys(file.overruled for file in files if file.overruled), *lost[:1]]
 
 
 def not_imaged(sections: Sequence[SectionTiles]) -> list[str]:

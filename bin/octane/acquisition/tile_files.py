@@ -18,7 +18,7 @@ from octane.store.image import Image, open_image
 from octane.store.itk_files import READ, TIFF, FileVolume, readable
 from octane.store.ngff import stated_orientation
 from octane.store.tiff_files import TiffVolume, open_tiff
-from octane.store.volumes import Volume, is_ome_zarr, open_volume, overruled
+from octane.store.volumes import Volume, is_ome_zarr, lost_directions, open_volume, overruled
 
 PNG = ".png"
 RAW = (".raw", ".bin", ".dat", ".data", ".img")
@@ -60,7 +60,8 @@ class TileFile:
 
     ``origin`` is the centre of the first voxel, None in formats that do not state it; ``channels``
     are the labels of all channels, empty for those without one, and ``chosen`` the numbers of those
-    to be read; ``overruled`` says in sentences that a stated unit or orientation is replaced.
+    to be read; ``overruled`` says in sentences that a stated unit or orientation is replaced,
+    and ``lost`` that its directions are not kept.
     """
 
     path: Path
@@ -74,6 +75,7 @@ class TileFile:
     chosen: tuple[int, ...] = (0,)
     orientation: Orientation = UNSTATED
     overruled: str = ""
+    lost: str = ""
 
     def read_into(self, out: npt.NDArray, channel: int, folder: Path | None) -> None:
         """Read a channel's voxels; a compressed TIFF is decoded into a file in ``folder``."""
@@ -157,6 +159,7 @@ def open_tile(
         chosen=chosen,
         orientation=stated_orientation(volume.attributes),
         overruled=" ".join(overruled([volume])),
+        lost=" ".join(lost_directions(volume)),
     )
 
 

@@ -18,7 +18,7 @@ from octane.acquisition.section_tiles import SectionTiles, write_positions
 from octane.acquisition.survey import (
     Acquisition,
     not_imaged,
-    overruled_tiles,
+    not_kept,
     survey,
     survey_listed,
 )
@@ -123,7 +123,7 @@ def write_listed(
     metrics.inputs = {"tiles": {"path": os.path.commonpath(parents)}}
     for text in not_imaged(sections):
         metrics.warn(text)
-    for text in overruled_tiles(sections):
+    for text in not_kept(sections):
         metrics.warn_in_report(text)
     _write_sections(sections, destination, parameters, execution, metrics)
     return metrics

@@ -56,7 +56,7 @@ def stated_orientation(attributes: Attributes) -> Orientation:
 
 
 def orientation_in_words(attributes: Attributes) -> str:
-    """The same in words; empty without one."""
+    """Orientation in octane's attributes of an image, in words; empty without one."""
     return spelled_orientation(stated_orientation(attributes))
 
 

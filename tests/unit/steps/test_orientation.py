@@ -135,6 +135,17 @@ def test_tiles_keep_the_orientation_and_places_of_their_files(tmp_path, executio
     assert places[1] - places[0] == pytest.approx(250, abs=1e-3)
 
 
+def test_oblique_tiles_are_noted_once(tmp_path, execution):
+    folder = write_tiles(tmp_path / "tiles", write_itk(".mha"))
+    for path in folder.iterdir():
+        image = sitk.ReadImage(path)
+        image.SetDirection((0.8, -0.6, 0, 0.6, 0.8, 0, 0, 0, 1))
+        sitk.WriteImage(image, path)
+    (text,) = mosaics(folder, tmp_path / "made", execution).warnings
+    assert text.startswith("s1_r0_c0.mha has axes oblique to those of the subject, which")
+    assert axes_of(tmp_path / "made" / "section_01.ome.zarr") == ("", "", "")
+
+
 def test_tiles_of_different_orientations_are_refused(tmp_path, execution):
     folder = write_tiles(tmp_path / "tiles", write_itk(".mha"))
     image = sitk.ReadImage(folder / "s1_r0_c1.mha")
