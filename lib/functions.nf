@@ -16,7 +16,8 @@ def codeVersions() {
         n4: 'core config store gpu layout pipeline resample stitch n4 steps/n4.py',
         pyramid: 'core config store gpu layout pipeline resample steps/pyramid.py',
         channels: 'core config store layout pipeline steps/channels.py',
-        report: 'core config report store/channels.py store/ngff.py steps/report.py',
+        report: 'core config report store/channels.py store/coordinates.py ' +
+            'store/ngff.py steps/report.py',
         cohort_report: 'core config report',
     ]
     def root = file("${moduleDir}/../bin/octane")

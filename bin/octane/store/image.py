@@ -1,4 +1,4 @@
-"""Reading OME-Zarr images: NGFF 0.4 (zarr v2) and 0.5 (zarr v3).
+"""Reading OME-Zarr images: NGFF 0.4 (zarr v2), 0.5 and 0.6 (zarr v3).
 
 An image is one channel and time point, with axes z, y, x. Units are read from the axes and never
 guessed. Facts that NGFF does not cover (tile pitch, section boundaries) are in the group's

@@ -1,4 +1,4 @@
-"""NGFF metadata (0.4 and 0.5) of an image, and octane's own: axes, datasets, voxel size, offset.
+"""NGFF metadata (0.4 to 0.6) of an image, and octane's own: axes, datasets, voxel size, offset.
 
 Every error is one sentence that names the store and the field.
 """
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -32,6 +31,7 @@ from octane.core.orientation import (
     overruled_orientation,
     spelled_orientation,
 )
+from octane.store.coordinates import SHOWN, Axis, Multiscale, axes_of, placed, relations_of
 
 CHANNEL, TIMEPOINT = "channel", "timepoint"
 """Axes along which one index may be chosen."""
@@ -43,8 +43,6 @@ SPACINGS = (1e-6, 1e9)
 
 LISTED = 16
 """Most entries that an error lists."""
-SHOWN = 24
-"""Most characters of a channel's name in an error."""
 
 Attributes = dict[str, object]
 """Octane's own attributes of an image."""
@@ -66,52 +64,6 @@ AS_STATED = InputParameters()
 Positive = Annotated[FiniteFloat, Field(gt=0)]
 Extent = Annotated[list[Positive], Field(min_length=3, max_length=3)]
 Number = Annotated[int, Field(ge=0)]
-
-
-class AxisOrientation(BaseModel):
-    """Orientation of an axis (RFC-4)."""
-
-    type: str
-    value: str
-
-
-class Axis(BaseModel):
-    """One axis."""
-
-    name: Annotated[str, AfterValidator(str.lower)]
-    """In lower case; iohub writes capitals."""
-    type: str | None = None
-    unit: str | None = None
-    orientation: AxisOrientation | None = None
-
-    @property
-    def anatomical(self) -> str:
-        """Anatomical orientation; empty without one."""
-        stated = self.orientation
-        return stated.value.lower() if stated and stated.type == "anatomical" else ""
-
-
-class Transformation(BaseModel):
-    """A scale, a translation or an identity; other types are refused."""
-
-    type: str
-    scale: list[FiniteFloat] | None = None
-    translation: list[FiniteFloat] | None = None
-
-
-class Dataset(BaseModel):
-    """One resolution."""
-
-    path: str
-    coordinateTransformations: list[Transformation] | None = None
-
-
-class Multiscale(BaseModel):
-    """Part of a multiscale that octane reads; its transformations apply after a dataset's own."""
-
-    axes: list[Axis] = []
-    datasets: list[Dataset] = []
-    coordinateTransformations: list[Transformation] | None = None
 
 
 def _first(entries: object) -> object:
@@ -229,10 +181,10 @@ class Metadata(NamedTuple):
 
     ``datasets`` are paths of arrays, finest first; ``axes`` are the meanings of those before z, y
     and x; ``labels`` are channel names, empty where one is missing, and ``windows`` and ``colors``
-    (RRGGBB) how they are displayed; ``overruled`` says in sentences that stated units or a stated
-    orientation are replaced; ``spacing`` and ``origin`` (centre of the first voxel) are those of
-    one level; ``orientation`` is that of z, y and x; ``octane`` is None in a store without octane's
-    own attributes.
+    (RRGGBB) how they are displayed; ``overruled`` tells in sentences what is stated but replaced or
+    not used; ``spacing`` and ``origin`` (centre of the first voxel) are those of one level;
+    ``orientation`` is that of z, y and x; ``octane`` is None in a store without octane's own
+    attributes.
     """
 
     datasets: list[str]
@@ -270,7 +222,7 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
         where = ".".join(map(str, problem["loc"])).removeprefix("attributes.")
         raise InputError(
             f"{path} has OME-Zarr metadata that cannot be read ({where}: {problem['msg']}); "
-            "correct it, or write the image again as OME-Zarr 0.4 or 0.5."
+            "correct it, or write the image again as OME-Zarr 0.4, 0.5 or 0.6."
         ) from error
     described = attributes.ome or attributes
     if not described.multiscales:
@@ -280,53 +232,52 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
             f"{path / '0'} or {path / 'A/1/0'}, or links to them."
         )
     multiscale = described.multiscales[0]
-    if not multiscale.axes:
+    if not multiscale.datasets:
+        raise InputError(f"{path} lists no datasets in its multiscales; write it as OME-Zarr.")
+    stated = axes_of(path, multiscale)
+    if not stated:
         raise InputError(
-            f"{path} does not list its axes, as OME-Zarr 0.4 and 0.5 do; write it as one of these."
+            f"{path} does not list its axes, as OME-Zarr 0.4 to 0.6 do; write it as one of these."
         )
-    names = [axis.name for axis in multiscale.axes]
-    axes = [MEANINGS.get(a.type or "", MEANINGS.get(a.name, a.name)) for a in multiscale.axes[:-3]]
+    names = [axis.name for axis in stated]
+    axes = [MEANINGS.get(a.type or "", MEANINGS.get(a.name, a.name)) for a in stated[:-3]]
     if names[-3:] != ["z", "y", "x"] or len(set(axes)) < len(axes) or len(axes) > 2:
         raise InputError(
             f"{path} has the axes {' '.join(names)[:100]}; octane reads 3-D images with the axes "
             "z y x, and at most t and c before them: extract one."
         )
-    if not multiscale.datasets:
-        raise InputError(f"{path} lists no datasets in its multiscales; write it as OME-Zarr.")
-    dataset = multiscale.datasets[level]
-    given = [
-        *(dataset.coordinateTransformations or []),
-        *(multiscale.coordinateTransformations or []),
-    ]
-    scale, shift = _composed(path, dataset.path, names, given)
-    bare = [axis.name for axis in multiscale.axes[-3:] if not axis.unit]
+    scale, shift = placed(path, multiscale, level, names)
+    bare = [axis.name for axis in stated[-3:] if not axis.unit]
     if 0 < len(bare) < 3:
         raise InputError(
             f"{path} states a unit for some axes but not for {' and '.join(bare)}, whose scale may "
             "be a placeholder (bioformats2raw writes 1); correct scale and unit in its metadata."
         )
-    stated = [axis.unit for axis in multiscale.axes[-3:]]
     unit = None if reading is None else reading.input_unit
     assumed = "micrometer" if reading is None else None
-    units = [_micrometers(path, unit or of_axis or assumed) for of_axis in stated]
-    other = [u for u, size in zip(stated, units, strict=True) if u and LENGTHS.get(u) != size]
+    units = [_micrometers(path, unit or axis.unit or assumed) for axis in stated[-3:]]
+    other = [
+        axis.unit
+        for axis, size in zip(stated[-3:], units, strict=True)
+        if axis.unit and LENGTHS.get(axis.unit) != size
+    ]
     spacing, origin = vector(*np.multiply(scale, units)), vector(*np.multiply(shift, units))
     least, most = SPACINGS
     if not least <= min(spacing) <= max(spacing) <= most:
         raise InputError(
             f"{path} has voxels of {spacing} micrometres, which is not plausible; correct the "
-            f"scale of dataset {dataset.path}, or the unit."
+            f"scale of dataset {multiscale.datasets[level].path}, or the unit."
         )
-    z, y, x = (axis.anatomical for axis in multiscale.axes[-3:])
+    z, y, x = (axis.anatomical for axis in stated[-3:])
     orientation = None if reading is None else reading.orientation
-    for axis in multiscale.axes[-3:] if orientation is None else ():
+    for axis in stated[-3:] if orientation is None else ():
         _require_known(path, axis)
     own = cast("dict[str, dict[str, object]]", content["attributes"]).get("octane")
     datasets = [own.path for own in multiscale.datasets]
     labels = [channel.label or "" for channel in described.shown]
     windows = [channel.window for channel in described.shown]
     colors = [channel.color for channel in described.shown]
-    overruled = [overruled_orientation((z, y, x), orientation)]
+    overruled = [relations_of(multiscale), overruled_orientation((z, y, x), orientation)]
     if other:
         overruled.append(
             f"The store states lengths in {' and '.join(dict.fromkeys(other))}; they are read in "
@@ -351,32 +302,6 @@ def read_json(file: Path) -> dict[str, object] | None:
     if not isinstance(content, dict):
         raise InputError(f"{file} is not a JSON object; restore it, or write the image again.")
     return content
-
-
-def _composed(
-    path: Path, dataset: str, axes: list[str], transformations: list[Transformation]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Scale and translation along z, y and x of the transformations, applied in order."""
-    scale, shift = np.ones(3), np.zeros(3)
-    if "scale" not in [t.type for t in transformations]:
-        raise InputError(
-            f"{path} does not state a scale (voxel size) for dataset {dataset}; add a scale "
-            "transformation with one positive number per axis."
-        )
-    for t in transformations:
-        if t.type == "identity":
-            continue
-        values = {"scale": t.scale, "translation": t.translation}.get(t.type)
-        if values is None or len(values) != len(axes):
-            raise InputError(
-                f"{path} has an invalid {t.type} for dataset {dataset}; use a scale and a "
-                f"translation, each with {len(axes)} numbers ({' '.join(axes)})."
-            )
-        if t.type == "scale":
-            scale, shift = scale * values[-3:], shift * values[-3:]
-        else:
-            shift = shift + values[-3:]
-    return scale, shift
 
 
 def _require_known(path: Path, axis: Axis) -> None:
