@@ -16,7 +16,7 @@ def codeVersions() {
         n4: 'core config store gpu layout pipeline resample stitch n4 steps/n4.py',
         pyramid: 'core config store gpu layout pipeline resample steps/pyramid.py',
         channels: 'core config store layout pipeline steps/channels.py',
-        report: 'core config report store/channels.py store/coordinates.py ' +
+        report: 'core config report store/archive.py store/channels.py store/coordinates.py ' +
             'store/ngff.py steps/report.py',
         cohort_report: 'core config report',
     ]
@@ -74,7 +74,7 @@ def partsOf(input) {
 
 // Like is_store in octane/store/chunks.py.
 def isStore(path) {
-    return path.name.endsWith('.zarr') || metadataOf(path) != null
+    return path.name ==~ /(?s).*[.](zarr|ozx|zarr[.]zip)/ || metadataOf(path) != null
 }
 
 // Files and stores that may be tiles, and tables of their places, as octane/acquisition looks for them.
@@ -84,8 +84,9 @@ def tilesIn(folder, depth) {
     return folder.listFiles()
         .findAll { path -> !path.name.startsWith('.') && !(path.toAbsolutePath() in closed) }
         .collectMany { path ->
+            if (isStore(path)) { return [path] }
             if (!path.isDirectory()) { return path.name ==~ ends ? [path] : [] }
-            return isStore(path) ? [path] : depth < 4 ? tilesIn(path, depth + 1) : []
+            return depth < 4 ? tilesIn(path, depth + 1) : []
         }
 }
 

@@ -31,10 +31,11 @@ process PREFLIGHT {
     """
     for place in \$(seq ${subjects.size()}); do
         stores=
-        for store in input/\$place/*/*.zarr; do
+        for store in input/\$place/*/*.{zarr,ozx}; do
             [ -e "\$store" ] || continue
             name=\$(basename "\$store")
-            stores="\$stores\${stores:+,}{\\"id\\":\\"\${name%.ome.zarr}\\",\\"file\\":\\"\$name\\"}"
+            id=\${name%.ozx}
+            stores="\$stores\${stores:+,}{\\"id\\":\\"\${id%.ome.zarr}\\",\\"file\\":\\"\$name\\"}"
         done
         kind=mosaic
         if [ -z "\$stores" ]; then kind=volume; stores='{"id":"volume","file":""}'; fi

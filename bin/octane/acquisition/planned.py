@@ -30,7 +30,7 @@ def holds_tiles(source: Path, p: TileParameters) -> bool:
     if not source.is_dir() or is_store(source):
         return False
     visible = [path for path in source.iterdir() if not path.name.startswith(".")]
-    if any(path.is_dir() and is_store(path) for path in visible):
+    if any(is_store(path) for path in visible):
         return False
     # Results of an earlier run may be in deeper folders.
     tiles = list_files(source, raw=False).at_depth(None).tiles

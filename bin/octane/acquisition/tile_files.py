@@ -118,7 +118,7 @@ def list_files(folder: Path, *, raw: bool) -> FolderContents:
             # A link to a lost file is a tile, which is refused when it is opened.
             is_file = path.is_file() or not path.exists()
             suffixed = is_file and path.name.lower().endswith(suffixes)
-            is_tile = not raw if path.is_dir() else suffixed
+            is_tile = not raw if is_store(path) else suffixed
             (found.tiles if is_tile and not hidden else found.ignored).append(name)
 
     if not folder.is_dir():

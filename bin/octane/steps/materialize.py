@@ -23,6 +23,7 @@ from octane.core.files import (
 from octane.core.geometry import Region
 from octane.core.progress import Progress
 from octane.pipeline.workers import run_tiles
+from octane.store.archive import is_archive
 from octane.store.chunks import is_store, stored_objects
 from octane.store.image import Image, open_levels
 
@@ -76,7 +77,7 @@ def verify(folder: Path) -> int:
 
     Raises an OctaneError with one line for each damaged store.
     """
-    if not folder.is_dir():
+    if not (folder.is_dir() or is_archive(folder)):
         raise OctaneError(f"{folder} is not a folder; give the --outdir of a run, or a store.")
     stores = [folder] if _is_result(folder) else [*filter(_is_result, _below(folder, _is_searched))]
     if not stores:

@@ -76,6 +76,7 @@ from octane.steps.space import check_space
 from octane.stitch.attenuation import require_compensable
 from octane.stitch.flat_field import given_flat_field
 from octane.stitch.measurement import applicable
+from octane.store.archive import ENDINGS
 from octane.store.channels import is_nearest
 from octane.store.chunks import METADATA
 from octane.store.companions import open_companions
@@ -456,7 +457,7 @@ def _unfit_files(files: Sequence[Path]) -> list[str]:
 
 
 def _stem(path: Path) -> str:
-    endings = (".ome.zarr", ".zarr", *sorted(READ, key=len, reverse=True))
+    endings = (".ome.zarr", ".zarr", *ENDINGS, *sorted(READ, key=len, reverse=True))
     name = path.name.removesuffix(next(filter(path.name.endswith, endings), ""))
     return name.removesuffix(".ome")
 

@@ -99,5 +99,8 @@ def _same_chunks(image: Volume, array: Array) -> TypeGuard[Image]:
     """Tell whether octane made the volume, with the chunks and codecs of the first level."""
     if not isinstance(image, Image) or image.attributes.get("step") not in ("stack", "n4"):
         return False
+    if image.array.archive is not None:
+        # Its chunks are not files, which could be linked.
+        return False
     ours, theirs = (a.opened.metadata.to_dict() for a in (array, image.array))
     return ours == {**theirs, "attributes": ours["attributes"]}

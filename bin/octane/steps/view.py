@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from octane.core.errors import InputError
 from octane.core.files import lost_target
+from octane.store.archive import is_archive
 from octane.store.chunks import is_store
 from octane.view.neuroglancer import DEMO, Source, Viewer, own_viewer, show, state_of
 from octane.view.server import ResultsServer
@@ -36,7 +37,7 @@ def find_subjects(results: Path) -> list[Subject]:
 
     Raises an InputError if there are none, or if the work directory of an image is gone.
     """
-    if not results.is_dir():
+    if not (results.is_dir() or is_archive(results)):
         raise InputError(f"{results} is not a folder; give the --outdir of a run, or a store.")
     # Links are not followed: results have the names of the links.
     folder = Path(os.path.abspath(results))  # noqa: PTH100

@@ -11,14 +11,16 @@ import zarr
 from numcodecs import Blosc, Zstd
 from zarr.abc.buffer import Buffer
 from zarr.abc.codec import BytesBytesCodec
+from zarr.storage import ZipStore
 
 from octane.core.files import write_object
+from octane.store.archive import Archive, Located, is_archive, open_archive
 from octane.store.encoding import NotDirectError, ShardLayout, decoding_of
 
 
 @dataclass(frozen=True)
 class Array:
-    """An array in the store ``folder``, as zarr ``opened`` it.
+    """An array in the store ``folder``, as zarr ``opened`` it; or in the ``archive`` of that path.
 
     ``chunks`` and ``shards`` are shapes in voxels; ``shards`` is None without sharding.
     ``checked`` tells whether a crc32c follows each chunk. ``why_zarr`` says, as the end of a
@@ -36,6 +38,7 @@ class Array:
     fill: np.generic = np.False_
     compressor: Zstd | Blosc | None = None
     checked: bool = False
+    archive: Archive | None = None
 
     @property
     def path(self) -> str:
@@ -52,6 +55,15 @@ class Array:
         key = self.opened.metadata.encode_chunk_key(position)
         return f"{self.path}/{key}".removeprefix("/")
 
+    def locate(self, key: str) -> Located:
+        """Find the bytes of a stored object; in a folder, whose files end with them, it may lack.
+
+        Errors are those of :meth:`octane.store.archive.Archive.locate`.
+        """
+        if self.archive is None:
+            return Located(self.folder / key, 0, None)
+        return self.archive.locate(key)
+
     @property
     def chunk_bytes(self) -> int:
         """Bytes of a decoded chunk; chunks at the array's edge are padded to full size."""
@@ -59,8 +71,14 @@ class Array:
 
 
 def open_array(folder: Path, path: str, version: Literal[2, 3]) -> Array:
-    """Open an array; zarr's errors about its metadata pass through."""
-    return _described(folder, zarr.open_array(folder, path=path, mode="r", zarr_format=version))
+    """Open an array of a store; zarr's errors about its metadata pass through."""
+    archive = open_archive(folder) if is_archive(folder) else None
+    store = folder if archive is None else ZipStore(folder)
+    opened = zarr.open_array(store, path=path, mode="r", zarr_format=version)
+    if isinstance(store, ZipStore):
+        # Thousands of tiles would be too many open files. It is opened again if zarr reads chunks.
+        store.close()
+    return _described(folder, opened, archive)
 
 
 def array_metadata(
@@ -94,11 +112,11 @@ def planned_array(
     return _described(folder, made)
 
 
-def _described(folder: Path, opened: zarr.Array) -> Array:
+def _described(folder: Path, opened: zarr.Array, archive: Archive | None = None) -> Array:
     sizes = (opened.shape, opened.dtype, opened.chunks, opened.shards)
     layout = None
     try:
         layout = ShardLayout.of(opened)
-        return Array(folder, opened, *sizes, layout, "", *decoding_of(opened))
+        return Array(folder, opened, *sizes, layout, "", *decoding_of(opened), archive)
     except NotDirectError as error:
-        return Array(folder, opened, *sizes, layout, str(error))
+        return Array(folder, opened, *sizes, layout, str(error), archive=archive)

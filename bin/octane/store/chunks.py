@@ -16,6 +16,7 @@ import numpy as np
 from octane.core.errors import CorruptChunkError, MissingChunkError, UnreadableChunkError
 from octane.core.files import IrregularFileError, open_regular, require_regular
 from octane.core.geometry import Region
+from octane.store.archive import ENDINGS
 from octane.store.array import Array
 from octane.store.encoding import ABSENT, ShardIndexError, ShardLayout
 
@@ -25,7 +26,8 @@ METADATA = ("zarr.json", ".zattrs", ".zgroup", ".zarray")
 
 def is_store(path: Path) -> bool:
     """Tell whether a path is a zarr store, by its name or by the metadata in it."""
-    return path.name.endswith(".zarr") or any((path / name).exists() for name in METADATA)
+    named = path.name.endswith((".zarr", *ENDINGS))
+    return named or any((path / name).exists() for name in METADATA)
 
 
 @contextmanager
@@ -42,10 +44,9 @@ def chunk_errors(key: str) -> Generator[None]:
 
 
 class StoredObject(NamedTuple):
-    """A shard, or a chunk of an array without shards: its file, and its region of the array."""
+    """A shard, or a chunk of an array without shards: and its region of the array."""
 
     key: str
-    file: Path
     region: Region
 
 
@@ -60,7 +61,7 @@ def stored_objects(array: Array, region: Region) -> Iterator[StoredObject]:
         key = array.key(position)
         axes = zip(position, size, array.shape, strict=True)
         held = tuple(slice(p * n, min((p + 1) * n, m)) for p, n, m in axes)
-        yield StoredObject(key, array.folder / key, held)
+        yield StoredObject(key, held)
 
 
 def missing_keys(
@@ -74,13 +75,16 @@ def missing_keys(
     for stored in stored_objects(array, region):
         try:
             with chunk_errors(stored.key):
-                state = stored.file.stat()
-                require_regular(stored.file, state)
+                file, _, size = array.locate(stored.key)
+                if size is None:
+                    state = file.stat()
+                    require_regular(file, state)
+                    size = state.st_size
         except MissingChunkError:
             if not _columns(array, stored.region) <= left_out:
                 yield stored.key
             continue
-        if not state.st_size:
+        if not size:
             raise CorruptChunkError(stored.key, "empty file")
         if array.layout is not None:
             for inner in _missing_inner(array, array.layout, stored, region, left_out):
@@ -102,8 +106,10 @@ def _missing_inner(
 ) -> Iterator[str]:
     """Yield the inner chunks of ``region`` that a shard's index marks as absent."""
     try:
-        with chunk_errors(stored.key), os.fdopen(open_regular(stored.file), "rb") as stream:
-            index = layout.read_index(stream.fileno())
+        with chunk_errors(stored.key):
+            file, offset, size = array.locate(stored.key)
+            with os.fdopen(open_regular(file), "rb") as stream:
+                index = layout.read_index(stream.fileno(), offset, size)
     except ShardIndexError:
         yield "index"
         return

@@ -82,11 +82,18 @@ class ShardLayout:
         """Bytes of the index with its checksum."""
         return 16 * prod(self.per_shard) + CHECKSUM_BYTES * self.checked
 
-    def read_index(self, descriptor: int) -> npt.NDArray[np.uint64]:
-        """Offset and length of every inner chunk of an open shard, or :data:`ABSENT` for both."""
-        size = os.fstat(descriptor).st_size
+    def read_index(
+        self, descriptor: int, offset: int = 0, size: int | None = None
+    ) -> npt.NDArray[np.uint64]:
+        """Offset and length of every inner chunk of a shard, or :data:`ABSENT` for both.
+
+        The shard begins at ``offset`` of an open file, and ends with it for size None.
+        """
+        if size is None:
+            size = os.fstat(descriptor).st_size - offset
         start = size - self.index_bytes if self.at_end else 0
-        raw = os.pread(descriptor, self.index_bytes, start) if start >= 0 else b""
+        fits = 0 <= start <= size - self.index_bytes
+        raw = os.pread(descriptor, self.index_bytes, offset + start) if fits else b""
         if len(raw) < self.index_bytes:
             raise ShardIndexError("the shard is too short for its index")
         entries = np.frombuffer(raw, np.uint8, 16 * prod(self.per_shard))

@@ -15,6 +15,7 @@ from itertools import islice
 from math import prod
 from pathlib import Path
 from typing import Literal, cast
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +55,7 @@ DECODING_ERRORS = (
     ValueError,
     zlib.error,
     lzma.LZMAError,
+    BadZipFile,
 )
 """Exceptions of zarr, numcodecs and Python's codecs for invalid metadata or chunks."""
 
@@ -249,7 +251,7 @@ def open_levels(path: Path) -> list[Image]:
 def _array(path: Path, name: str, metadata: Metadata) -> Array:
     """Open the array of a dataset."""
     # Read before zarr reads them: it would hang on a FIFO.
-    found = {file: read_json(path / name / file) for file in METADATA}
+    found = {file: read_json(path, f"{name}/{file}") for file in METADATA}
     if not (found["zarr.json"] or found[".zarray"]):
         raise InputError(f"{path} lists the dataset {name} but lacks its array; {_restore(path)}")
     try:

@@ -22,7 +22,6 @@ from pydantic import (
 
 from octane.config.params import InputParameters
 from octane.core.errors import InputError, unreadable
-from octane.core.files import read_regular
 from octane.core.geometry import LENGTHS, MICROMETERS, Vector, spelled, vector
 from octane.core.orientation import (
     UNSTATED,
@@ -31,6 +30,7 @@ from octane.core.orientation import (
     overruled_orientation,
     spelled_orientation,
 )
+from octane.store.archive import read_object
 from octane.store.coordinates import SHOWN, Axis, Multiscale, axes_of, placed, relations_of
 
 CHANNEL, TIMEPOINT = "channel", "timepoint"
@@ -208,13 +208,13 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
     """
     if not path.exists():
         raise InputError(f"{path} does not exist; check the path.")
-    content = read_json(path / "zarr.json") or read_json(path / ".zgroup")
+    content = read_json(path, "zarr.json") or read_json(path, ".zgroup")
     if content is None or content.get("node_type") == "array":
         raise InputError(
             f"{path} is not an OME-Zarr image (not a zarr group); give the image's own folder, "
             "copy it again if the copy is incomplete, or convert another format to OME-Zarr."
         )
-    content = {"attributes": read_json(path / ".zattrs") or {}, **content}
+    content = {"attributes": read_json(path, ".zattrs") or {}, **content}
     try:
         attributes = GroupMetadata.model_validate(content).attributes
     except ValidationError as error:
@@ -289,10 +289,10 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
     )  # fmt: skip
 
 
-def read_json(file: Path) -> dict[str, object] | None:
-    """Read the JSON object in a metadata file; None if the file is missing."""
+def read_json(store: Path, name: str) -> dict[str, object] | None:
+    """Read the JSON object in a metadata file of a store; None if the file is missing."""
     try:
-        content = json.loads(read_regular(file))
+        content = json.loads(read_object(store, name))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -300,7 +300,9 @@ def read_json(file: Path) -> dict[str, object] | None:
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise InputError(f"{file} is not a JSON object; restore it, or write the image again.")
+        raise InputError(
+            f"{store / name} is not a JSON object; restore it, or write the image again."
+        )
     return content
 
 

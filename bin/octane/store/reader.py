@@ -22,6 +22,7 @@ from octane.core.errors import ChunkError, CorruptChunkError, MissingChunkError
 from octane.core.files import open_regular
 from octane.core.geometry import Region, place_in, shape_of
 from octane.core.timing import moved
+from octane.store.archive import Located
 from octane.store.array import Array
 from octane.store.chunks import chunk_errors
 from octane.store.decode import (
@@ -41,7 +42,7 @@ BATCH_BYTES = 1_000_000
 
 
 class DirectReader:
-    """Reader of one array of a store in a folder; many threads may use it.
+    """Reader of one array of a store; many threads may use it.
 
     ``place`` is an index along the array's first axes. Regions and chunk positions leave these axes
     out: they are those of the image at ``place``. A missing chunk is an error, or the fill value
@@ -79,7 +80,7 @@ class DirectReader:
         if not hasattr(os, "posix_fadvise"):
             return
         try:
-            file, key, offset, size = self._place(position)
+            key, (file, offset, size) = self._place(position)
             descriptor = _open(file, key)
         except ChunkError:
             # Reading the chunk raises it again.
@@ -150,7 +151,7 @@ class DirectReader:
         """Open a chunk's file and stream the chunk."""
         start = time.perf_counter()
         try:
-            file, key, offset, size = self._place(position)
+            key, (file, offset, size) = self._place(position)
             descriptor = _open(file, key)
             moved("read", time.perf_counter() - start)
         except MissingChunkError as error:
@@ -166,13 +167,13 @@ class DirectReader:
         finally:
             os.close(descriptor)
 
-    def _place(self, position: tuple[int, ...]) -> tuple[Path, str, int, int | None]:
-        """File, key, offset and size of a chunk; size None is the rest of the file."""
+    def _place(self, position: tuple[int, ...]) -> tuple[str, Located]:
+        """Key and bytes of a chunk."""
         position = (*self._outer, *position)
         shard = self.array.layout
         if shard is None:
             key = self.array.key(position)
-            return self.array.folder / key, key, 0, None
+            return key, self._located(key)
         counts = shard.per_shard
         outer = tuple(p // n for p, n in zip(position, counts, strict=True))
         inner = tuple(p % n for p, n in zip(position, counts, strict=True))
@@ -181,13 +182,21 @@ class DirectReader:
         offset, size = self._index(shard, shard_key)[inner].tolist()
         if offset == ABSENT and size == ABSENT:
             raise MissingChunkError(key, "is missing")
-        return self.array.folder / shard_key, key, offset, size
+        file, start, shard_bytes = self._located(shard_key)
+        if shard_bytes is not None and offset + size > shard_bytes:
+            raise CorruptChunkError(key, "it extends beyond the end of its shard")
+        return key, Located(file, start + offset, size)
+
+    def _located(self, key: str) -> Located:
+        with chunk_errors(key):
+            return self.array.locate(key)
 
     def _read_index(self, shard: ShardLayout, key: str) -> npt.NDArray[np.uint64]:
-        descriptor = _open(self.array.folder / key, key)
+        file, offset, size = self._located(key)
+        descriptor = _open(file, key)
         try:
             with chunk_errors(key):
-                return shard.read_index(descriptor)
+                return shard.read_index(descriptor, offset, size)
         except ShardIndexError as error:
             raise CorruptChunkError(key, str(error)) from error
         finally:

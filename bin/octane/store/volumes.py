@@ -20,6 +20,7 @@ from octane.core.files import open_regular, writing
 from octane.core.geometry import Grid, Region, vector
 from octane.core.metrics import Metrics
 from octane.core.orientation import code_of
+from octane.store.archive import is_archive
 from octane.store.channels import attributes_of, chosen_channels
 from octane.store.image import Image, open_image
 from octane.store.itk_files import (
@@ -100,7 +101,7 @@ class ArrayWriter:
 
 def is_ome_zarr(path: Path) -> bool:
     """Tell whether ``path`` names an OME-Zarr store rather than a file of another format."""
-    return path.name.endswith(".zarr") or path.is_dir()
+    return path.name.endswith(".zarr") or path.is_dir() or is_archive(path)
 
 
 def is_whole(path: Path) -> bool:

@@ -428,12 +428,12 @@ def colors(count: int) -> list[str]:
 
 
 def codec_of(array: Array) -> Codec | None:
-    """Codec of an array (z, y, x) of octane's own volumes; None if others made or changed it."""
-    if len(array.shape) != 3:
+    """Codec of an array (z, y, x) of octane's own volumes; None if others made or packed it."""
+    if len(array.shape) != 3 or array.archive is not None:
         return None
     nz, ny, nx = array.shape
     level = Level.volume(Grid((nz, ny, nx), vector(1, 1, 1)))
-    stored = read_json(array.folder / array.path / "zarr.json")
+    stored = read_json(array.folder, f"{array.path}/zarr.json")
     for codec, compressors in COMPRESSORS.items():
         own = array_metadata(array.shape, array.dtype, level.chunks, level.shards, compressors)
         if json.loads(own) == stored:

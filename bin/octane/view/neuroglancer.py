@@ -11,6 +11,7 @@ import numpy as np
 
 from octane.config.params import InputParameters
 from octane.core.errors import InputError
+from octane.store.archive import is_archive
 from octane.store.channels import channel_names, is_nearest
 from octane.store.image import Image, open_image
 from octane.store.ngff import Window, read_metadata
@@ -37,6 +38,11 @@ class Source(NamedTuple):
 
     path: Path
     address: str
+
+    @property
+    def url(self) -> str:
+        """Neuroglancer's URL of the image."""
+        return f"{self.address}|zip:|zarr:" if is_archive(self.path) else f"zarr://{self.address}/"
 
 
 class Viewer(Protocol):
@@ -128,7 +134,7 @@ def _layers(source: Source, channels: list[Image], *, main: bool) -> list[Json]:
         layer: Json = {
             "type": "image",
             "name": stem if count == 1 else name if main else f"{stem} {name}",
-            "source": f"zarr://{source.address}/",
+            "source": source.url,
             "shader": _shader(channels[index], windows[index], colors[index] or "FFFFFF"),
             "blend": "additive",
             "opacity": 1,

@@ -1,0 +1,116 @@
+"""Stores in one zip archive: OME-Zarr's .ozx (RFC-9), and .zarr.zip.
+
+Entries are stored without compression, so that a chunk is read at its place in the file.
+"""
+
+import errno
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
+
+from octane.core.errors import InputError, unreadable
+from octane.core.files import IrregularFileError, open_regular, read_regular
+
+ENDINGS = (".ozx", ".zarr.zip")
+"""Ends of the names of archives."""
+OPEN = 64
+"""Archives whose directories are kept in memory, after their images are closed."""
+HEADER = struct.Struct("<4s22xHH")
+"""Header of an entry: its signature, and the lengths of the name and the fields that follow it."""
+SIGNATURE = b"PK\3\4"
+ENCRYPTED = 0x1
+
+
+class Located(NamedTuple):
+    """Bytes of a stored object; of size None, they end with the file."""
+
+    file: Path
+    offset: int
+    size: int | None
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A store in a zip archive: where its entries begin, with their headers, and their sizes."""
+
+    path: Path
+    entries: Mapping[str, tuple[int, int]]
+    _found: dict[str, Located] = field(default_factory=dict)
+
+    def locate(self, key: str) -> Located:
+        """Find the bytes of an object.
+
+        Raises a FileNotFoundError if it is missing, and another OSError if it is unreadable.
+        """
+        if key not in self._found:
+            self._found[key] = self._locate(key)
+        return self._found[key]
+
+    def _locate(self, key: str) -> Located:
+        if key not in self.entries:
+            name = os.fspath(self.path / key)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        start, size = self.entries[key]
+        with os.fdopen(open_regular(self.path), "rb") as stream:
+            stream.seek(start)
+            head = stream.read(HEADER.size)
+        if len(head) < HEADER.size or not head.startswith(SIGNATURE):
+            problem = "its entry in the zip archive is damaged"
+            raise IrregularFileError(errno.EINVAL, problem, os.fspath(self.path / key))
+        _, name_bytes, extra_bytes = HEADER.unpack(head)
+        return Located(self.path, start + HEADER.size + name_bytes + extra_bytes, size)
+
+
+def is_archive(path: Path) -> bool:
+    """Tell by its name whether a path is a store in a zip archive."""
+    return path.name.endswith(ENDINGS) and not path.is_dir()
+
+
+def open_archive(path: Path) -> Archive:
+    """Read the directory of an archive, or return it from memory if the file has not changed.
+
+    Raises an InputError if the file is not a zip archive, or its entries are not stored as they
+    are.
+    """
+    try:
+        state = path.stat()
+        return _opened(path, state.st_size, state.st_mtime_ns, state.st_ino)
+    except OSError as error:
+        raise unreadable(error) from error
+
+
+@lru_cache(OPEN)
+def _opened(path: Path, size: int, *_state: int) -> Archive:
+    try:
+        with os.fdopen(open_regular(path), "rb") as stream, ZipFile(stream) as archive:
+            listed = archive.infolist()
+        if any(not 0 <= e.header_offset <= size - HEADER.size - e.file_size for e in listed):
+            raise BadZipFile("an entry lies outside the file")
+    except (BadZipFile, NotImplementedError, ValueError) as error:
+        raise InputError(
+            f"{path} is not a complete zip archive ({error}); copy it again, or write it again."
+        ) from error
+    for entry in listed:
+        if entry.compress_type != ZIP_STORED or entry.flag_bits & ENCRYPTED:
+            raise InputError(
+                f"{path} compresses or encrypts its entries ({entry.filename}), which octane does "
+                "not read in parts; extract it, or write it as .ozx, whose entries are stored as "
+                "they are."
+            )
+    entries = {e.filename: (e.header_offset, e.file_size) for e in listed if not e.is_dir()}
+    return Archive(path, entries)
+
+
+def read_object(store: Path, key: str) -> bytes:
+    """Read a file of a store in a folder or an archive; errors as in :meth:`Archive.locate`."""
+    if not is_archive(store):
+        return read_regular(store / key)
+    file, offset, size = open_archive(store).locate(key)
+    with os.fdopen(open_regular(file), "rb") as stream:
+        stream.seek(offset)
+        return stream.read(-1 if size is None else size)
