@@ -3,10 +3,12 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from shutil import rmtree
 
 import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
+from archives import pack
 from foreign_images import foreign_image
 from tifffile import imwrite
 
@@ -98,6 +100,16 @@ def write_store(
         transforms.append({"type": "translation", "translation": [0.0, *position]})
     path = path.with_name(f"{path.name}.ome.zarr")
     return foreign_image(path, voxels, transforms=transforms, chunks=(1, 16, 16))
+
+
+def write_archive(
+    path: Path, voxels: npt.NDArray, spacing: Spacing, position: Position | None = None
+) -> Path:
+    """Write the same into one file."""
+    store = write_store(path, voxels, spacing, position)
+    packed = pack(store)
+    rmtree(store)
+    return packed
 
 
 def write_raw(path: Path, voxels: npt.NDArray, _: Spacing) -> Path:

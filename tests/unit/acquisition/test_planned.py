@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from place_tables import write_csv
 from runs import contents
-from tile_writers import write_ome_tiff, write_planes, write_store
+from tile_writers import write_archive, write_ome_tiff, write_planes, write_store
 
 from octane.acquisition.planned import holds_tiles
 from octane.config.params import (
@@ -96,8 +96,9 @@ def run_task(item, flags, source, folder):
         (write_ome_tiff, {"tile_flip": "x"}),
         (write_planes, {"tile_pattern": "section_{section}_r{row}_c{column}_z{plane}.tif"}),
         (write_store, {"tile_pattern": f"{PATTERN}.ome.zarr"}),
+        (write_archive, {"tile_pattern": f"{PATTERN}.ozx"}),
     ],
-    ids=["files", "planes", "stores"],
+    ids=["files", "planes", "stores", "archives"],
 )
 def test_the_tasks_write_what_the_command_writes(write_tiles, plan, tmp_path, write, given):
     source = write_tiles(write, lost=[(7, 1, 1)])
@@ -277,8 +278,10 @@ def test_places_out_of_reach_name_their_source(write_tiles, plan):
         (["section_1/a_1.tif"], None, True),
         (["section_1/a_1.tif", "out/brain/brain.ome.zarr/"], None, True),
         (["a_1.ome.zarr/", "notes.txt", "overview.tif"], None, False),
+        (["a_1.ozx", "notes.txt", "overview.tif"], None, False),
         (["sub/a_1.ome.zarr/"], None, False),
         (["a_1.ome.zarr/"], "a_{tile}.ome.zarr", True),
+        (["sub/a_1.ozx"], None, False),
         (["notes.txt"], None, False),
         ([], None, False),
     ],

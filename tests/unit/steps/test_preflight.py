@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 import tifffile
+from archives import pack
 from tiles_left_out import leave_out
 
 from octane.core.errors import OctaneError
@@ -199,6 +200,22 @@ def test_mosaics_and_tiles_that_lie_otherwise_than_others_are_noted(
     beside = {"positions": table} if moved else None
     (note,) = plan(source, beside, resolution=20, section_thickness=40)["notes"]
     assert re.search(noted, note)
+
+
+def test_inputs_in_one_file_are_planned_as_folders_are(plan, mosaics, write_image):
+    folders = plan(mosaics)
+    for path in [*mosaics.iterdir()]:
+        pack(path)
+        shutil.rmtree(path)
+    files = plan(mosaics)
+    assert [item["id"] for item in files["items"]] == ["section_01", "section_02"]
+    assert [item["file"] for item in files["items"]] == ["section_01.ozx", "section_02.ozx"]
+    for item in (*files["items"], *folders["items"]):
+        item.pop("file")
+    assert files == folders
+    volume = pack(write_image("brain.ome.zarr", ONES, attributes={"kind": "volume"}))
+    mask = pack(write_image("mask.ome.zarr", ONES.astype(np.uint8)))
+    assert plan(volume, {"n4_mask": mask}, n4_mask=str(mask))["kind"] == "volume"
 
 
 @pytest.mark.parametrize(("unit", "doubted"), [(1, False), (0.001, True)])

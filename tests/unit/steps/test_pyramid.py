@@ -11,6 +11,7 @@ import pytest
 import SimpleITK as sitk
 import yaozarrs
 import zarr
+from archives import pack
 
 import octane
 from octane.config.params import ExecutionParameters, PyramidParameters
@@ -265,6 +266,14 @@ def test_what_differs_is_written_anew(write_image, voxels, build, changed, setti
         assert not is_linked(source, path)
     assert open_image(path).missing_chunks() == []
     assert open_image(source).missing_chunks() == []
+
+
+def test_what_is_packed_is_written_anew(write_image, voxels, build):
+    packed = pack(write_image("v.ome.zarr", voxels, attributes={"step": "n4"}))
+    assert verify(packed) == 1
+    path, metrics = build(packed)
+    assert "linked" not in metrics.bytes
+    np.testing.assert_array_equal(open_image(path).array.opened[:], voxels)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from archives import pack
 from python_path import python_path
 
 from octane.core.errors import InputError
@@ -46,7 +47,10 @@ def test_subjects_are_found_with_their_finished_volume_first(outdir, monkeypatch
     two = ("sub-02", ["sub-02_n4.ome.zarr", "sub-02_bias.ome.zarr"])
     assert found(outdir) == [one, two]
     assert found(outdir / "sub-02") == [two]
-    assert found(outdir / "sub-02" / "sub-02_n4.ome.zarr") == [("sub-02_n4", two[1][:1])]
+    volume = outdir / "sub-02" / "sub-02_n4.ome.zarr"
+    assert found(volume) == [("sub-02_n4", two[1][:1])]
+    assert found(pack(volume)) == [("sub-02_n4", ["sub-02_n4.ozx"])]
+    (outdir / "sub-02" / "sub-02_n4.ozx").unlink()
     monkeypatch.chdir(outdir / "sub-01")
     assert found(Path()) == [one]
     assert find_subjects(outdir)[0].reports == [outdir / "sub-01" / "sub-01_report.html"]

@@ -5,6 +5,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
+from archives import pack
 
 from octane.core.errors import InputError
 from octane.core.geometry import Grid
@@ -54,6 +55,12 @@ def test_a_volume_is_one_grey_layer_at_its_place(source):
     assert "brightness(range=[0.5, 2.5], window=[-1.0, 9.0])" in layer["shader"]
     assert 'color(default="#FFFFFF")' in layer["shader"]
     assert "localPosition" not in layer
+
+
+def test_a_volume_in_one_file_has_the_url_of_its_archive(source):
+    own = source("brain", "uint8")
+    (layer,) = state_of([Source(pack(own.path), own.address)])["layers"]
+    assert layer["source"] == "http://localhost:1/brain|zip:|zarr:"
 
 
 def test_each_channel_is_a_layer_and_other_images_are_hidden(source):
