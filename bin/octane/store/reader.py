@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import product
 from math import prod
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,6 @@ from octane.core.errors import ChunkError, CorruptChunkError, MissingChunkError
 from octane.core.files import open_regular
 from octane.core.geometry import Region, place_in, shape_of
 from octane.core.timing import moved
-from octane.store.archive import Located
 from octane.store.array import Array
 from octane.store.chunks import chunk_errors
 from octane.store.decode import (
@@ -80,8 +78,7 @@ class DirectReader:
         if not hasattr(os, "posix_fadvise"):
             return
         try:
-            key, (file, offset, size) = self._place(position)
-            descriptor = _open(file, key)
+            descriptor, _, offset, size = self._open(position)
         except ChunkError:
             # Reading the chunk raises it again.
             return
@@ -151,8 +148,7 @@ class DirectReader:
         """Open a chunk's file and stream the chunk."""
         start = time.perf_counter()
         try:
-            key, (file, offset, size) = self._place(position)
-            descriptor = _open(file, key)
+            descriptor, key, offset, size = self._open(position)
             moved("read", time.perf_counter() - start)
         except MissingChunkError as error:
             if not self._fill_missing and position[-2:] not in self._left_out:
@@ -167,13 +163,18 @@ class DirectReader:
         finally:
             os.close(descriptor)
 
-    def _place(self, position: tuple[int, ...]) -> tuple[str, Located]:
-        """Key and bytes of a chunk."""
+    def _open(self, position: tuple[int, ...]) -> tuple[int, str, int, int | None]:
+        """Open a chunk's file; its descriptor, and key, offset and size of the chunk.
+
+        Size None is the rest of the file.
+        """
         position = (*self._outer, *position)
         shard = self.array.layout
         if shard is None:
             key = self.array.key(position)
-            return key, self._located(key)
+            with chunk_errors(key):
+                file, offset, size = self.array.locate(key)
+                return open_regular(file), key, offset, size
         counts = shard.per_shard
         outer = tuple(p // n for p, n in zip(position, counts, strict=True))
         inner = tuple(p % n for p, n in zip(position, counts, strict=True))
@@ -182,27 +183,17 @@ class DirectReader:
         offset, size = self._index(shard, shard_key)[inner].tolist()
         if offset == ABSENT and size == ABSENT:
             raise MissingChunkError(key, "is missing")
-        file, start, shard_bytes = self._located(shard_key)
-        if shard_bytes is not None and offset + size > shard_bytes:
-            raise CorruptChunkError(key, "it extends beyond the end of its shard")
-        return key, Located(file, start + offset, size)
-
-    def _located(self, key: str) -> Located:
         with chunk_errors(key):
-            return self.array.locate(key)
+            file, start, shard_bytes = self.array.locate(shard_key)
+            if shard_bytes is not None and offset + size > shard_bytes:
+                raise CorruptChunkError(key, "it extends beyond the end of its shard")
+            return open_regular(file), key, start + offset, size
 
     def _read_index(self, shard: ShardLayout, key: str) -> npt.NDArray[np.uint64]:
-        file, offset, size = self._located(key)
-        descriptor = _open(file, key)
         try:
             with chunk_errors(key):
-                return shard.read_index(descriptor, offset, size)
+                file, offset, size = self.array.locate(key)
+                with os.fdopen(open_regular(file), "rb") as stream:
+                    return shard.read_index(stream.fileno(), offset, size)
         except ShardIndexError as error:
             raise CorruptChunkError(key, str(error)) from error
-        finally:
-            os.close(descriptor)
-
-
-def _open(file: Path, key: str) -> int:
-    with chunk_errors(key):
-        return open_regular(file)
