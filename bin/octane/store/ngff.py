@@ -30,7 +30,7 @@ from octane.core.orientation import (
     overruled_orientation,
     spelled_orientation,
 )
-from octane.store.archive import read_object
+from octane.store.archive import is_archive, read_object
 from octane.store.coordinates import SHOWN, Axis, Multiscale, axes_of, placed, relations_of
 
 CHANNEL, TIMEPOINT = "channel", "timepoint"
@@ -210,9 +210,10 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
         raise InputError(f"{path} does not exist; check the path.")
     content = read_json(path, "zarr.json") or read_json(path, ".zgroup")
     if content is None or content.get("node_type") == "array":
+        root = " at the root of the archive" if is_archive(path) else ""
         raise InputError(
-            f"{path} is not an OME-Zarr image (not a zarr group); give the image's own folder, "
-            "copy it again if the copy is incomplete, or convert another format to OME-Zarr."
+            f"{path} is not an OME-Zarr image (not a zarr group{root}); give the image's own "
+            "folder, copy it again if the copy is incomplete, or convert another format to OME-Zarr."
         )
     content = {"attributes": read_json(path, ".zattrs") or {}, **content}
     try:
@@ -226,10 +227,11 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
         ) from error
     described = attributes.ome or attributes
     if not described.multiscales:
+        packed = "extract it and " if is_archive(path) else ""
         raise InputError(
             f"{path} lacks OME-Zarr metadata (multiscales); write it as OME-Zarr, or if it "
-            "contains images (as plates and bioformats2raw's output do), give one, such as "
-            f"{path / '0'} or {path / 'A/1/0'}, or links to them."
+            f"contains images (as plates and bioformats2raw's output do), {packed}give one, such "
+            f"as {path / '0'} or {path / 'A/1/0'}, or links to them."
         )
     multiscale = described.multiscales[0]
     if not multiscale.datasets:

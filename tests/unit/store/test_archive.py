@@ -152,7 +152,10 @@ def test_an_incomplete_archive_is_refused(write, tmp_path):
     refused(tmp_path / "none.ozx", "does not exist")
     with ZipFile(path, "w") as archive:
         archive.writestr("brain.ome.zarr/zarr.json", "{}")
-    refused(path, r"is not an OME-Zarr image \(not a zarr group\)")
+    refused(path, r"is not an OME-Zarr image \(not a zarr group at the root of the archive\)")
+    with ZipFile(path, "w") as archive:
+        archive.writestr("zarr.json", '{"zarr_format": 3, "node_type": "group", "attributes": {}}')
+    refused(path, "lacks OME-Zarr metadata .* extract it and give one, such as ")
 
 
 @pytest.mark.timeout(30)
