@@ -213,7 +213,8 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
         root = " at the root of the archive" if is_archive(path) else ""
         raise InputError(
             f"{path} is not an OME-Zarr image (not a zarr group{root}); give the image's own "
-            "folder, copy it again if the copy is incomplete, or convert another format to OME-Zarr."
+            "folder, copy it again if the copy is incomplete, or convert another format to "
+            "OME-Zarr."
         )
     content = {"attributes": read_json(path, ".zattrs") or {}, **content}
     try:
