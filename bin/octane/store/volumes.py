@@ -44,7 +44,7 @@ from octane.store.ngff import (
     stated_orientation,
 )
 from octane.store.tiff_files import TiffVolume, create_tiff, open_tiff
-from octane.store.writer import CHUNK, SHARD, Codec, Level, Make, create_image
+from octane.store.writer import CHUNK, SHARD, Codec, Level, Make, create_image, require_store_name
 
 logger = logging.getLogger(__name__)
 
@@ -206,6 +206,7 @@ def bring_in(volume: Volume, metrics: Metrics, destination: Path) -> None:
 def require_holds(destination: Path, dtype: npt.DTypeLike) -> None:
     """Raise unless :func:`create_volume` can write voxels of this type to ``destination``."""
     if is_ome_zarr(destination):
+        require_store_name(destination)
         return
     require_format(destination)
     native = np.dtype(dtype).newbyteorder("=")

@@ -303,8 +303,7 @@ def create_image(
     OctaneError
         If the destination exists or cannot be written, or a chunk is missing at the end.
     """
-    if not destination.name.endswith(".zarr"):
-        raise InputError(f"{destination}: the name of an OME-Zarr image must end in .ome.zarr.")
+    require_store_name(destination)
     with writing(destination, overwrite=overwrite) as partial:
         at, sampled = _sampled(levels)
         leads = [(k,) for k in range(len(channels))] or [()]
@@ -425,6 +424,12 @@ def _window(image: Image, samples: Samples) -> Window:
 def colors(count: int) -> list[str]:
     """Colours of an image's channels, as RRGGBB; a single one is white."""
     return ["FFFFFF"] if count == 1 else [COLORS[k % len(COLORS)] for k in range(count)]
+
+
+def require_store_name(destination: Path) -> None:
+    """Raise an InputError unless an image to be created is named like a store in a folder."""
+    if not destination.name.endswith(".zarr"):
+        raise InputError(f"{destination}: the name of an OME-Zarr image must end in .ome.zarr.")
 
 
 def codec_of(array: Array) -> Codec | None:

@@ -150,3 +150,8 @@ def test_an_unsupported_output_is_refused_before_the_work(tmp_path, suffix, dtyp
         require_holds(tmp_path / f"b{suffix}", dtype)
     require_holds(tmp_path / f"b{suffix}.zarr", dtype)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_in_one_file_is_refused_as_an_output(tmp_path):
+    with pytest.raises(OctaneError, match=r"b\.ozx: the name .* must end in \.ome\.zarr"):
+        require_holds(tmp_path / "b.ozx", np.uint16)
