@@ -40,7 +40,7 @@ class Archive:
 
     path: Path
     entries: Mapping[str, tuple[int, int]]
-    _found: dict[str, Located] = field(default_factory=dict)
+    _found: dict[str, Located] = field(init=False, repr=False, default_factory=dict)
 
     def locate(self, key: str) -> Located:
         """Find the bytes of an object.

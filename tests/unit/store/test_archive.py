@@ -124,6 +124,16 @@ def test_a_damaged_entry_is_named(write, how):
         open_image(path).missing_chunks()
 
 
+def test_a_damaged_chunk_that_only_zarr_reads_is_named(write):
+    _, path = write(**EACH["delta"], compressors=None)
+    with ZipFile(path) as archive:
+        start = archive.getinfo("0/1.0.0").header_offset
+    content = bytearray(path.read_bytes())
+    content[start + 200] ^= 1
+    path.write_bytes(content)
+    refused(path, r"chunk 0/1\.0\.0 cannot be decoded \(BadZipFile\)")
+
+
 def test_a_shard_does_not_reach_into_the_next_entry(write):
     folder, path = write(**EACH["uncompressed"])
     shard = folder / "0/c/0/0/0"
