@@ -237,6 +237,22 @@ def _kinds(value: object) -> object:
     return [word.strip(" ,") for word in found]
 
 
+def _spans(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Check parts of axes such as ``z=100:400``; either end may be missing."""
+    number = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
+    found = [re.fullmatch(rf"([zyx])=({number})?:({number})?", w, re.IGNORECASE) for w in words]
+    ends = [(m[1].lower(), m[2], m[3]) for m in found if m]
+    if (
+        len({axis for axis, _, _ in ends}) < len(words)
+        or not all(a or b for _, a, b in ends)
+        or any(a and b and float(a) >= float(b) for _, a, b in ends)
+    ):
+        raise ValueError(
+            "give from:to in micrometres for each axis once, such as 'z=100:400 y=:2000'"
+        )
+    return words
+
+
 Size = Annotated[str, BeforeValidator(_sized)]
 SectionNumbers = Annotated[
     Annotated[Text, AfterValidator(_ranged)] | None, BeforeValidator(_or_none)
@@ -682,6 +698,28 @@ class PyramidParameters(StepParameters):
         unit="micrometer",
     )
     codec: Codec = parameter("zstd", "Compression of the pyramid.")
+
+
+class ExportParameters(StepParameters):
+    """Part and format of a volume for other programs."""
+
+    title: ClassVar[str] = "Export"
+    resolution: Lengths3 | None = parameter(
+        None,
+        "Voxel size of the finest level to write: one number, or three in the order z y x. "
+        "Unset: the finest.",
+        unit="micrometer",
+        workflow=False,
+    )
+    region: Annotated[Texts, BeforeValidator(_assigned), AfterValidator(_spans)] = parameter(
+        (),
+        "Part to write, in micrometres along the axes of the store, such as 'z=100:400 y=:2000': "
+        "the voxels whose centres lie in it. An axis left out is whole.",
+        workflow=False,
+    )
+    ome_zarr_version: Literal["0.5", "0.4"] = parameter(
+        "0.5", "Version of OME-Zarr; 0.4 for programs without zarr 3.", workflow=False
+    )
 
 
 class TileParameters(StepParameters):
