@@ -98,10 +98,20 @@ def array_metadata(
     return made["zarr.json"].to_bytes()
 
 
-def create_array(folder: Path, path: str, metadata: bytes) -> Array:
-    """Create an array: its :func:`array_metadata` alone."""
-    write_object(folder / path / "zarr.json", [metadata])
-    return open_array(folder, path, 3)
+def array_metadata_2(shape: tuple[int, ...], dtype: np.dtype, chunks: tuple[int, ...]) -> bytes:
+    """The ``.zarray`` of an array in zarr v2, with fill value 0 and the codec that all read."""
+    made: dict[str, Buffer] = {}
+    zarr.create_array(
+        made, shape=shape, dtype=dtype, chunks=chunks, compressors=Blosc("lz4"), fill_value=0,
+        zarr_format=2, chunk_key_encoding={"name": "v2", "separator": "/"},
+    )  # fmt: skip
+    return made[".zarray"].to_bytes()
+
+
+def create_array(folder: Path, path: str, metadata: bytes, version: Literal[2, 3] = 3) -> Array:
+    """Create an array: its metadata alone, from :func:`array_metadata` or the one for zarr v2."""
+    write_object(folder / path / ("zarr.json" if version == 3 else ".zarray"), [metadata])
+    return open_array(folder, path, version)
 
 
 def planned_array(

@@ -229,19 +229,23 @@ def _shape(array: Array) -> tuple[int, int, int]:
     return cast("tuple[int, int, int]", array.shape[-3:])
 
 
-def open_levels(path: Path) -> list[Image]:
+def open_levels(path: Path, reading: InputParameters | None = None) -> list[Image]:
     """Open every level of an OME-Zarr image, finest first; of each channel and time point.
 
-    Missing chunks are errors in octane's own images, which store every chunk that was imaged.
+    ``reading`` says how, except for which channel and time point. With None, lengths without a unit
+    are in micrometres, and missing chunks are errors in octane's own images, which store every
+    chunk that was imaged.
     """
-    metadata = read_metadata(path, None)
+    metadata = read_metadata(path, reading)
     missing = "fill" if metadata.octane is None else "error"
+    if reading is not None:
+        missing = reading.missing_chunks
     own = {**(metadata.octane or {})}
     if any(metadata.orientation):
         own["orientation"] = metadata.orientation
     images = []
     for index, name in enumerate(metadata.datasets):
-        array, level = _array(path, name, metadata), read_metadata(path, None, index)
+        array, level = _array(path, name, metadata), read_metadata(path, reading, index)
         grid = Grid(_shape(array), level.spacing, level.origin)
         places = np.ndindex(array.shape[:-3])
         images += [Image(path, array, grid, missing, own, place) for place in places]

@@ -1,4 +1,4 @@
-"""Writing OME-Zarr 0.5 images: metadata, and shards and chunks without zarr, each by one owner.
+"""Writing OME-Zarr images: metadata, and shards and chunks without zarr, each by one owner.
 
 With zarr, two writers of one shard lose each other's chunks. Here a shard's encoded chunks are
 collected and written under a temporary name; a partial shard is refused.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from octane.core.files import write_object, writing
 from octane.core.geometry import Grid, Region, block_at, place_in, shape_of, vector
 from octane.core.metrics import Metrics
 from octane.core.timing import span
-from octane.store.array import Array, array_metadata, create_array
+from octane.store.array import Array, array_metadata, array_metadata_2, create_array
 from octane.store.channels import kinds_of
 from octane.store.encoding import ABSENT, CHECKSUM_BYTES, crc32c
 from octane.store.image import Image
@@ -45,6 +45,8 @@ COMPRESSORS: dict[Codec, list[BytesBytesCodec]] = {
     "none": [Crc32cCodec()],
 }
 """Codecs of chunks, each with a checksum that reveals a damaged chunk."""
+OmeZarrVersion = Literal["0.5", "0.4"]
+"""Version of OME-Zarr that is written."""
 Json = dict[str, Any]
 """JSON object of an image's metadata."""
 
@@ -272,10 +274,13 @@ def create_image(
     attributes: Attributes | None = None,
     channels: Sequence[str] = (),
     windows: Sequence[Window] = (),
+    shown_in: Sequence[str] = (),
+    coarser: Json | None = None,
+    version: OmeZarrVersion = "0.5",
     overwrite: bool = False,
     to_disk: bool = False,
 ) -> Generator[list[DirectWriter]]:
-    """Create an OME-Zarr 0.5 image, and name it when the block succeeds.
+    """Create an OME-Zarr image, and name it when the block succeeds.
 
     Parameters
     ----------
@@ -289,6 +294,14 @@ def create_image(
         kinds are in the attributes, as :func:`octane.store.channels.joined_attributes` has them.
     windows
         Display window of each channel; by default they are found in samples of the voxels.
+    shown_in
+        Colour of each channel, RRGGBB; by default :func:`colors`.
+    coarser
+        How the coarser levels are made, as ``type`` and ``metadata`` of a multiscale; by default as
+        octane makes them.
+    version
+        Version of OME-Zarr. 0.4 is zarr v2: a file per chunk, in a codec that all programs read,
+        without ``codec`` and its checksums.
     to_disk
         Start flushing each shard to disk at once, as the caller will wait for it.
 
@@ -311,11 +324,17 @@ def create_image(
         one, count = (1,) * bool(channels), (len(channels),) * bool(channels)
         writers = []
         for level in levels:
-            metadata = array_metadata(
-                (*count, *level.grid.shape), np.dtype(dtype), (*one, *level.chunks),
-                level.shards and (*one, *level.shards), COMPRESSORS[codec],
-            )  # fmt: skip
-            array = create_array(partial, str(len(writers)), metadata)
+            shape, chunks = (*count, *level.grid.shape), (*one, *level.chunks)
+            path = str(len(writers))
+            if version == "0.4":
+                metadata = array_metadata_2(shape, np.dtype(dtype), chunks)
+                array = create_array(partial, path, metadata, 2)
+            else:
+                shards = level.shards and (*one, *level.shards)
+                metadata = array_metadata(
+                    shape, np.dtype(dtype), chunks, shards, COMPRESSORS[codec]
+                )
+                array = create_array(partial, path, metadata)
             chosen = places if len(writers) == at else ()
             writers.append(DirectWriter(array, chosen, to_disk=to_disk))
         yield writers
@@ -345,18 +364,30 @@ def create_image(
                     "color": color,
                     "active": True,
                 }
-                for window, label, color in zip(found, labels, colors(len(labels)), strict=True)
+                for window, label, color in zip(
+                    found, labels, shown_in or colors(len(labels)), strict=True
+                )
             ]
             # With "greyscale", napari shows every channel in grey.
             model = "color" if channels else "greyscale"
             defaults = {"model": model, "defaultT": 0, "defaultZ": middle}
             omero = {"omero": {"channels": shown, "rdefs": defaults}}
         described = _multiscale(destination.name.split(".")[0], levels, len(one), noted)
-        ome = {"version": "0.5", "multiscales": [described], **omero}
+        if len(levels) > 1:
+            described |= _downscaling(noted) if coarser is None else coarser
         noted.pop("orientation", None)
+        if version == "0.4":
+            ome = {"multiscales": [{"version": version, **described}], **omero}
+            _write_json(partial / ".zgroup", {"zarr_format": 2})
+            _write_json(partial / ".zattrs", {**ome, "octane": noted})
+            return
+        ome = {"version": version, "multiscales": [described], **omero}
         group = {"attributes": {"ome": ome, "octane": noted}, "zarr_format": 3}
-        described = json.dumps({**group, "node_type": "group"}, indent=2)
-        write_object(partial / "zarr.json", [described.encode()])
+        _write_json(partial / "zarr.json", {**group, "node_type": "group"})
+
+
+def _write_json(file: Path, content: Json) -> None:
+    write_object(file, [json.dumps(content, indent=2).encode()])
 
 
 def _multiscale(name: str, levels: Sequence[Level], before: int, noted: Attributes) -> Json:
@@ -375,8 +406,7 @@ def _multiscale(name: str, levels: Sequence[Level], before: int, noted: Attribut
     for axis, value in zip("zyx", stated_orientation(noted), strict=True):
         stated = {"orientation": {"type": "anatomical", "value": value}} if value else {}
         axes.append({"name": axis, "type": "space", "unit": "micrometer", **stated})
-    coarser = _downscaling(noted) if len(levels) > 1 else {}
-    return {"name": name, "axes": axes, "datasets": datasets, **coarser}
+    return {"name": name, "axes": axes, "datasets": datasets}
 
 
 def _downscaling(noted: Attributes) -> Json:
