@@ -21,9 +21,10 @@ def main(
     Parameters
     ----------
     store
-        OME-Zarr image.
+        OME-Zarr image; or NIfTI, MHA, NRRD or TIFF.
     destination
-        File to create; its suffix says the format: .ozx.
+        File to create. Its suffix says the format: .nii, .nii.gz, .nrrd, .mha, .ome.tif, .ozx (an
+        OME-Zarr image in one file) or .ome.zarr.
     """
     from octane.steps.export import export_volume
 

@@ -253,6 +253,15 @@ def _spans(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
+def _code(value: str | None) -> str | None:
+    """Check the code of an orientation."""
+    if value is not None:
+        if len(value) != 3:
+            raise ValueError("give the letters of where z, y and x run to, such as SAR")
+        read_orientation([value])
+    return value
+
+
 Size = Annotated[str, BeforeValidator(_sized)]
 SectionNumbers = Annotated[
     Annotated[Text, AfterValidator(_ranged)] | None, BeforeValidator(_or_none)
@@ -715,6 +724,12 @@ class ExportParameters(StepParameters):
         (),
         "Part to write, in micrometres along the axes of the store, such as 'z=100:400 y=:2000': "
         "the voxels whose centres lie in it. An axis left out is whole.",
+        workflow=False,
+    )
+    reorient: Annotated[str | None, AfterValidator(_code)] = parameter(
+        None,
+        "Permute and flip the axes so that z, y and x run to these: 'SAR' is superior, anterior, "
+        "right, which nibabel calls RAS. The voxels keep their places in the subject.",
         workflow=False,
     )
     ome_zarr_version: Literal["0.5", "0.4"] = parameter(

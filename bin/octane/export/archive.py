@@ -4,33 +4,44 @@ import json
 import os
 from pathlib import Path
 from shutil import copyfileobj
+from typing import cast
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
-ZIP64_BYTES, COPIED = 2_000_000_000, 1 << 20
-"""Size from which an entry needs 64-bit fields; bytes copied at once."""
+from octane.core.progress import Progress
+from octane.store.ngff import read_json
+
+COPIED = 1 << 20
+"""Bytes copied at once."""
 METADATA = "zarr.json"
-COMMENT = {"ome": {"version": "0.5", "zipFile": {"centralDirectory": {"jsonFirst": True}}}}
+VERSION = "0.5"
+COMMENT = {"ome": {"version": VERSION, "zipFile": {"centralDirectory": {"jsonFirst": True}}}}
 """The archive's comment; its metadata are the first entries."""
 DATE = (1980, 1, 1, 0, 0, 0)
 """Date of every entry, so that archives of equal stores are equal."""
+
+
+def is_archivable(store: Path) -> bool:
+    """Tell whether the files of a store, which may be of any version, are those of OME-Zarr 0.5."""
+    group = read_json(store, METADATA) or {}
+    attributes = cast("dict[str, dict[str, object]]", group.get("attributes", {}))
+    return store.is_dir() and attributes.get("ome", {}).get("version") == VERSION
 
 
 def write_archive(store: Path, partial: Path) -> None:
     """Pack a store of OME-Zarr 0.5 into the archive ``partial``."""
     files = [
         Path(folder, name).relative_to(store)
-        for folder, _, names in os.walk(store)
+        for folder, _, names in os.walk(store, followlinks=True)
         for name in names
     ]
     # The metadata of groups before those of their members.
     files.sort(key=lambda file: (file.name != METADATA, len(file.parts), file.as_posix()))
+    advance = Progress("Pack", len(files), "files")
     with ZipFile(partial, "w", ZIP_STORED) as archive:
         for file in files:
             entry = ZipInfo(file.as_posix(), DATE)
-            size = (store / file).stat().st_size
-            with (
-                (store / file).open("rb") as read,
-                archive.open(entry, "w", force_zip64=size > ZIP64_BYTES) as write,
-            ):
+            entry.file_size = (store / file).stat().st_size
+            with (store / file).open("rb") as read, archive.open(entry, "w") as write:
                 copyfileobj(read, write, COPIED)
+            advance(entry.file_size)
         archive.comment = json.dumps(COMMENT).encode()

@@ -1,15 +1,33 @@
 """A volume, or a part of it, in the formats of other programs."""
 
+import logging
+import math
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import cast
 
 from octane.config.params import ExecutionParameters, ExportParameters, InputParameters
 from octane.core.arrays import require_cpu
 from octane.core.errors import InputError
-from octane.core.files import writing
-from octane.export.archive import write_archive
-from octane.store.ngff import read_metadata
+from octane.core.files import PARTIAL, bring_to_disk, require_free, writing
+from octane.core.geometry import spelled
+from octane.core.orientation import spelled_orientation
+from octane.core.units import counted, format_bytes
+from octane.export.archive import is_archivable, write_archive
+from octane.export.ome_zarr import write_ome_zarr
+from octane.export.raw import HEADERS, header_of, write_raw
+from octane.export.source import Source, centres, open_source
+from octane.export.tiff import describe, write_tiff
+from octane.store.image import Image
+from octane.store.itk_files import TIFF, itk_geometry
+from octane.store.tiff_files import TiffVolume
+from octane.store.volumes import default_directions, lost_directions, overruled
 
-SUFFIXES = (".ozx",)
+logger = logging.getLogger(__name__)
+
+ZARR, ARCHIVE = ".zarr", ".ozx"
+RAW = tuple(HEADERS)
+FORMATS = (*RAW, *TIFF, ZARR, ARCHIVE)
 """Suffixes of the formats."""
 
 
@@ -25,10 +43,64 @@ def export_volume(
     Raises an OctaneError that names what is not usable; nothing is left half-written.
     """
     require_cpu(execution.backend, "Export")
-    if not destination.name.lower().endswith(SUFFIXES):
+    name = destination.name.lower()
+    if not name.endswith(FORMATS):
+        raise InputError(f"{destination} has an unsupported format; use {', '.join(FORMATS)}.")
+    if parameters.ome_zarr_version == "0.4" and not name.endswith(ZARR):
         raise InputError(
-            f"{destination} has an unsupported format; use one of {', '.join(SUFFIXES)}."
+            f"{destination} cannot be OME-Zarr 0.4 (--ome_zarr_version); give a name that ends in "
+            ".ome.zarr."
         )
-    read_metadata(store, reading)
+    require_free(destination, overwrite=execution.overwrite)
+    source = open_source(store, parameters, reading, several=not name.endswith(RAW))
+    _tell(source, destination)
+    for part in source.levels[0]:
+        if isinstance(part.volume, TiffVolume):
+            part.volume.load(destination.parent)
+    if name.endswith(ZARR):
+        write_ome_zarr(source, destination, parameters.ome_zarr_version, execution)
+        bring_to_disk(destination)
+        return
+    as_stored = (parameters, reading) == (ExportParameters(), InputParameters())
     with writing(destination, overwrite=execution.overwrite) as partial:
-        write_archive(store, partial)
+        if name.endswith(RAW):
+            part = source.levels[0][0]
+            header = header_of(part, itk_geometry(part.grid, source.orientation), destination)
+            write_raw(part, header, partial, execution)
+        elif name.endswith(TIFF):
+            write_tiff(source, describe(source, destination), partial, execution)
+        elif as_stored and is_archivable(store):
+            for part in (part for level in source.levels for part in level):
+                cast("Image", part.volume).require_chunks(part.region)
+            write_archive(store, partial)
+        else:
+            with TemporaryDirectory(dir=destination.parent, prefix=PARTIAL) as folder:
+                made = Path(folder) / destination.with_suffix(ZARR).name
+                write_ome_zarr(source, made, "0.5", execution)
+                write_archive(made, partial)
+        bring_to_disk(partial)
+
+
+def _tell(source: Source, destination: Path) -> None:
+    """Log what is written, and warn of what the format does not state."""
+    volume = source.levels[0][0].volume
+    for text in (*overruled([volume]), *lost_directions(volume)):
+        logger.warning("%s", text)
+    for text in default_directions(volume, destination):
+        logger.info("%s", text)
+    if any(source.orientation) and destination.name.lower().endswith(TIFF):
+        logger.warning(
+            "%s does not state the orientation (%s), which OME-TIFF lacks.",
+            *(destination, spelled_orientation(source.orientation)),
+        )
+    grid, dtype = source.levels[0][0].grid, source.levels[0][0].dtype
+    channels = len(source.levels[0])
+    pyramid = destination.name.lower().endswith((ZARR, ARCHIVE))
+    levels = source.levels if pyramid else source.levels[:1]
+    voxels = channels * sum(math.prod(level[0].grid.shape) for level in levels)
+    logger.info(
+        "%s: %s voxels of %s um (z y x), centres from %s um%s, %s before compression",
+        *(destination, spelled(grid.shape), spelled(grid.spacing), centres(grid)),
+        f", {counted(channels, 'channel')}" if channels > 1 else "",
+        format_bytes(voxels * dtype.itemsize),
+    )

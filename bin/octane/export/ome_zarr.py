@@ -1,0 +1,55 @@
+"""OME-Zarr 0.5, or 0.4 for programs without zarr 3."""
+
+import math
+from pathlib import Path
+
+from octane.config.params import ExecutionParameters
+from octane.core.geometry import Region, blocks
+from octane.core.progress import Progress
+from octane.core.units import bytes_of
+from octane.export.source import Source
+from octane.pipeline.workers import plan_workers, run_tiles
+from octane.store.writer import SHARD, Level, OmeZarrVersion, channel_writers, create_image
+
+
+def write_ome_zarr(
+    source: Source, destination: Path, version: OmeZarrVersion, execution: ExecutionParameters
+) -> None:
+    """Write a store; an OctaneError says why that failed, and nothing is left half-written."""
+    first = source.levels[0]
+    levels = [Level.volume(parts[0].grid) for parts in source.levels]
+    if version == "0.4":
+        levels = [Level(level.grid, level.chunks) for level in levels]
+    several = len(first) > 1
+    windows = [window for window in source.windows if window]
+    colors = [color for color in source.colors if color]
+    dtype = first[0].dtype
+    # Entire shards, or eight chunks; as much again is decoded and encoded.
+    size = (SHARD, SHARD, SHARD)
+    tasks = [
+        (index, channel, block)
+        for index, level in enumerate(levels)
+        for channel in range(len(first))
+        for block in blocks(level.grid.shape, size)
+    ]
+    most = max(min(SHARD**3, math.prod(level.grid.shape)) for level in levels)
+    workers = plan_workers(
+        2 * most * dtype.itemsize, bytes_of(execution.memory), execution.workers, len(tasks)
+    )
+    advance = Progress("Export", len(tasks), "blocks")
+    with create_image(
+        destination, levels, dtype, attributes=source.attributes,
+        channels=source.names if several else (),
+        windows=windows if len(windows) == len(first) else (),
+        shown_in=colors if len(colors) == len(first) else (),
+        coarser=source.coarser, version=version, overwrite=execution.overwrite, to_disk=True,
+    ) as writers:  # fmt: skip
+        outputs = [channel_writers(writer, len(first)) for writer in writers]
+
+        def write(task: tuple[int, int, Region]) -> None:
+            index, channel, block = task
+            voxels = source.levels[index][channel].read(block)
+            outputs[index][channel][block] = voxels
+            advance(voxels.nbytes)
+
+        run_tiles(tasks, write, workers=workers)

@@ -1,0 +1,306 @@
+"""A volume, or a part of it, to be written for other programs: levels and channels, read in parts.
+
+Of an OME-Zarr image these are the stored levels from the chosen resolution on, and all channels or
+a chosen one. A region is cut from each level, and axes are permuted and flipped, as the voxels are
+read.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.config.params import ExecutionParameters, ExportParameters, InputParameters
+from octane.core.errors import InputError
+from octane.core.geometry import Grid, Region, blocks, shape_of, spelled, vector
+from octane.core.orientation import (
+    Orientation,
+    directions_of,
+    read_orientation,
+    spelled_orientation,
+)
+from octane.core.progress import Progress
+from octane.core.units import bytes_of
+from octane.layout.sections import attributes_on
+from octane.pipeline.workers import PROCESS_BYTES, plan_workers, run_tiles
+from octane.store.channels import ALL, joined_attributes, names_of
+from octane.store.image import Image, open_levels
+from octane.store.ngff import (
+    CHANNEL,
+    Attributes,
+    Window,
+    read_json,
+    read_metadata,
+    stated_orientation,
+)
+from octane.store.volumes import Volume, each_channel, open_volume
+from octane.store.writer import SHARD, Json
+
+LEVEL_TOLERANCE = 1e-3
+"""Largest deviation of a level's voxel size from the one asked for, as a fraction."""
+ROUNDING = 1e-6
+"""Voxels by which a centre may miss the end of a region, for the rounding of metadata."""
+
+SLAB_SHARE = 2
+"""A slab takes at most this part of the memory: half."""
+WIDENED = {"bool": "uint8", "float16": "float32"}
+"""Types that formats other than OME-Zarr lack, and those that hold the same values."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Axes of a volume along z, y and x of a part of it, and whether the part runs backwards."""
+
+    axes: tuple[int, int, int] = (0, 1, 2)
+    flipped: tuple[bool, bool, bool] = (False, False, False)
+
+    @classmethod
+    def between(cls, own: Orientation, asked: Orientation) -> "Turn":
+        """Turn by which a volume gets the orientation ``asked``; both are along ITK's axes."""
+        ours, theirs = directions_of(own), directions_of(asked)
+        assert ours is not None
+        assert theirs is not None
+        # Rows are the volume's axes and columns the part's, both z, y, x.
+        along = (ours.T @ theirs)[::-1, ::-1]
+        z, y, x = np.abs(along).argmax(0).tolist()
+        fz, fy, fx = (along.sum(0) < 0).tolist()
+        return cls((z, y, x), (fz, fy, fx))
+
+    def grid(self, grid: Grid) -> Grid:
+        """Grid of a turned part; along a flipped axis, coordinates change their sign."""
+        found = []
+        for axis, flipped in zip(self.axes, self.flipped, strict=True):
+            n, spacing, origin = grid.shape[axis], grid.spacing[axis], grid.origin[axis]
+            found.append((n, spacing, -(origin + (n - 1) * spacing) if flipped else origin))
+        (nz, ny, nx), spacing, origin = zip(*found, strict=True)
+        return Grid((nz, ny, nx), vector(*spacing), vector(*origin))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A region of one channel of a volume, turned; ``grid`` is the part's own."""
+
+    volume: Volume
+    region: Region
+    turn: Turn
+    grid: Grid
+
+    @classmethod
+    def of(cls, volume: Volume, region: Region, turn: Turn) -> "Part":
+        """Part with the grid that follows from its place in the volume."""
+        whole = volume.grid
+        origin = [
+            o + r.start * s for o, r, s in zip(whole.origin, region, whole.spacing, strict=True)
+        ]
+        nz, ny, nx = shape_of(region)
+        cut = Grid((nz, ny, nx), whole.spacing, vector(*origin))
+        return cls(volume, region, turn, turn.grid(cut))
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the voxels, in native byte order."""
+        return self.volume.dtype.newbyteorder("=")
+
+    def read(self, region: Region) -> npt.NDArray:
+        """Read the voxels of a region of the part."""
+        own = list(self.region)
+        parts = zip(self.turn.axes, self.turn.flipped, self.grid.shape, region, strict=True)
+        for axis, flipped, n, r in parts:
+            first, last = (n - r.stop, n - r.start) if flipped else (r.start, r.stop)
+            start = self.region[axis].start
+            own[axis] = slice(start + first, start + last)
+        voxels = self.volume.read(tuple(own)).transpose(self.turn.axes)
+        return voxels[tuple(slice(None, None, -1 if f else 1) for f in self.turn.flipped)]
+
+    def slabs(self, execution: ExecutionParameters) -> Iterator[npt.NDArray]:
+        """Read the part from its first plane to its last, in slabs that fit into the memory.
+
+        A slab is as deep as a chunk, so that each is decoded once, or as many planes as half of the
+        memory holds. It is valid until the next one is read.
+        """
+        nz, ny, nx = self.grid.shape
+        plane, memory = ny * nx * self.dtype.itemsize, bytes_of(execution.memory)
+        deep = min(nz, self.volume.chunks[self.turn.axes[0]])
+        depth = max(1, min(deep, (memory - PROCESS_BYTES) // SLAB_SHARE // plane))
+        size = depth, min(ny, SHARD), min(nx, SHARD)
+        # Two planes more for the writer.
+        workers = plan_workers(
+            2 * math.prod(size) * self.dtype.itemsize, memory, execution.workers,
+            len(blocks((depth, ny, nx), size)), fixed=PROCESS_BYTES + (depth + 2) * plane,
+        )  # fmt: skip
+        advance = Progress("Export", len(blocks(self.grid.shape, size)), "blocks")
+        memory_of_slab = np.empty((depth, ny, nx), self.dtype)
+        for slab in blocks(self.grid.shape, (depth, ny, nx)):
+            out = memory_of_slab[: slab[0].stop - slab[0].start]
+
+            def read(block: Region, slab: Region = slab, out: npt.NDArray = out) -> None:
+                place = tuple(
+                    slice(b.start + s.start, b.stop + s.start)
+                    for b, s in zip(block, slab, strict=True)
+                )
+                out[block] = self.read(place)
+                advance(out[block].nbytes)
+
+            run_tiles(blocks(out.shape, size), read, workers=workers)
+            yield out
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is written: each level, finest first, as the parts of its channels.
+
+    ``windows`` and ``colors`` (RRGGBB) are the channels', None where the store states none;
+    ``attributes`` are octane's own, with the orientation; ``coarser`` says how the coarser levels
+    were made, as OME-Zarr states it.
+    """
+
+    path: Path
+    levels: list[list[Part]]
+    names: list[str]
+    windows: list[Window | None]
+    colors: list[str | None]
+    attributes: Attributes
+    coarser: Json
+
+    @property
+    def orientation(self) -> Orientation:
+        """Orientation of z, y and x as they are written."""
+        return stated_orientation(self.attributes)
+
+
+def open_source(
+    path: Path, parameters: ExportParameters, reading: InputParameters, *, several: bool
+) -> Source:
+    """Open what ``parameters`` choose of a volume, of all its channels if ``several`` are allowed.
+
+    An InputError says that a channel must be chosen, or that the volume lacks the level, the region
+    or the orientation that is asked for.
+    """
+    every = several and reading.channel is None
+    channels = [
+        open_volume(path, own) for own in (each_channel(path, ALL, reading) if every else [reading])
+    ]
+    levels: list[list[Volume]] = [channels]
+    windows: list[Window | None] = [None] * len(channels)
+    colors: list[str | None] = [None] * len(channels)
+    coarser: Json = {}
+    images = [channel for channel in channels if isinstance(channel, Image)]
+    if images:
+        places = [image.place for image in images]
+        levels = _stored_levels(path, reading, places)
+        metadata = read_metadata(path, reading)
+        for k, place in enumerate(places):
+            number = dict(zip(metadata.axes, place, strict=True)).get(CHANNEL, 0)
+            windows[k] = next(iter(metadata.windows[number : number + 1]), None)
+            colors[k] = next(iter(metadata.colors[number : number + 1]), None)
+        coarser = _how_made(path)
+    grids = [level[0].grid for level in levels]
+    levels = levels[_level_of(path, grids, parameters.resolution) :]
+    orientation = stated_orientation(channels[0].attributes)
+    turn = _turn(path, orientation, parameters.reorient)
+    regions = [_cut(level[0].grid, parameters.region) for level in levels]
+    if 0 in shape_of(regions[0]):
+        raise InputError(
+            f"{path} has no voxel centre in --region {' '.join(parameters.region)}; they are from "
+            f"{centres(levels[0][0].grid)} um."
+        )
+    own = [_attributes(c, levels[0][0].grid, regions[0], turn) for c in channels]
+    if turn != Turn():
+        asked = read_orientation([parameters.reorient or ""])
+        own = [{**attributes, "orientation": asked} for attributes in own]
+    parts = [
+        [Part.of(channel, region, turn) for channel in level]
+        for level, region in zip(levels, regions, strict=True)
+        if 0 not in shape_of(region)
+    ]
+    return Source(path, parts, names_of(own), windows, colors, joined_attributes(own), coarser)
+
+
+def file_type(dtype: np.dtype) -> np.dtype:
+    """Type of the voxels in a file; the values are the same."""
+    return np.dtype(WIDENED.get(dtype.name, dtype)).newbyteorder("<")
+
+
+def _stored_levels(
+    path: Path, reading: InputParameters, places: Sequence[tuple[int, ...]]
+) -> list[list[Volume]]:
+    """Levels of an OME-Zarr image, finest first, each with the channels at these places."""
+    found: dict[str, dict[tuple[int, ...], Image]] = {}
+    for image in open_levels(path, reading):
+        found.setdefault(image.array.path, {})[image.place] = image
+    return [[level[place] for place in places] for level in found.values()]
+
+
+def _how_made(path: Path) -> Json:
+    """How an image's coarser levels were made: ``type`` and ``metadata`` of its multiscale."""
+    group = read_json(path, "zarr.json") or {"attributes": read_json(path, ".zattrs")}
+    attributes = cast("Json", group["attributes"])
+    stated = attributes.get("ome", attributes)["multiscales"][0]
+    return {key: stated[key] for key in ("type", "metadata") if key in stated}
+
+
+def _level_of(path: Path, grids: Sequence[Grid], resolution: Sequence[float] | None) -> int:
+    """Number of the level with voxels of ``resolution`` (micrometres); the finest for None."""
+    if resolution is None:
+        return 0
+    for index, grid in enumerate(grids):
+        if np.allclose(grid.spacing, resolution, rtol=LEVEL_TOLERANCE, atol=0):
+            return index
+    listed = ", ".join(spelled(grid.spacing) for grid in grids)
+    raise InputError(
+        f"{path} does not have a level of --resolution {spelled(resolution)} um, only {listed} "
+        "(z y x); give one of these, or make the level with bin/pyramid.py or bin/resample.py."
+    )
+
+
+def _turn(path: Path, own: Orientation, asked: str | None) -> Turn:
+    if asked is None:
+        return Turn()
+    if directions_of(own) is None:
+        stated = spelled_orientation(own) or "none"
+        raise InputError(
+            f"{path} does not state an orientation along the axes R L, A P and S I (it states "
+            f"{stated}), so --reorient cannot change it; give --orientation."
+        )
+    return Turn.between(own, read_orientation([asked]))
+
+
+def _cut(grid: Grid, words: Sequence[str]) -> Region:
+    """Voxels whose centres lie in a ``--region``, the first end included; perhaps none."""
+    region = [slice(0, n) for n in grid.shape]
+    for axis, ends in (word.lower().split("=") for word in words):
+        k = "zyx".index(axis)
+        places = [
+            math.ceil((float(end) - grid.origin[k]) / grid.spacing[k] - ROUNDING) if end else None
+            for end in ends.split(":")
+        ]
+        start, stop = (p if p is None else min(max(p, 0), grid.shape[k]) for p in places)
+        region[k] = slice(start or 0, grid.shape[k] if stop is None else stop)
+    return tuple(region)
+
+
+def centres(grid: Grid) -> str:
+    """First and last centre along each axis, as a region is given."""
+    axes = zip("zyx", grid.origin, grid.shape, grid.spacing, strict=True)
+    return " ".join(f"{axis}={o:g}:{o + (n - 1) * s:g}" for axis, o, n, s in axes)
+
+
+def _attributes(volume: Volume, grid: Grid, region: Region, turn: Turn) -> Attributes:
+    """Octane's attributes of a part of a level; its sections, if they are still along z."""
+    # Facts about tiles and extents do not hold for a part, nor for other chunks.
+    dropped = ("mosaic", "section", "sections")
+    on_level, planes = attributes_on(volume, grid), region[0]
+    attributes: Attributes = {k: v for k, v in on_level.items() if k not in dropped}
+    attributes["kind"] = "volume"
+    kept = []
+    for section in cast("list[dict[str, int]]", on_level.get("sections", [])):
+        start = max(section["start"], planes.start) - planes.start
+        stop = min(section["stop"], planes.stop) - planes.start
+        kept += [{**section, "start": start, "stop": stop}] * (start < stop)
+    if kept and turn.axes[0] == 0 and not turn.flipped[0]:
+        attributes["sections"] = kept
+    return attributes
