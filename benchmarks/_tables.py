@@ -808,6 +808,14 @@ COPYING = {
 }
 
 
+EXPORTS = {
+    "format": lambda c: c["format"],
+    "CPU s": lambda c: f"{c['cpu_seconds']:.1f}",
+    "file, MB": lambda c: f"{c['file_bytes'] / 1e6:.0f}",
+    "peak, MB": lambda c: f"{c['peak_bytes'] / 1e6:.0f}",
+}
+
+
 def _rate(case: dict, name: str) -> str:
     """Voxels as MB/s."""
     return f"{case['voxel_bytes'] / case['seconds'][name] / 1e6:.0f}"
@@ -833,6 +841,7 @@ TABLES: dict[str, Table] = {
     "gpu-n4": of_cases("gpu", "n4", GPU_N4),
     "gpu-resample": of_cases("gpu", "resample", GPU_RESAMPLE, "end_to_end"),
     "mosaic": of_cases("mosaic", "copying", COPYING),
+    "export": of_cases("export", "formats", EXPORTS),
     "kernels": of_part("kernels", "code", _kernels),
     "kernels-atomics": of_part("kernels", "atomics", _atomics),
     "alignment": of_part("stitch", "alignment", _alignment),
