@@ -1,8 +1,10 @@
 """Versions of the software that results depend on."""
 
 import platform
+import re
 import sys
-import tomllib
+
+import pytest
 
 from octane import __version__
 from octane.core.versions import versions
@@ -35,6 +37,15 @@ def test_all_that_numbers_depend_on_is_named():
     assert list(found) == ["octane", "python", *packages]
 
 
-def test_the_version_is_the_projects(project):
-    stated = tomllib.loads((project / "pyproject.toml").read_text())
-    assert stated["project"]["version"] == __version__
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("nextflow.config", r"(?m)^    version = '(.*)'$"),
+        ("CITATION.cff", r"(?m)^version: (.*)$"),
+        ("docs/hpc.md", r"octane:(\d[^ ]*) "),
+        ("docs/hpc.md", r"octane-(\d.*)\.sif "),
+    ],
+)
+def test_files_that_repeat_the_version_agree(project, name, pattern):
+    """Wheels, records and the image take it from these: octane/__init__.py and nextflow.config."""
+    assert re.findall(pattern, (project / name).read_text(encoding="utf-8")) == [__version__]
