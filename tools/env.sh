@@ -33,4 +33,9 @@ case "$("$_octane_root/tools/nextflow/where" java 99)" in
         export JAVA_HOME NXF_JAVA_HOME
         ;;
 esac
+
+# In scripts, no one presses Tab.
+case $- in
+    *i*) . "$_octane_root/tools/completion.sh" ;;
+esac
 unset _octane_root

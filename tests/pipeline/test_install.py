@@ -1,5 +1,6 @@
 """``pip install`` from a clone, and the Nextflow that the set-up prepares."""
 
+import re
 import runpy
 import subprocess
 import sys
@@ -7,8 +8,18 @@ from importlib.metadata import PathDistribution
 from pathlib import Path
 from zipfile import ZipFile
 
+import pytest
+
+from octane import __version__
+
 PROJECT = Path(__file__).resolve().parents[2]
+COMMANDS = [*(PROJECT / "bin").glob("*.py")]
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+
+
+def installed(command):
+    """Name under which pip installs a command of ``bin/``."""
+    return f"octane-{command.stem.replace('_', '-')}"
 
 
 def test_the_package_and_its_commands_are_installed(environment, tmp_path):
@@ -31,16 +42,83 @@ def test_the_package_and_its_commands_are_installed(environment, tmp_path):
     }
     assert [path for path in files if not (folder / "octane" / path).exists()] == []
     found = PathDistribution(next(folder.glob("octane-*.dist-info")))
-    assert {"octane-n4", "octane-resample", "octane-gpu-slot"} <= found.entry_points.names
-    for name in found.entry_points.names:
-        module = f"{name.removeprefix('octane-').replace('-', '_')}.py"
-        command = folder / "octane" / "commands" / module
-        assert command.read_bytes() == (PROJECT / "bin" / module).read_bytes()
+    # new_subject and preflight serve the workflow only.
+    scripts = [p for p in COMMANDS if p.stem not in ("new_subject", "preflight")]
+    assert found.entry_points.names == {installed(path) for path in scripts}
+    for path in scripts:
+        command = folder / "octane" / "commands" / path.name
+        assert command.read_bytes() == path.read_bytes()
+    assert found.version == __version__
+    assert "\n\n# octane\n" in (found.read_text("METADATA") or "")
+    assert found.read_text("licenses/LICENSE") == (PROJECT / "LICENSE").read_text()
     commands = folder / "bin"
     assert call(commands / "octane-gpu-slot", "--version").strip() == found.version
     assert call(commands / "octane-n4", "--help").startswith("usage: octane-n4 ")
     call(commands / "octane-phantom", "p", "--sections", 1, "--tiles", 1, "--tile_shape", "8,16,16")
     assert (tmp_path / "p" / "mosaics" / "section_01.ome.zarr").exists()
+    script = f"PATH={commands}:$PATH; source octane-completion\n{TAB}"
+    tabs = call("bash", "-c", script, "bash", "octane-n4", "--n4_m")
+    assert tabs.split() == ["--n4_mask", "--n4_mode"]
+
+
+TAB = """
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+_octane "$1" "${@: -1}" "${@: -2:1}"
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+"""Presses Tab after a script's arguments, as bash does, and prints the completions."""
+
+
+@pytest.fixture
+def completed(tmp_path, environment):
+    """Completions of words in an interactive shell that has sourced ``tools/env.sh``."""
+
+    def complete(*words):
+        script = f"source {PROJECT / 'tools' / 'completion.sh'}\n{TAB}"
+        made = subprocess.run(
+            ["bash", "-c", script, "bash", *map(str, words)],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert made.stderr == ""
+        return made.stdout.split()
+
+    return complete
+
+
+@pytest.mark.parametrize(
+    ("words", "completions"),
+    [
+        (["--stat"], ["--status"]),
+        (["--status", "t"], ["true"]),
+        (["--backend", ""], ["auto", "gpu", "cpu"]),
+        # Files, which bash itself completes.
+        (["--status", "true", ""], []),
+        (["--gpu_lock_dir", ""], []),
+    ],
+)
+def test_tab_completes_flags_and_words(completed, words, completions):
+    assert completed(PROJECT / "bin" / "gpu_slot.py", *words) == completions
+
+
+def test_tab_does_not_run_another_projects_script_of_the_same_name(completed, tmp_path):
+    script = tmp_path / "report.py"
+    script.write_text(f"#!/bin/sh\ntouch {tmp_path / 'run'}\n")
+    script.chmod(0o755)
+    assert completed(script, "-") == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_env_sh_has_interactive_shells_complete_all_commands():
+    shown = {
+        flags: subprocess.run(
+            ["bash", "--norc", flags, "source tools/env.sh; complete -p"],
+            cwd=PROJECT, capture_output=True, text=True, check=False,
+        ).stdout
+        for flags in ("-ic", "-c")
+    }  # fmt: skip
+    words = re.findall(r"complete -o default -F _octane (\S+)", shown["-ic"])
+    assert sorted(words) == sorted([*map(installed, COMMANDS), *(p.name for p in COMMANDS)])
+    assert "_octane" not in shown["-c"]
 
 
 def test_nextflow_starts_with_the_classes_that_the_set_up_prepared(environment, tmp_path):
