@@ -17,7 +17,7 @@ workflow SUBJECTS {
         subjects = PHANTOM.out.subject
     }
     else {
-        input = file(asWritten('input').toString(), type: 'any', glob: false)
+        input = localFile('input', asWritten('input').toString())
         meta = [id: (asWritten('subject') ?: input.simpleName).toString()]
         subjects = channel.of([meta, input, fileOf(meta, 'truth') ?: []])
     }
@@ -60,7 +60,7 @@ def checkLaunch() {
     def outdir = (params.outdir ?: '').toString()
     def mounts = [outdir: new File(outdir).absolutePath] + params.subMap('scratch_dir', 'gpu_lock_dir')
     def divided = workflow.containerEngine ? mounts.find { _name, path -> "${path}".contains(':') } : null
-    def sheet = params.samplesheet ? file(params.samplesheet.toString(), glob: false) : null
+    def sheet = params.samplesheet ? localFile('samplesheet', params.samplesheet.toString()) : null
     def checks = [
         [params.outdir instanceof Number, "--outdir was read as the number ${outdir}; write a path, such as ./01."],
         [outdir.startsWith('~'), "--outdir is ${outdir}, in which no shell expanded the ~; give the full path."],
@@ -159,7 +159,16 @@ def fileOf(meta, name) {
     def folder = meta.given?.get(name) ? meta.folder : null
     return !path || path.toLowerCase() in [word, 'none', 'null']
         ? null
-        : file(folder ? java.nio.file.Path.of(folder).resolve(path).toString() : path, type: 'any', glob: false)
+        : localFile(name, path, folder ?: '')
+}
+
+// The file at a path, which may be relative to a folder. Refuses an address, which tasks could not read.
+def localFile(name, path, folder = '') {
+    if (path ==~ '(?!file:)[a-z][a-z0-9+.-]*://.*') {
+        error("--${name} ${path} is an address, but octane reads files only: mount or copy it first, as in " +
+            'docs/faq.md#remote.')
+    }
+    return file(folder ? java.nio.file.Path.of(folder).resolve(path).toString() : path, type: 'any', glob: false)
 }
 
 // A subject's files by parameter, the fingerprint of each, and error messages for those that cannot be staged.

@@ -40,6 +40,11 @@ SHOWN = {"text", "csv", "groovy", "json"}
 
 WHY_NOT = {
     ("benchmarks.md", "source tools/env.sh"): "measures for an hour",
+    ("faq.md", "aws s3 cp --recursive s3://bucket/brain.ome.zarr brain.ome.zarr"): "needs S3",
+    (
+        "faq.md",
+        "rclone mount lab:bucket /mnt/bucket --read-only --vfs-cache-mode full --daemon",
+    ): "needs S3",
     (
         "gpu.md",
         ".venv/bin/pip install 'cupy-cuda12x[ctk]>=13'     # CUDA 12, and Volta",

@@ -21,6 +21,12 @@ LAUNCH = {
         ["-profile", "test", "-params-file", "params.yml"],
         "--subject was read as the number 1, which loses leading zeros",
     ),
+    # Nextflow would download a plugin for it.
+    "remote": (
+        ["--input", "s3://bucket/brain.ome.zarr"],
+        "--input s3://bucket/brain.ome.zarr is an address, but octane reads files only: mount or "
+        "copy it first, as in docs/faq.md#remote.",
+    ),
     # From an empty shell variable.
     "outdir": (["--outdir", ""], "--outdir is missing; give a folder for the results"),
     # From --input sub-*/mosaics, expanded by the shell.

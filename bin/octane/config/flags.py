@@ -22,6 +22,8 @@ StoreName = Annotated[Path, ".zarr"]
 """Path of an OME-Zarr image to create."""
 NEGATIVE = re.compile(r"-\.?\d")
 """Start of a negative number; argparse mistakes ``-1e-3`` for a flag."""
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
+"""Start of an address such as ``s3://bucket/brain.ome.zarr``."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -90,7 +92,7 @@ class Parser(argparse.ArgumentParser):
             **({"default": None} if nargs == "?" else {}),
             action="extend" if several else "store",
             nargs=nargs,
-            type=Path if Path in types else str,
+            type=_path if Path in types else str,
             metavar="|".join(shown) if flags else name.upper(),
             help=text,
         )
@@ -194,6 +196,16 @@ def _switched(text: str) -> bool:
     if text not in ("true", "false"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a switch; write true or false")
     return text == "true"
+
+
+def _path(text: str) -> Path:
+    # Path would make one slash of two.
+    if ADDRESS.match(text):
+        raise InputError(
+            f"{text} is an address, but octane reads files only: mount or copy it first, as in "
+            "docs/faq.md#remote."
+        )
+    return Path(text)
 
 
 def _model(parameter: inspect.Parameter) -> type[StepParameters] | None:

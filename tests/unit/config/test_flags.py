@@ -274,3 +274,13 @@ def test_a_percentage_and_a_unit_get_a_hint(name, value, hint):
     (sentence,) = sentences(caught.value, WorkflowModel)
     assert sentence.startswith(f"--{name} is ")
     assert hint in sentence
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/a.ome.zarr", "https://lab.org/a.ome.zarr"])
+def test_an_address_is_refused_as_such(address):
+    def step(source: Path, /, *, mask: Path | None = None) -> None:
+        """Do nothing."""
+
+    for words in ([address], ["a.ome.zarr", "--mask", address]):
+        with pytest.raises(InputError, match=rf"^{address} is an address, .*docs/faq\.md#remote"):
+            Parser(step).arguments(words)
