@@ -12,8 +12,9 @@ _octane() {
     if [[ $word == -* ]]; then
         found=$("$1" --help 2>/dev/null | sed -nE 's/^  (-h, )?(--[a-z0-9_]+).*/\2/p')
     elif [[ $flag == --* ]]; then
-        # Such as --backend auto|gpu|cpu, or --overwrite [true|false].
-        found=$("$1" --help 2>/dev/null | sed -nE "s/^  $flag \[?([a-z0-9_-]*(\|[a-z0-9_-]+)+).*/\1/p")
+        # Such as --backend auto|gpu|cpu, --overwrite [true|false], or --section_surface FLOAT|auto.
+        found=$("$1" --help 2>/dev/null | sed -nE "s/^  $flag \[?([A-Za-z0-9_-]*(\|[A-Za-z0-9_-]+)+).*/\1/p")
+        found=${found//FLOAT/}
     fi
     COMPREPLY=($(compgen -W "${found//|/ }" -- "$word"))
 }

@@ -1,0 +1,238 @@
+"""A volume as a BIDS derivative (microscopy): its store, its sidecar and the dataset's tables.
+
+Source: the Brain Imaging Data Structure, https://bids-specification.readthedocs.io, "Microscopy"
+and "BIDS derivatives".
+"""
+
+import logging
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+from octane import __version__
+from octane.config.params import InputParameters
+from octane.core.errors import InputError, OctaneError
+from octane.core.files import bring_to_disk, require_free, writing
+from octane.core.metrics import write_json
+from octane.core.records import ORDER, read_record
+from octane.layout.sections import distances
+from octane.store.ngff import Metadata, read_json, read_metadata
+
+logger = logging.getLogger(__name__)
+
+VERSION = "1.10.0"
+"""Version of BIDS."""
+DESCRIPTION = "dataset_description.json"
+README = """\
+Volumes that octane reconstructed from serial-section or tiled 3-D microscopy.
+
+sub-X/micr/sub-X_sample-Y_SUFFIX.ome.zarr is a volume with its levels; the .json next to it states
+its voxel size and how it was made.
+"""
+
+
+def write_derivative(
+    store: Path,
+    dataset: Path,
+    reading: InputParameters,
+    subject: str | None,
+    sample: str,
+    suffix: str,
+    *,
+    overwrite: bool,
+) -> Path:
+    """Add an OME-Zarr image to a BIDS derivative, which is created if it is missing.
+
+    The store's files are hard-linked; across file systems they are copied. Rows of tables and files
+    of the dataset that exist already are kept as they are.
+
+    Parameters
+    ----------
+    store
+        OME-Zarr image (folder), such as the result of a run: the records in ``metrics/`` next to it
+        go into the sidecar.
+    dataset
+        Folder of the dataset.
+    reading
+        Unit and orientation that replace those of the store.
+    subject, sample
+        Labels, alphanumeric; the subject's default is the name of the store.
+    suffix
+        Modality, such as OCT.
+    overwrite
+        Replace the volume of this name.
+
+    Returns
+    -------
+    Path
+        The volume in the dataset.
+
+    Raises
+    ------
+    OctaneError
+        If a label is not alphanumeric, the store is not an OME-Zarr folder, the folder is another
+        dataset, or has such a volume.
+    """
+    if not store.is_dir():
+        raise InputError(f"{store} is not a folder; a BIDS dataset takes an OME-Zarr store.")
+    metadata = read_metadata(store, reading)
+    labels = f"sub-{_subject(store, subject)}", f"sample-{_label('bids_sample', sample)}"
+    stem = "_".join((*labels, suffix))
+    volume = dataset / labels[0] / "micr" / f"{stem}.ome.zarr"
+    _require_derivative(dataset)
+    require_free(volume, overwrite=overwrite)
+    sidecar = sidecar_of(store, metadata)
+    if "ProcessingSteps" not in sidecar:
+        logger.warning(
+            "%s: no records in metrics/ next to it, so the sidecar does not say how it was made.",
+            store,
+        )
+    # The volume comes last, because its name says that it is complete.
+    volume.parent.mkdir(parents=True, exist_ok=True)
+    _describe(dataset)
+    add_row(dataset / "participants.tsv", {"participant_id": labels[0]})
+    add_row(
+        dataset / "samples.tsv",
+        {"sample_id": labels[1], "participant_id": labels[0]},
+        {"sample_type": "tissue"},
+    )
+    with writing(volume, overwrite=overwrite) as partial:
+        shutil.copytree(store, partial, copy_function=_link)
+        bring_to_disk(partial)
+        write_json(volume.parent / f"{stem}.json", sidecar)
+    return volume
+
+
+def sidecar_of(store: Path, metadata: Metadata) -> dict[str, object]:
+    """Contents of the sidecar: x, y, z where BIDS orders axes, lengths in micrometres."""
+    found: dict[str, object] = {
+        "Description": "Volume reconstructed from microscopy, at several resolutions.",
+        "PixelSize": metadata.spacing[::-1],
+        "PixelSizeUnits": "um",
+    }
+    if thickness := _thickness((metadata.octane or {}).get("sections", [])):
+        found["SliceThickness"] = thickness
+    # BIDS has no term for it.
+    if any(metadata.orientation):
+        axes = zip("zyx", metadata.orientation, strict=True)
+        found["AxisOrientation"] = {axis: value for axis, value in axes if value}
+    if steps := _steps(store):
+        found["ProcessingSteps"] = steps
+    return found
+
+
+def _thickness(sections: object) -> float | None:
+    """Mean distance of a volume's sections along z, micrometres; None if it does not state it."""
+    noted = cast("list[dict[str, float]]", sections)
+    imaged = [section for section in noted if not section.get("missing") and "top" in section]
+    found = distances({int(section["number"]): section["top"] for section in imaged})
+    return found and found.mean
+
+
+def _steps(store: Path) -> list[dict[str, object]]:
+    """Steps that made a volume, with the parameters of their first task, in their order."""
+    records = [read_record(path) for path in sorted(store.parent.glob("metrics/*_metrics.json"))]
+    first = {step: next((r for r in records if r.step == step), None) for step in ORDER}
+    return [
+        {
+            "Name": step,
+            "Software": f"octane {record.versions.get('octane', '')}".strip(),
+            "Parameters": {k: v for k, v in record.settings.items() if v is not None},
+        }
+        for step, record in first.items()
+        if record is not None
+    ]
+
+
+def _subject(store: Path, given: str | None) -> str:
+    if given is not None:
+        return _label("bids_subject", given)
+    name = store.name.removesuffix(".zarr").removesuffix(".ome").removeprefix("sub-")
+    if not _is_label(name):
+        raise InputError(
+            f"{store.name} is not a name that BIDS allows for a subject, of letters and digits; "
+            "give --bids_subject."
+        )
+    return name
+
+
+def _label(name: str, text: str) -> str:
+    if not _is_label(text):
+        raise InputError(f"--{name} is {text!r}; BIDS allows letters and digits only.")
+    return text
+
+
+def _is_label(text: str) -> bool:
+    return re.fullmatch("[A-Za-z0-9]+", text) is not None
+
+
+def _require_derivative(dataset: Path) -> None:
+    """Raise unless a folder is a BIDS derivative, empty or missing."""
+    described = read_json(dataset, DESCRIPTION)
+    if described is None:
+        # Hidden files are the system's.
+        if dataset.exists() and any(p for p in dataset.glob("*") if not p.name.startswith(".")):
+            raise InputError(
+                f"{dataset} has files but no {DESCRIPTION}; give a BIDS derivative, or a new "
+                "folder."
+            )
+    elif described.get("DatasetType") != "derivative":
+        raise InputError(
+            f"{dataset} is not a BIDS derivative; give a new folder, such as "
+            f"{dataset / 'derivatives' / 'octane'}."
+        )
+
+
+def _describe(dataset: Path) -> None:
+    """Write the description and the README of a new dataset."""
+    if not (dataset / "README").exists() and not (dataset / DESCRIPTION).exists():
+        (dataset / "README").write_text(README, encoding="utf-8")
+    if not (dataset / DESCRIPTION).exists():
+        content = {
+            "Name": "octane",
+            "BIDSVersion": VERSION,
+            "DatasetType": "derivative",
+            "GeneratedBy": [{"Name": "octane", "Version": __version__}],
+        }
+        write_json(dataset / DESCRIPTION, content)
+
+
+def add_row(table: Path, keys: Mapping[str, str], rest: Mapping[str, str] | None = None) -> None:
+    """Append a row to a table (TSV) unless it has one with these keys; create it if missing.
+
+    Other columns of an existing table get n/a. Several processes may append at once.
+    """
+    values = {**keys, **(rest or {})}
+    if not table.exists():
+        try:
+            with table.open("x", encoding="utf-8") as new:
+                new.write(_line([*values]) + _line([*values.values()]))
+            return
+        except FileExistsError:
+            pass
+    text = table.read_text(encoding="utf-8-sig")
+    head, *rows = [line.split("\t") for line in text.splitlines() if line.strip()] or [[]]
+    if lost := keys.keys() - {*head}:
+        raise OctaneError(f"{table} lacks the column {sorted(lost)[0]}; add it.")
+    if any(dict(zip(head, row, strict=False)).items() >= keys.items() for row in rows):
+        return
+    with table.open("a", encoding="utf-8") as more:
+        end = "" if text.endswith("\n") else "\n"
+        more.write(end + _line([values.get(column, "n/a") for column in head]))
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "\t".join(cells) + "\n"
+
+
+def _link(source: str, destination: str) -> str:
+    """Link a file, or copy it where the file systems differ; as shutil calls it."""
+    try:
+        os.link(Path(source).resolve(), destination)
+    except OSError:
+        # Another file system, one without hard links, or another user's file.
+        shutil.copy2(source, destination)
+    return destination

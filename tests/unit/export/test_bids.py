@@ -1,0 +1,213 @@
+"""BIDS derivatives, as bids-validator reads them."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from octane.config.params import InputParameters
+from octane.core.errors import OctaneError
+from octane.export import bids
+from octane.export.bids import add_row, write_derivative
+
+VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")
+SECTIONS = [
+    {"name": f"s{n}.ome.zarr", "number": n, "start": 2 * k, "stop": 2 * k + 2, "top": top}
+    for k, (n, top) in enumerate([(1, 0.0), (2, 62.5), (4, 187.5)])
+]
+
+
+@pytest.fixture
+def store(write_image, rng):
+    """A volume of three sections, whose orientation is known."""
+    noted = {
+        "kind": "volume",
+        "sections": SECTIONS,
+        "orientation": ["anterior-to-posterior", "superior-to-inferior", "left-to-right"],
+    }
+    voxels = rng.random((6, 8, 10)).astype("float32")
+    return write_image("sub-a1.ome.zarr", voxels, (30.0, 10.0, 5.0), attributes=noted)
+
+
+@pytest.fixture
+def add(tmp_path):
+    """Add a store to the dataset."""
+
+    def to_dataset(store, subject=None, sample="01", suffix="OCT", *, dataset=None, **how):
+        how = {"overwrite": False, **how}
+        place = dataset or tmp_path / "dataset"
+        return write_derivative(store, place, InputParameters(), subject, sample, suffix, **how)
+
+    return to_dataset
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def contents(folder):
+    """Bytes of all files in a folder."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder): path.read_bytes() for path in files}
+
+
+def issues(dataset):
+    """Severity, code and place of the validator's findings, without a network."""
+    nowhere = {name: "http://127.0.0.1:9" for name in ("HTTP_PROXY", "HTTPS_PROXY")}
+    made = subprocess.run(
+        [VALIDATOR, "--format", "json", dataset],
+        env={**os.environ, **nowhere}, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    found = json.loads(made.stdout)
+    assert found["summary"]["dataTypes"] == ["micr"]
+    return sorted((i["severity"], i["code"], i["location"]) for i in found["issues"]["issues"])
+
+
+def test_two_subjects_make_a_valid_derivative(store, add, tmp_path):
+    add(store)
+    add(store, "b2", "left", "SPIM")
+    # Authors are the user's to name, and descriptions of tables would say what BIDS says.
+    assert issues(tmp_path / "dataset") == [
+        ("warning", "SIDECAR_KEY_RECOMMENDED", "/participants.tsv"),
+        ("warning", "SIDECAR_KEY_RECOMMENDED", "/samples.tsv"),
+        ("warning", "TOO_FEW_AUTHORS", "/dataset_description.json"),
+    ]
+    # Of raw data, the validator also requires what the specification asks of microscopy.
+    described = tmp_path / "dataset" / "dataset_description.json"
+    described.write_text(described.read_text().replace('"derivative"', '"raw"'))
+    assert "error" not in {severity for severity, *_ in issues(tmp_path / "dataset")}
+    (tmp_path / "dataset" / "sub-b2" / "micr" / "sub-b2_sample-left_SPIM.json").unlink()
+    errors = {code for severity, code, _ in issues(tmp_path / "dataset") if severity == "error"}
+    assert errors == {"SIDECAR_KEY_REQUIRED"}
+
+
+def test_the_volume_is_linked_as_it_is(store, add):
+    made = add(store)
+    assert made.name == "sub-a1_sample-01_OCT.ome.zarr"
+    assert contents(made) == contents(store)
+    assert all((made / name).samefile(store / name) for name in contents(store))
+
+
+def test_across_file_systems_the_volume_is_copied(store, add, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(bids.os, "link", refused)
+    made = add(store)
+    assert contents(made) == contents(store)
+    assert not (made / "zarr.json").samefile(store / "zarr.json")
+
+
+def test_the_sidecar_states_the_volume_and_how_it_was_made(store, add):
+    (store.parent / "metrics").mkdir()
+    for name, step, settings in (
+        ("n4", "n4", {"mode": "global", "weights": None}),
+        ("section_02_stitch", "stitch", {"overlap": [0.2, 0.2]}),
+        ("section_01_stitch", "stitch", {"overlap": [0.2, 0.2]}),
+    ):
+        record = {"step": step, "settings": settings, "versions": {"octane": "0.0.9"}}
+        (store.parent / "metrics" / f"{name}_metrics.json").write_text(json.dumps(record))
+    made = read(add(store).with_name("sub-a1_sample-01_OCT.json"))
+    assert made.pop("Description")
+    assert made == {
+        "PixelSize": [5.0, 10.0, 30.0],
+        "PixelSizeUnits": "um",
+        "SliceThickness": 62.5,
+        "AxisOrientation": {
+            "z": "anterior-to-posterior",
+            "y": "superior-to-inferior",
+            "x": "left-to-right",
+        },
+        "ProcessingSteps": [
+            {"Name": "stitch", "Software": "octane 0.0.9", "Parameters": {"overlap": [0.2, 0.2]}},
+            {"Name": "n4", "Software": "octane 0.0.9", "Parameters": {"mode": "global"}},
+        ],
+    }
+
+
+def test_what_a_volume_does_not_state_is_left_out(write_image, add, caplog):
+    store = write_image("plain.ome.zarr", np.ones((4, 4, 4), "uint8"))
+    made = read(add(store).with_name("sub-plain_sample-01_OCT.json"))
+    assert made.keys() == {"Description", "PixelSize", "PixelSizeUnits"}
+    assert "plain.ome.zarr: no records in metrics/" in caplog.text
+
+
+def test_an_existing_volume_is_replaced_only_when_told_to(store, add, write_image, tmp_path):
+    add(store)
+    before = contents(tmp_path / "dataset")
+    other = write_image("other.ome.zarr", np.ones((4, 4, 4), "uint8"))
+    with pytest.raises(OctaneError, match=r"OCT\.ome\.zarr exists already; give --overwrite"):
+        add(other, "a1")
+    assert contents(tmp_path / "dataset") == before
+    made = add(other, "a1", overwrite=True)
+    assert contents(made) == contents(other)
+    assert read(made.with_name("sub-a1_sample-01_OCT.json"))["PixelSize"] == [10.0, 10.0, 10.0]
+    assert len((tmp_path / "dataset" / "samples.tsv").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("labels", "sentence"),
+    [
+        (("a-1",), r"^--bids_subject is 'a-1'; BIDS allows letters and digits only"),
+        (("a1", ""), r"^--bids_sample is ''; BIDS allows"),
+        ((None,), r"^my brain\.ome\.zarr is not a name that BIDS allows .*--bids_subject"),
+    ],
+)
+def test_labels_that_bids_does_not_allow_are_refused(store, add, tmp_path, labels, sentence):
+    renamed = store.rename(tmp_path / "my brain.ome.zarr")
+    with pytest.raises(OctaneError, match=sentence):
+        add(renamed, *labels)
+    assert not (tmp_path / "dataset").exists()
+
+
+def test_other_folders_and_files_are_refused(store, add, tmp_path):
+    raw, photos = tmp_path / "raw", tmp_path / "photos"
+    for folder in (raw, photos):
+        folder.mkdir()
+    (raw / "dataset_description.json").write_text('{"Name": "raw", "BIDSVersion": "1.10.0"}')
+    (photos / "a.png").touch()
+    for folder, words in ((raw, "is not a BIDS derivative"), (photos, "has files but no dataset")):
+        before = contents(folder)
+        with pytest.raises(OctaneError, match=words):
+            add(store, dataset=folder)
+        assert contents(folder) == before
+    with pytest.raises(OctaneError, match=r"a\.png is not a folder"):
+        add(photos / "a.png")
+
+
+def test_a_users_table_and_description_are_kept(store, add, tmp_path):
+    table = tmp_path / "dataset" / "participants.tsv"
+    add(store)
+    # Edited, without a last line break.
+    table.write_text("species\tparticipant_id\nmus musculus\tsub-a1")
+    described = tmp_path / "dataset" / "dataset_description.json"
+    described.write_text(json.dumps({**read(described), "Authors": ["A", "B"]}))
+    add(store, sample="02")
+    add(store, "b2")
+    assert table.read_text().splitlines() == [
+        "species\tparticipant_id",
+        "mus musculus\tsub-a1",
+        "n/a\tsub-b2",
+    ]
+    assert read(described)["Authors"] == ["A", "B"]
+
+
+def test_a_table_without_its_key_is_refused(tmp_path):
+    (tmp_path / "samples.tsv").write_text("sample_id\nsample-01\n")
+    with pytest.raises(OctaneError, match="lacks the column participant_id"):
+        add_row(tmp_path / "samples.tsv", {"sample_id": "1", "participant_id": "2"})
+
+
+def test_the_command_takes_a_file_or_a_dataset(command, store, tmp_path):
+    dataset = tmp_path / "dataset"
+    made = command("export", store, "--bids", dataset)
+    assert (
+        made.stdout == f"Wrote {dataset / 'sub-a1' / 'micr' / 'sub-a1_sample-01_OCT.ome.zarr'}.\n"
+    )
+    for words in ([], [tmp_path / "a.ozx", "--bids", dataset]):
+        assert command("export", store, *words).stderr.startswith("error: Give either DESTINATION")
