@@ -58,7 +58,7 @@ def contents(folder):
 
 def issues(dataset):
     """Severity, code and place of the validator's findings, without a network."""
-    nowhere = {name: "http://127.0.0.1:9" for name in ("HTTP_PROXY", "HTTPS_PROXY")}
+    nowhere = {name: "http://localhost:9" for name in ("HTTP_PROXY", "HTTPS_PROXY")}
     made = subprocess.run(
         [VALIDATOR, "--format", "json", dataset],
         env={**os.environ, **nowhere}, capture_output=True, text=True, check=False, timeout=120,
