@@ -8,6 +8,7 @@ include { CHANNELS } from './modules/channels'
 include { REPORT ; runRecord } from './modules/report'
 include { COHORT_REPORT } from './modules/cohort_report'
 include { ASSEMBLE ; ASSEMBLE as ASSEMBLE_OTHERS } from './subworkflows/assemble'
+include { EMPTY } from './subworkflows/empty'
 include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
 include { complete ; escapeMarkup ; lockOutdir ; outcomeOf } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
@@ -53,6 +54,8 @@ workflow OCTANE {
     volume = withSteps(volume, plans)
         .filter { meta, _image, steps -> meta.channel in steps.written }
         .map { meta, image, _steps -> [meta, image] }
+    made = records
+    fitted = channel.empty()
     if (!switched('skip_n4')) {
         masked = withOwn(volume, plans, 'n4').branch { meta, image, flags, mask, truth, usesTissue ->
             other: meta.channel && usesTissue
@@ -66,8 +69,15 @@ workflow OCTANE {
         }
         N4(masked.alone.mix(others), code.n4)
         volume = N4.out.volume
-        records = records.mix(N4.out.record)
+        fitted = N4.out.record
+        records = records.mix(fitted)
         results = results.mix(N4.out.field)
+    }
+    // A workflow that includes this one may lack the parameter.
+    if (params.containsKey('keep_intermediates') && !switched('keep_intermediates')) {
+        sections = ASSEMBLE.out.sections.mix(ASSEMBLE_OTHERS.out.sections)
+        stacked = ASSEMBLE.out.volume.mix(ASSEMBLE_OTHERS.out.volume)
+        EMPTY(MOSAIC.out.mosaic, RESAMPLE.out.image, sections, stacked, made, fitted, plans)
     }
     if (!switched('skip_pyramid')) {
         // The joined image has the name that the reference channel's volume would have.

@@ -46,6 +46,7 @@ workflow ASSEMBLE {
     STACK(stacks, code.stack)
 
     emit:
+    sections = STITCH.out.section // [meta, section]
     volume = STACK.out.volume // [meta, volume]
     record = STITCH.out.record.mix(STACK.out.record) // [meta, files]
     stitched = STITCH.out.record.map { meta, files -> [meta.id, meta.section, recordIn(files)] }

@@ -85,6 +85,7 @@ def complete(seen, lock) {
     seen.outcomes += unreported.collectEntries { id ->
         [id, [missing: ['report'], changed: '', sentence: lostOf(id, ['report'])]]
     }
+    removeEmptied(made, seen)
     seen.outcomes.findAll { _id, outcome -> outcome }.each { id, outcome ->
         setAside(id, made.findAll { item -> item.id == id }, outcome)
     }
@@ -97,6 +98,19 @@ def complete(seen, lock) {
 def escapeMarkup() {
     workflow.errorReport = workflow.errorReport?.replace('<', '&lt;')
     workflow.commandLine = workflow.commandLine.replace('<', '&lt;')
+}
+
+// If a task failed because its input was emptied (--keep_intermediates false), remove what is left of all such outputs of
+// its subject, so that -resume makes them again.
+def removeEmptied(made, seen) {
+    def said = "${workflow.errorReport} ${seen.outcomes.values()*.sentence}"
+    made.groupBy { item -> item.id }.each { _id, items ->
+        def stores = items*.task
+            .unique()
+            .collectMany { task -> task.listFiles().toList() }
+            .findAll { path -> path.resolve('0/emptied.json').exists() }
+        if (stores.any { store -> said.contains("${store.toRealPath()} was emptied") }) { stores*.deleteDir() }
+    }
 }
 
 // For incomplete results: move those of an earlier run aside. Delete what this run made of two states of the input, and

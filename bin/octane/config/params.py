@@ -974,6 +974,11 @@ class WorkflowParameters(StepParameters):
     publish_dir_mode: Literal["symlink", "copy"] = parameter(
         "symlink", "How results appear in outdir: as links into the work directory, or as copies."
     )
+    keep_intermediates: Switch = parameter(
+        True,
+        "Keep what the steps before N4 write in the work directory. false: empty each mosaic, "
+        "section and stack once all steps that read it have ended.",
+    )
     scratch_dir: Annotated[bool | str, BeforeValidator(read_scratch)] = parameter(
         False,
         "Where tasks run. false: the work directory; true: the node's TMPDIR; or a path, which may "
