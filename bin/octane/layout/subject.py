@@ -38,13 +38,15 @@ class StepBytes:
     """Bytes of voxels that one step writes, without compression.
 
     ``linked`` are hard links to the previous step's files if both are on one file system; they are
-    not part of ``voxels``. ``published`` are results.
+    not part of ``voxels``. ``published`` are results. ``emptied`` voxels are removed from the work
+    directory once they have been read.
     """
 
     name: str
     voxels: int
     linked: int = 0
     published: int = 0
+    emptied: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,13 @@ class SubjectLayout:
         elif steps:
             # Without PYRAMID, the last volume is the result.
             steps[-1] = replace(steps[-1], published=steps[-1].voxels)
+        if not workflow.keep_intermediates:
+            # As in subworkflows/empty.nf: N4 and PYRAMID share files, and STACK may be the last.
+            names = [step.name for step in steps]
+            first = (
+                names.index("N4") if "N4" in names else names.index("STACK") if self.slabs else 0
+            )
+            steps[:first] = [replace(step, emptied=True) for step in steps[:first]]
         return steps
 
     def about(self) -> str:

@@ -160,18 +160,18 @@ class SubjectPlan:
         ]
         return f"{text} Channels: {', '.join(shown)}."
 
-    def bytes(self) -> list[StepBytes]:
-        """Bytes that each step of the run writes, for all channels."""
+    def bytes(self) -> list[list[StepBytes]]:
+        """Bytes that each step of the run writes, by channel."""
         steps = self.layout.bytes()
         if not self.is_joined:
-            return steps
+            return [steps]
         before = [step for step in steps if step.name not in ("N4", "PYRAMID")]
         written = [channel for channel, _ in self.channels if channel.is_written]
-        found = [*steps] * len(written)
+        found = [steps] * len(written)
         if len(written) < len(self.channels):
-            found += [replace(step, published=0) for step in before]
+            found.append([replace(step, published=0) for step in before])
         last = sum(step.voxels + step.linked for step in steps[-1:]) * len(written)
-        return [*found, StepBytes("CHANNELS", 0, last)]
+        return [*found, [StepBytes("CHANNELS", 0, last)]]
 
     def as_json(self) -> dict[str, object]:
         """The plan as the workflow reads it; ``flags`` are words of each step's command.

@@ -176,10 +176,10 @@ def make_plans(
         for text in [*plan.remarks, *plan.layout.warnings()]
     ]
     name = plans[0].subject if len(plans) == 1 else f"{len(plans)} subjects"
-    steps = [step for plan in plans for step in plan.bytes()]
+    channels = [steps for plan in plans for steps in plan.bytes()]
     work, workflow = output.parent.resolve(), plans[0].layout.settings.workflow
     about = [f"{plan.subject}: {plan.about()}" for plan in plans]
-    notes = [*about, *check_space(steps, name, work, workflow), *warned]
+    notes = [*about, *check_space(channels, name, work, workflow), *warned]
     write_json(output, {"plans": [plan.as_json() for plan in plans], "notes": notes})
 
 

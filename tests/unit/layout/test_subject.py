@@ -116,6 +116,30 @@ def test_what_is_switched_off_is_not_counted(mosaics, steps, write_image, rng):
         assert steps(mosaics, "mosaic", resolution=10, **other)["PYRAMID"].linked == 0
 
 
+@pytest.mark.parametrize(
+    ("skipped", "emptied"),
+    [
+        ((), {"RESAMPLE", "STITCH", "STACK"}),
+        # Their outputs share files.
+        (("n4",), {"RESAMPLE", "STITCH"}),
+        (("stitch", "n4", "pyramid"), {"RESAMPLE"}),
+    ],
+)
+def test_what_is_read_by_later_steps_is_emptied(mosaics, steps, skipped, emptied):
+    given = {"resolution": 10, **{f"skip_{name}": True for name in skipped}}
+    made = steps(mosaics, "mosaic", **given, keep_intermediates=False)
+    assert {name for name, step in made.items() if step.emptied} == emptied
+    assert not any(step.emptied for step in steps(mosaics, "mosaic", **given).values())
+
+
+@pytest.mark.parametrize(("skipped", "emptied"), [((), {"RESAMPLE"}), (("n4",), set())])
+def test_a_volume_that_n4_reads_is_emptied(write_image, rng, steps, skipped, emptied):
+    volume = write_image("a.ome.zarr", rng.random((20, 30, 40), np.float32))
+    given = {"resolution": 20, **{f"skip_{name}": True for name in skipped}}
+    made = steps([volume], "volume", **given, keep_intermediates=False)
+    assert {name for name, step in made.items() if step.emptied} == emptied
+
+
 def test_a_file_that_is_no_store_is_no_mosaic(steps, write_file):
     source = write_file("a_1.nii", np.ones((4, 8, 8), np.float32))
     with pytest.raises(OctaneError, match="not an OME-Zarr image, so it cannot be a mosaic"):

@@ -39,7 +39,7 @@ def disks(monkeypatch, tmp_path):
 
 def check(work, outdir, **more):
     given = WorkflowParameters.model_validate({"outdir": outdir, **more})
-    return check_space(STEPS, "a", work, given)
+    return check_space([STEPS], "a", work, given)
 
 
 def test_links_are_counted_where_they_are_copied(disks):
@@ -50,6 +50,25 @@ def test_links_are_counted_where_they_are_copied(disks):
     assert "40 MB to 100 MB in the work folder" in check(work, outdir, scratch_dir=True)[0]
     # Sizes are spelled for readers.
     assert [format_bytes(size) for size in (0, 999, 5e12)] == ["0 kB", "0.999 kB", "5 TB"]
+
+
+def test_what_is_emptied_counts_as_far_as_it_is_there_at_a_time(disks):
+    work, given = disks("w", 10**9), WorkflowParameters(outdir=disks("o", 10**9))
+    emptied = [
+        StepBytes(name, size, emptied=True)
+        for name, size in (("RESAMPLE", 40_000_000), ("STITCH", 20_000_000), ("STACK", 15_000_000))
+    ]
+
+    def sizes(*channels):
+        return check_space(channels, "a", work, given)[0]
+
+    # RESAMPLE and STITCH need the most; what is kept remains.
+    assert sizes([*emptied, *STEPS[1:]]) == "a will write 16 MB to 60 MB in the work folder."
+    # The last one that is emptied is there with all that is kept.
+    assert "16 MB to 55 MB" in sizes([*emptied[2:], *STEPS[1:]])
+    # A channel that is measured and not written; channels need their most at the same time.
+    assert "0 kB to 60 MB" in sizes(emptied)
+    assert "16 MB to 120 MB" in sizes([*emptied, *STEPS[1:]], emptied)
 
 
 def test_what_is_on_one_file_system_is_added_up(disks):
@@ -65,6 +84,11 @@ def test_what_is_on_one_file_system_is_added_up(disks):
     )
     for remedy in ("-work-dir", "--publish_dir_mode symlink", "--check_space false"):
         assert remedy in line
+    assert "--keep_intermediates false" in line
+    (warning,) = check(
+        *(disk, outdir), publish_dir_mode="copy", check_space=False, keep_intermediates=False
+    )[1:]
+    assert "--keep_intermediates" not in warning
     assert check(disk, outdir, publish_dir_mode="copy", check_space=False)[1:] == [
         f"Warning: {line}"
     ]
