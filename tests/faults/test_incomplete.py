@@ -5,7 +5,7 @@ import os
 import shutil
 
 import pytest
-from runs import last_words
+from runs import checksums, last_words
 
 pytestmark = pytest.mark.fault
 
@@ -109,3 +109,38 @@ def test_a_stopped_run_says_the_state_of_every_subject(nextflow, cohort, quick, 
         states = ("not begun", "unfinished", "Good", "Look")
         assert any(f"\n{other}: {state}" in run.output for state in states), run.output
     assert "run again with -resume" in run.output
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("way", [(), ("--keep_going",)], ids=["stopped", "kept going"])
+def test_a_subject_that_needs_what_was_emptied_begins_again(
+    nextflow, succeeding, quick, phantom, way, tmp_path
+):
+    def write(dtype):
+        rows = [f"a,{phantom / 'mosaics'},input", f"b,{phantom / 'mosaics'},{dtype}"]
+        text = "\n".join(["subject,input,n4_dtype", *rows]) + "\n"
+        (tmp_path / "cohort.csv").write_text(text, encoding="utf-8")
+
+    given = (
+        *(*quick, "--skip_report", "--samplesheet", "cohort.csv"),
+        *("--keep_intermediates", "false", *way),
+    )
+    write("input")
+    before = checksums(succeeding(tmp_path, *given).outdir)
+    write("float64")
+    run = nextflow(tmp_path, *given, "-resume")
+    assert run.code == 1
+    assert run.tasks("FAILED") == ["N4 (b)"]
+    words = last_words(run.output) if not way else run.output
+    assert "b_stack.ome.zarr was emptied after use (--keep_intermediates false)" in words
+    assert "run again with -resume, which makes it again." in words
+    again = succeeding(tmp_path, *given, "-resume")
+    assert {task for task in again.tasks("COMPLETED") if "PREFLIGHT" not in task} == {
+        *("RESAMPLE (b:section_01)", "RESAMPLE (b:section_02)", "STITCH (b:section_01)"),
+        *("STITCH (b:section_02)", "STACK (b)", "N4 (b)", "PYRAMID (b)"),
+    }
+    after = checksums(again.outdir)
+    assert {name for name in after if after[name] != before[name]} == {
+        name for name in before if name.startswith("b.")
+    }
+    assert len(list(tmp_path.glob("work/??/*/*.ome.zarr/0/emptied.json"))) == 10

@@ -85,10 +85,12 @@ def test_the_kernel_kills_a_task_for_its_memory(
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("keeping", ["true", "false"])
 def test_nextflow_at_random_points(
-    start_nextflow, succeeding, mosaics, undisturbed_mosaics, tmp_path
+    start_nextflow, succeeding, mosaics, undisturbed_mosaics, keeping, tmp_path
 ):
     chosen = random.Random(7)
+    mosaics = (*mosaics, "--keep_intermediates", keeping)
     for number in range(3):
         run = start_nextflow(tmp_path, *mosaics, "-resume")
         # There are eight tasks: each kill comes when more of them are done.

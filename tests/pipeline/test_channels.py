@@ -149,6 +149,19 @@ def test_the_reference_is_that_of_a_run_on_it_alone(succeeding, folder, given, e
         )
 
 
+@pytest.mark.soak
+def test_what_all_channels_read_is_emptied_last(succeeding, folder, given, every):
+    names = [CHANNELS[1], ADDED]
+    run = succeeding(
+        *(folder, *given, "--channels", " ".join(names), "--keep_intermediates", "false"),
+        outdir=folder / "emptied",
+    )
+    # Three channels: the reference, whose tissue is fitted, is not written.
+    assert len(list(folder.glob("work/??/*/*.ome.zarr/0/emptied.json"))) == 3 * 5
+    kept = [CHANNELS.index(name) for name in names]
+    np.testing.assert_array_equal(voxels(run.outdir / RESULT), voxels(every.outdir / RESULT)[kept])
+
+
 def test_angles_are_never_averaged(every, folder):
     reading = InputParameters(channel="axis")
     images = [open_image(store, reading) for store in (folder / "mosaics").iterdir()]

@@ -85,6 +85,13 @@ def test_tiles_that_were_not_imaged_read_as_the_fill_value(write_foreign, voxels
         open_image(path).read(WHOLE)
 
 
+def test_a_store_that_was_emptied_is_never_filled(write_foreign, voxels):
+    path = write_foreign("a.zarr", voxels)
+    (path / "0" / "zarr.json").rename(path / "0" / "emptied.json")
+    with pytest.raises(InputError, match=r"a\.zarr was emptied after use .* again with -resume"):
+        open_image(path, InputParameters(missing_chunks="fill"))
+
+
 def test_broken_and_missing_chunks_are_named_if_zarr_reads(write_foreign, voxels, denied):
     path = write_foreign("a.zarr", voxels, chunks=(10, 10, 10), **OTHERS["gzip"])
     image = open_image(path)
