@@ -54,7 +54,7 @@ workflow OCTANE {
     volume = withSteps(volume, plans)
         .filter { meta, _image, steps -> meta.channel in steps.written }
         .map { meta, image, _steps -> [meta, image] }
-    made = records
+    before = records
     fitted = channel.empty()
     if (!switched('skip_n4')) {
         masked = withOwn(volume, plans, 'n4').branch { meta, image, flags, mask, truth, usesTissue ->
@@ -77,7 +77,7 @@ workflow OCTANE {
     if (params.containsKey('keep_intermediates') && !switched('keep_intermediates')) {
         sections = ASSEMBLE.out.sections.mix(ASSEMBLE_OTHERS.out.sections)
         stacked = ASSEMBLE.out.volume.mix(ASSEMBLE_OTHERS.out.volume)
-        EMPTY(MOSAIC.out.mosaic, RESAMPLE.out.image, sections, stacked, made, fitted, plans)
+        EMPTY(MOSAIC.out.mosaic, RESAMPLE.out.image, sections, stacked, before, fitted, plans)
     }
     if (!switched('skip_pyramid')) {
         // The joined image has the name that the reference channel's volume would have.

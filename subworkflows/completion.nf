@@ -100,16 +100,18 @@ def escapeMarkup() {
     workflow.commandLine = workflow.commandLine.replace('<', '&lt;')
 }
 
-// If a task failed because its input was emptied (--keep_intermediates false), remove what is left of all such outputs of
-// its subject, so that -resume makes them again.
+// If a task failed because its input was emptied (--keep_intermediates false), remove what is left of all such outputs
+// of its subject, so that -resume makes them again.
 def removeEmptied(made, seen) {
     def said = "${workflow.errorReport} ${seen.outcomes.values()*.sentence}"
-    made.groupBy { item -> item.id }.each { _id, items ->
+    def isSaid = { store -> said.contains("${store.toRealPath()} was emptied") }
+    def own = said.contains(' was emptied ') ? made.groupBy { item -> item.id } : [:]
+    own.each { _id, items ->
         def stores = items*.task
             .unique()
             .collectMany { task -> task.listFiles().toList() }
             .findAll { path -> path.resolve('0/emptied.json').exists() }
-        if (stores.any { store -> said.contains("${store.toRealPath()} was emptied") }) { stores*.deleteDir() }
+        if (stores.any(isSaid)) { stores*.deleteDir() }
     }
 }
 

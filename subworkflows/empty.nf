@@ -45,8 +45,14 @@ def assembling(meta) {
 def empty(id, store) {
     def published = outputFolder().resolve(id).resolve(store.name)
     def isResult = published.exists() && java.nio.file.Files.isSameFile(published, store)
-    def array = store.resolve('0/zarr.json')
-    if (isResult || !store.resolve('0').exists()) { return }
-    if (array.exists()) { java.nio.file.Files.move(array, store.resolve('0/emptied.json')) }
-    if (!store.resolve('0/c').deleteDir()) { log.warn("${store} could not be emptied.") }
+    if (isResult) { return }
+    def (array, chunks) = [store.resolve('0/zarr.json'), store.resolve('0/c')]
+    try {
+        if (array.exists()) { java.nio.file.Files.move(array, store.resolve('0/emptied.json')) }
+        def files = chunks.exists() ? java.nio.file.Files.walk(chunks).toList() : []
+        files.reverse().each { path -> java.nio.file.Files.delete(path) }
+    }
+    catch (IOException problem) {
+        log.warn("${store} could not be emptied and takes space: ${problem.message}")
+    }
 }
