@@ -102,10 +102,12 @@ lock: ## update requirements/*.txt (needs uv)
 
 # CUDA=12 or CUDA=13 adds CuPy and the CUDA libraries to the image.
 CUDA ?=
+# Further options of docker build, such as the secrets that the Dockerfile names.
+BUILD ?=
 VERSION = $(shell sed -n "s/^    version = '\(.*\)'/\1/p" nextflow.config)
 
 image: ## build the container of -profile docker and apptainer (CUDA=12 or 13 for GPUs)
-	docker build --build-arg CUDA=$(CUDA) --tag octane:$(VERSION) .
+	docker build --build-arg CUDA=$(CUDA) $(BUILD) --tag octane:$(VERSION) .
 
 bench: ## run the quick form of every benchmark
 	@tools/setup.sh run
