@@ -10,10 +10,10 @@ PYTEST ?=
 ENV := source tools/env.sh &&
 DEMO := work/demo
 
-.PHONY: help setup demo test soak test-gpu lint format generate lock image bench clean
+.PHONY: help setup demo test soak test-gpu test-containers lint format generate lock image bench clean
 
 help: ## list all targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s  %s\n", $$1, $$2}'
 
 setup: ## install what a run needs, inside this folder
 	@tools/setup.sh run
@@ -44,6 +44,11 @@ soak: ## like test, plus storms, random kills and long waits
 test-gpu: ## GPU tests: on a GPU if there is one, else on emulated CUDA
 	@tools/setup.sh test
 	@$(ENV) WORKERS=$(WORKERS) tools/test_gpu.sh $(PYTEST)
+
+# One process: all tests share one daemon and one image. `make soak` runs them too.
+test-containers: ## run the workflow in Docker (as root, with dockerd and debootstrap installed; minutes)
+	@tools/setup.sh test
+	@$(ENV) python -m pytest -n 0 -m soak tests/pipeline/test_docker.py $(PYTEST)
 
 # Without conf/modules.config: in a list of publishDir rules this linter (25.04.0) reports task variables as errors.
 lint: ## static checks only

@@ -821,6 +821,11 @@ def _rate(case: dict, name: str) -> str:
     return f"{case['voxel_bytes'] / case['seconds'][name] / 1e6:.0f}"
 
 
+LAYERS = {
+    "part of the image": lambda c: c["part"],
+    "MB": lambda c: f"{c['bytes'] / 1e6:.0f}",
+}
+
 TABLES: dict[str, Table] = {
     "where": _where,
     "n4-agreement": of_part("n4", "agreement", _agreement),
@@ -863,6 +868,7 @@ TABLES: dict[str, Table] = {
     "steps": of_part("workflow", "steps", _steps),
     "channels": of_part("workflow", "channels", _channels),
     "channels-total": of_part("workflow", "channels", _channels_total),
+    "image": of_cases("image", "layers", LAYERS),
     "nifti": of_part("workflow", "nifti", _nifti),
     "flat-field": of_part("stitch", "flat_field", _flat_field),
     "verdict": of_part("workflow", "verdict", _verdict),
