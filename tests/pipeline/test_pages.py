@@ -173,7 +173,7 @@ def test_the_commands_of_a_page_work(run_page, place, page, request):
     targets = re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(encoding="utf-8"), re.M)
     for command, *words in run_page(page, "make", "nextflow")[1]:
         if command == "make":
-            assert set(words) <= set(targets)
+            assert {word for word in words if "=" not in word} <= set(targets)
         else:
             check_run(words, place)
 
