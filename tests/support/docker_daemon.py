@@ -24,6 +24,7 @@ SYSTEM = "/usr/bin:/usr/sbin:/bin:/sbin"
 PIP_CONF = Path("/etc/pip.conf")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
+EMPTIED = ("usr/share/info", "usr/share/locale", "usr/share/man")
 SLIM = """\
 path-exclude /usr/share/doc/*
 path-include /usr/share/doc/*/copyright
@@ -84,7 +85,7 @@ class DockerDaemon:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
         )  # fmt: skip
         if check and done.returncode:
-            raise RuntimeError(f"{words}: {done.stdout}")
+            raise RuntimeError(f"{words}: {done.stdout[-4000:]}")
         return done.stdout
 
     def start(self) -> None:
@@ -98,13 +99,10 @@ class DockerDaemon:
         """Make Debian's slim image from its packages."""
         root = self.folder / "base"
         self.run("debootstrap", "--variant=minbase", "bookworm", root)
-        self.run(
-            *("rm", "-rf", root / "var/lib/apt/lists", root / "var/cache/apt", root / "var/log"),
-            *(root / "usr/share" / name for name in ("info", "locale", "man")),
-        )
-        for path in (root / "usr/share/doc").rglob("*"):
-            if path.name != "copyright" and not path.is_dir():
-                path.unlink()
+        for name in ("var/lib/apt/lists", "var/cache/apt", *EMPTIED):
+            self.run("find", root / name, "-mindepth", "1", "-delete")
+        kept = ("!", "-name", "copyright", "!", "-type", "d")
+        self.run("find", root / "usr/share/doc", *kept, "-delete")
         (root / "etc/dpkg/dpkg.cfg.d/docker").write_text(SLIM, encoding="utf-8")
         archive = self.folder / "base.tar"
         self.run("tar", "-C", root, "-cf", archive, ".")
