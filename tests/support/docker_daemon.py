@@ -17,7 +17,7 @@ from runs import waited
 PROJECT = Path(__file__).resolve().parents[2]
 SUPERVISOR = Path(__file__).with_name("docker_daemon.sh")
 BASE = "debian:bookworm-slim"
-PROGRAMS = ("dockerd", "docker", "debootstrap", "unshare", "make")
+PROGRAMS = ("dockerd", "docker", "debootstrap", "unshare", "setpriv", "make")
 SYSTEM = "/usr/bin:/usr/sbin:/bin:/sbin"
 """Where a distribution installs the daemon, and the client that fits it."""
 
@@ -25,6 +25,8 @@ PIP_CONF = Path("/etc/pip.conf")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 EMPTIED = ("usr/share/info", "usr/share/locale", "usr/share/man")
+"""Folders of which Debian's slim images keep no file."""
+
 SLIM = """\
 path-exclude /usr/share/doc/*
 path-include /usr/share/doc/*/copyright
@@ -32,7 +34,7 @@ path-exclude /usr/share/info/*
 path-exclude /usr/share/locale/*
 path-exclude /usr/share/man/*
 """
-"""Files of packages that Debian's slim images leave out."""
+"""The same for packages that are added later."""
 
 
 def why_not() -> str | None:
@@ -98,7 +100,11 @@ class DockerDaemon:
     def make_base(self) -> None:
         """Make Debian's slim image from its packages."""
         root = self.folder / "base"
-        self.run("debootstrap", "--variant=minbase", "bookworm", root)
+        # It ends, and its mounts with it, even if this process is killed.
+        self.run(
+            *("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork"),
+            *("--kill-child", "--mount-proc", "debootstrap", "--variant=minbase", "bookworm", root),
+        )
         for name in ("var/lib/apt/lists", "var/cache/apt", *EMPTIED):
             self.run("find", root / name, "-mindepth", "1", "-delete")
         kept = ("!", "-name", "copyright", "!", "-type", "d")
