@@ -1,5 +1,5 @@
-// With --keep_intermediates false: what tasks made is removed from the work directory once the tasks that read it have
-// ended. Nothing but outputs of processes comes here, so inputs stay, wherever they are.
+// With --keep_intermediates false: the outputs of tasks before N4 are emptied once all tasks that read them have ended.
+// Only outputs of processes come here, so the run's inputs stay, even if they lie in the work directory.
 
 include { outputFolder ; stemOf ; switched ; withSteps } from '../lib/functions'
 

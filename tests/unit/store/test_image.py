@@ -86,7 +86,7 @@ def test_tiles_that_were_not_imaged_read_as_the_fill_value(write_foreign, voxels
 
 
 def test_a_store_that_was_emptied_is_never_filled(write_foreign, voxels):
-    path = write_foreign("a.zarr", voxels)
+    path = write_foreign("a.zarr", voxels, version="0.5")
     (path / "0" / "zarr.json").rename(path / "0" / "emptied.json")
     with pytest.raises(InputError, match=r"a\.zarr was emptied after use .* again with -resume"):
         open_image(path, InputParameters(missing_chunks="fill"))
