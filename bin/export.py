@@ -63,12 +63,17 @@ def main(
     if bids is not None:
         from octane.export.bids import write_derivative
 
-        if parameters != ExportParameters():
-            raise InputError("--bids takes a whole store; export the part first, and give that.")
+        if (parameters, reading) != (ExportParameters(), InputParameters()):
+            raise InputError(
+                "--bids links a whole store as it is; export it with the other options first, and "
+                "give that."
+            )
         labels = named.bids_subject, named.bids_sample, named.bids_suffix
-        made = write_derivative(store, bids, reading, *labels, overwrite=execution.overwrite)
+        made = write_derivative(store, bids, *labels, overwrite=execution.overwrite)
         sys.stdout.write(f"Wrote {made}.\n")
         return
+    if named != Bids():
+        raise InputError("--bids_subject, --bids_sample and --bids_suffix need --bids DATASET.")
     from octane.steps.export import export_volume
 
     assert destination is not None

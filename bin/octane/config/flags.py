@@ -111,7 +111,7 @@ class Parser(argparse.ArgumentParser):
         given = vars(found)
         # Python 3.11's argparse does not look for an optional positional behind a flag.
         late = [name for name in self.late if given.get(name) is None]
-        given |= dict(zip(late, map(Path, left), strict=False))
+        given |= dict(zip(late, map(_path, left), strict=False))
         if len(left) > len(late):
             self.error(f"unexpected argument {left[len(late)]!r}")
         for name, own in self.signature.parameters.items():

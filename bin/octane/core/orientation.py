@@ -60,12 +60,18 @@ def read_orientation(words: Sequence[str]) -> Orientation:
             "or one value of OME-Zarr for each, such as 'anterior-to-posterior "
             "superior-to-inferior left-to-right'"
         )
-    if len({frozenset(value.split("-to-")) for value in values}) < 3:
+    z, y, x = values
+    if not are_distinct((z, y, x)):
         raise ValueError(
             "two axes run along the same axis of the subject; give three different ones"
         )
-    z, y, x = values
     return z, y, x
+
+
+def are_distinct(orientation: Orientation) -> bool:
+    """Tell whether no two axes run along the same one of the subject."""
+    stated = [frozenset(_plain(value)) for value in orientation if value]
+    return len(set(stated)) == len(stated)
 
 
 def directions_of(orientation: Orientation) -> npt.NDArray[np.float64] | None:

@@ -4,6 +4,7 @@ Source: the Brain Imaging Data Structure, https://bids-specification.readthedocs
 and "BIDS derivatives".
 """
 
+import fcntl
 import logging
 import os
 import re
@@ -13,13 +14,13 @@ from pathlib import Path
 from typing import cast
 
 from octane import __version__
-from octane.config.params import InputParameters
 from octane.core.errors import InputError, OctaneError
 from octane.core.files import bring_to_disk, require_free, writing
 from octane.core.metrics import write_json
 from octane.core.records import ORDER, read_record
 from octane.layout.sections import distances
-from octane.store.ngff import Metadata, read_json, read_metadata
+from octane.store.image import open_levels
+from octane.store.ngff import AS_STATED, Metadata, read_json, read_metadata
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,6 @@ its voxel size and how it was made.
 def write_derivative(
     store: Path,
     dataset: Path,
-    reading: InputParameters,
     subject: str | None,
     sample: str,
     suffix: str,
@@ -56,8 +56,6 @@ def write_derivative(
         go into the sidecar.
     dataset
         Folder of the dataset.
-    reading
-        Unit and orientation that replace those of the store.
     subject, sample
         Labels, alphanumeric; the subject's default is the name of the store.
     suffix
@@ -73,17 +71,19 @@ def write_derivative(
     Raises
     ------
     OctaneError
-        If a label is not alphanumeric, the store is not an OME-Zarr folder, the folder is another
-        dataset, or has such a volume.
+        If a label is not alphanumeric, the store is not an OME-Zarr folder or lacks chunks, the
+        dataset is another one, or has such a volume.
     """
     if not store.is_dir():
         raise InputError(f"{store} is not a folder; a BIDS dataset takes an OME-Zarr store.")
-    metadata = read_metadata(store, reading)
+    metadata = read_metadata(store, AS_STATED)
     labels = f"sub-{_subject(store, subject)}", f"sample-{_label('bids_sample', sample)}"
     stem = "_".join((*labels, suffix))
     volume = dataset / labels[0] / "micr" / f"{stem}.ome.zarr"
     _require_derivative(dataset)
     require_free(volume, overwrite=overwrite)
+    for image in open_levels(store, AS_STATED):
+        image.require_chunks(tuple(slice(0, n) for n in image.grid.shape))
     sidecar = sidecar_of(store, metadata)
     if "ProcessingSteps" not in sidecar:
         logger.warning(
@@ -206,22 +206,21 @@ def add_row(table: Path, keys: Mapping[str, str], rest: Mapping[str, str] | None
     Other columns of an existing table get n/a. Several processes may append at once.
     """
     values = {**keys, **(rest or {})}
-    if not table.exists():
-        try:
-            with table.open("x", encoding="utf-8") as new:
-                new.write(_line([*values]) + _line([*values.values()]))
+    # Unbuffered, so that the row is in the file before the lock is given back.
+    with table.open("a+b", buffering=0) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        text = file.read().decode("utf-8-sig")
+        if not text:
+            file.write((_line([*values]) + _line([*values.values()])).encode())
             return
-        except FileExistsError:
-            pass
-    text = table.read_text(encoding="utf-8-sig")
-    head, *rows = [line.split("\t") for line in text.splitlines() if line.strip()] or [[]]
-    if lost := keys.keys() - {*head}:
-        raise OctaneError(f"{table} lacks the column {sorted(lost)[0]}; add it.")
-    if any(dict(zip(head, row, strict=False)).items() >= keys.items() for row in rows):
-        return
-    with table.open("a", encoding="utf-8") as more:
+        head, *rows = [line.split("\t") for line in text.splitlines() if line.strip()] or [[]]
+        if lost := keys.keys() - {*head}:
+            raise OctaneError(f"{table} lacks the column {sorted(lost)[0]}; add it.")
+        if any(dict(zip(head, row, strict=False)).items() >= keys.items() for row in rows):
+            return
         end = "" if text.endswith("\n") else "\n"
-        more.write(end + _line([values.get(column, "n/a") for column in head]))
+        file.write((end + _line([values.get(column, "n/a") for column in head])).encode())
 
 
 def _line(cells: Sequence[str]) -> str:

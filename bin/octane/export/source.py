@@ -290,7 +290,7 @@ def centres(grid: Grid) -> str:
 
 
 def _attributes(volume: Volume, grid: Grid, region: Region, turn: Turn) -> Attributes:
-    """Octane's attributes of a part of a level; its sections, if they are still along z."""
+    """Octane's attributes of a part of a level; its sections only if it is not turned."""
     # Facts about tiles and extents do not hold for a part, nor for other chunks.
     dropped = ("mosaic", "section", "sections")
     on_level, planes = attributes_on(volume, grid), region[0]
@@ -301,6 +301,6 @@ def _attributes(volume: Volume, grid: Grid, region: Region, turn: Turn) -> Attri
         start = max(section["start"], planes.start) - planes.start
         stop = min(section["stop"], planes.stop) - planes.start
         kept += [{**section, "start": start, "stop": stop}] * (start < stop)
-    if kept and turn.axes[0] == 0 and not turn.flipped[0]:
+    if kept and turn == Turn():
         attributes["sections"] = kept
     return attributes

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
@@ -84,10 +85,9 @@ def export_volume(
 def _tell(source: Source, destination: Path) -> None:
     """Log what is written, and warn of what the format does not state."""
     volume = source.levels[0][0].volume
-    for text in (*overruled([volume]), *lost_directions(volume)):
+    notes = overruled([volume]), lost_directions(volume), default_directions(volume, destination)
+    for text in chain(*notes):
         logger.warning("%s", text)
-    for text in default_directions(volume, destination):
-        logger.info("%s", text)
     if any(source.orientation) and destination.name.lower().endswith(TIFF):
         logger.warning(
             "%s does not state the orientation (%s), which OME-TIFF lacks.",

@@ -57,6 +57,7 @@ def require_same_grid(companion: Volume, volume: Volume, remedy: str) -> None:
     stated = [stated_orientation(own.attributes) for own in (companion, volume)]
     if not agree(*stated):
         rotated = f" oriented {spelled_orientation(stated[0])} and {spelled_orientation(stated[1])}"
+        remedy = f"correct the orientation of one of them, or {remedy}"
     elif isinstance(companion, FileVolume) and isinstance(volume, FileVolume):
         directions = companion.frame.GetDirection(), volume.frame.GetDirection()
         if not np.allclose(*directions, rtol=0, atol=TOLERANCE):

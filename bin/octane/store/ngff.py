@@ -27,6 +27,7 @@ from octane.core.orientation import (
     UNSTATED,
     VALUES,
     Orientation,
+    are_distinct,
     overruled_orientation,
     spelled_orientation,
 )
@@ -271,16 +272,14 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
             f"{path} has voxels of {spacing} micrometres, which is not plausible; correct the "
             f"scale of dataset {multiscale.datasets[level].path}, or the unit."
         )
-    z, y, x = (axis.anatomical for axis in stated[-3:])
-    orientation = None if reading is None else reading.orientation
-    for axis in stated[-3:] if orientation is None else ():
-        _require_known(path, axis)
+    orientation, unused = _orientation_of(stated[-3:])
+    given = None if reading is None else reading.orientation
     own = cast("dict[str, dict[str, object]]", content["attributes"]).get("octane")
     datasets = [own.path for own in multiscale.datasets]
     labels = [channel.label or "" for channel in described.shown]
     windows = [channel.window for channel in described.shown]
     colors = [channel.color for channel in described.shown]
-    overruled = [relations_of(multiscale), overruled_orientation((z, y, x), orientation)]
+    overruled = [relations_of(multiscale), unused, overruled_orientation(orientation, given)]
     if other:
         overruled.append(
             f"The store states lengths in {' and '.join(dict.fromkeys(other))}; they are read in "
@@ -288,7 +287,7 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
         )
     return Metadata(
         datasets, axes, labels, windows, colors, " ".join(filter(None, overruled)),
-        spacing, origin, orientation or (z, y, x), own,
+        spacing, origin, given or orientation, own,
     )  # fmt: skip
 
 
@@ -309,14 +308,17 @@ def read_json(store: Path, name: str) -> dict[str, object] | None:
     return content
 
 
-def _require_known(path: Path, axis: Axis) -> None:
-    """Raise if an axis states an orientation that RFC-4 does not list."""
-    if axis.anatomical and axis.anatomical not in VALUES:
-        raise InputError(
-            f"{path} states the orientation '{axis.anatomical[:SHOWN]}' for the axis {axis.name}, "
-            f"which OME-Zarr (RFC-4) does not have; give --orientation, or change it to one such "
-            f"as {VALUES[0]}."
-        )
+def _orientation_of(axes: Sequence[Axis]) -> tuple[Orientation, str]:
+    """Orientation of z, y and x, and a sentence about what is stated of it but not used."""
+    z, y, x = (axis.anatomical for axis in axes)
+    unknown = next((value for value in (z, y, x) if value and value not in VALUES), None)
+    if unknown is not None:
+        why = f"OME-Zarr (RFC-4) does not have '{unknown[:SHOWN]}'"
+    elif not are_distinct((z, y, x)):
+        why = f"two axes run along the same one of the subject: {spelled_orientation((z, y, x))}"
+    else:
+        return (z, y, x), ""
+    return UNSTATED, f"The orientation that the store states is not used ({why})."
 
 
 def _micrometers(path: Path, unit: str | None) -> float:

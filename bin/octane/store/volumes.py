@@ -176,8 +176,9 @@ def default_directions(volume: Volume, destination: Path) -> list[str]:
     if is_known or not is_whole(destination):
         return []
     return [
-        f"{volume.path.name} does not state an orientation, so {destination.name} has ITK's "
-        "default: z to superior, y to posterior, x to the left. --orientation states another."
+        f"{volume.path.name} does not state an orientation along R L, A P and S I, so "
+        f"{destination.name} has ITK's default: z to superior, y to posterior, x to the left. "
+        "--orientation states another."
     ]
 
 

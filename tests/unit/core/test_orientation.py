@@ -70,6 +70,10 @@ def test_a_code_means_what_nibabel_and_brainglobe_mean(code):
         (["anterior-to-inferior", *VALUES[:2]], "give where z, y and x run to"),
         (["PAR"], "two axes run along the same axis"),
         (["RIL"], "two axes run along the same axis"),
+        (
+            ["rostral-to-caudal", "anterior-to-posterior", "left-to-right"],
+            "two axes run along the same axis",
+        ),
     ],
 )
 def test_other_words_are_refused(words, problem):

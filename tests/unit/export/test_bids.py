@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from octane.config.params import InputParameters
 from octane.core.errors import OctaneError
 from octane.export import bids
 from octane.export.bids import add_row, write_derivative
@@ -41,7 +40,7 @@ def add(tmp_path):
     def to_dataset(store, subject=None, sample="01", suffix="OCT", *, dataset=None, **how):
         how = {"overwrite": False, **how}
         place = dataset or tmp_path / "dataset"
-        return write_derivative(store, place, InputParameters(), subject, sample, suffix, **how)
+        return write_derivative(store, place, subject, sample, suffix, **how)
 
     return to_dataset
 
@@ -211,3 +210,41 @@ def test_the_command_takes_a_file_or_a_dataset(command, store, tmp_path):
     )
     for words in ([], [tmp_path / "a.ozx", "--bids", dataset]):
         assert command("export", store, *words).stderr.startswith("error: Give either DESTINATION")
+    for word in ("orientation", "input_unit", "region"):
+        value = {"orientation": "PIR", "input_unit": "millimeter", "region": "z=:1"}[word]
+        refused = command("export", store, "--bids", dataset, f"--{word}", value)
+        assert refused.stderr.startswith("error: --bids links a whole store as it is;")
+    refused = command("export", store, tmp_path / "a.ozx", "--bids_sample", "02")
+    assert refused.stderr.startswith("error: --bids_subject, --bids_sample and")
+
+
+def test_a_store_that_lacks_chunks_is_refused(store, add, tmp_path):
+    chunk = next(path for path in (store / "0" / "c").rglob("*") if path.is_file())
+    chunk.unlink()
+    with pytest.raises(OctaneError, match="is missing; restore it"):
+        add(store)
+    assert not (tmp_path / "dataset").exists()
+
+
+def test_rows_of_several_processes_are_all_kept(run_python, tmp_path):
+    table = tmp_path / "participants.tsv"
+    script = """
+from multiprocessing import Process
+from pathlib import Path
+from octane.export.bids import add_row
+
+def rows(first):
+    for n in range(first, first + 40):
+        add_row(Path("participants.tsv"), {"participant_id": f"sub-{n % 50}"})
+
+processes = [Process(target=rows, args=(first,)) for first in (0, 20, 40)]
+for process in processes:
+    process.start()
+for process in processes:
+    process.join()
+    assert process.exitcode == 0
+"""
+    run_python(script, cwd=tmp_path)
+    head, *found = table.read_text(encoding="utf-8").splitlines()
+    assert head == "participant_id"
+    assert sorted(found) == sorted(f"sub-{n}" for n in range(50))

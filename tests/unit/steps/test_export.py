@@ -282,7 +282,10 @@ def test_an_unstated_orientation_is_told_and_itks_unless_it_is_given(volume, exp
     image, _ = read_itk(export(path, "a.mha"))
     assert image.GetDirection() == (1, 0, 0, 0, 1, 0, 0, 0, 1)
     np.testing.assert_allclose(image.GetOrigin(), np.divide(ORIGIN[::-1], 1000))
-    assert "does not state an orientation, so a.mha has ITK's default" in caplog.text
+    assert (
+        "does not state an orientation along R L, A P and S I, so a.mha has ITK's default"
+        in caplog.text
+    )
     with pytest.raises(InputError, match="does not state an orientation along the axes"):
         export(path, "b.mha", reorient="SAR")
     for name, more in (("c.nii", {}), ("d.nii", {"reorient": "SAR"})):

@@ -226,7 +226,9 @@ def test_a_mask_of_another_orientation_is_refused(
     if not is_refused:
         assert prepare_channels(*where)[0].companions
         return
-    with pytest.raises(InputError, match=r"is on a different grid than .* oriented z .* and z "):
+    with pytest.raises(
+        InputError, match=r"on a different grid than .* oriented z .* and z .* correct the "
+    ):
         prepare_channels(*where)
     # Already in PREFLIGHT.
     given = {"outdir": str(tmp_path), "subject": "brain", "n4_mask": "m.ome.zarr"}

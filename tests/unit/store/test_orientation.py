@@ -1,6 +1,7 @@
 """Orientations of files and stores: read, replaced, written and given back."""
 
 import json
+import re
 from itertools import permutations, product
 
 import ngff_zarr
@@ -12,7 +13,6 @@ import tifffile
 from nibabel.eulerangles import euler2mat
 
 from octane.config.params import InputParameters
-from octane.core.errors import InputError
 from octane.core.geometry import Grid
 from octane.core.metrics import Metrics
 from octane.core.orientation import UNSTATED, read_orientation
@@ -209,14 +209,27 @@ def test_part_of_an_orientation_is_kept_and_may_be_completed(tmp_path, write_ima
     assert nib.aff2axcodes(back.affine) == ("L", "P", "S")
 
 
-def test_an_unknown_word_in_a_store_is_refused_by_name(write_image):
-    path = write_image("a.ome.zarr", VOXELS, attributes={"orientation": ("", "up-to-down", "")})
-    words = r"a\.ome\.zarr states the orientation 'up-to-down' for the axis y, which OME-Zarr"
-    with pytest.raises(InputError, match=words):
-        open_image(path)
+@pytest.mark.parametrize(
+    ("stated", "why"),
+    [
+        (("", "up-to-down", ""), r"\(OME-Zarr \(RFC-4\) does not have 'up-to-down'\)"),
+        (
+            ("left-to-right", "", "right-to-left"),
+            "two axes run along the same one of the subject: z ",
+        ),
+        (
+            ("rostral-to-caudal", "inferior-to-superior", "anterior-to-posterior"),
+            "two axes run along the same one of the subject: z rostral to caudal, y ",
+        ),
+    ],
+)
+def test_an_orientation_that_cannot_be_is_not_used_and_named(write_image, stated, why):
+    path = write_image("a.ome.zarr", VOXELS, attributes={"orientation": stated})
+    image = open_image(path)
+    assert stated_orientation(image.attributes) == UNSTATED
+    assert re.match(f"The orientation that the store states is not used .*{why}", image.overruled)
     image = open_image(path, GIVEN)
     assert stated_orientation(image.attributes) == GIVEN.orientation
-    assert "(y up to down) is replaced by z anterior" in image.overruled
 
 
 def test_an_orientation_is_logged_in_words_and_default_directions_too(
@@ -236,8 +249,8 @@ def test_an_orientation_is_logged_in_words_and_default_directions_too(
     assert not caplog.messages
     copied(bare, tmp_path / "d.nii")
     assert caplog.messages == [
-        "a.ome.zarr does not state an orientation, so d.nii has ITK's default: z to superior, y to "
-        "posterior, x to the left. --orientation states another."
+        "a.ome.zarr does not state an orientation along R L, A P and S I, so d.nii has ITK's "
+        "default: z to superior, y to posterior, x to the left. --orientation states another."
     ]
 
 
