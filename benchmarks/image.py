@@ -11,6 +11,8 @@ import sys
 
 from _common import command_line, run_parts
 
+from octane import __version__
+
 PARTS = ("layers",)
 LAYERS = ("Debian", "Python, ps", "Python packages")
 """The layers of the Dockerfile's last stage, from the lowest."""
@@ -43,7 +45,7 @@ def layers(image: str) -> dict[str, object]:
 
 if __name__ == "__main__":
     parser = command_line(__doc__, PARTS)
-    parser.add_argument("--image", default="octane:0.1.0", help="name of the image")
+    parser.add_argument("--image", default=f"octane:{__version__}", help="name of the image")
     chosen = parser.parse_args()
     found = ["docker", "image", "inspect", chosen.image]
     if shutil.which("docker") is None or subprocess.run(found, capture_output=True).returncode:

@@ -31,10 +31,11 @@ process PREFLIGHT {
     """
     for place in \$(seq ${subjects.size()}); do
         stores=
-        for store in input/\$place/*/*.{zarr,ozx}; do
+        for store in input/\$place/*/*.{zarr,zarr.zip,ozx}; do
             [ -e "\$store" ] || continue
             name=\$(basename "\$store")
             id=\${name%.ozx}
+            id=\${id%.zip}
             stores="\$stores\${stores:+,}{\\"id\\":\\"\${id%.ome.zarr}\\",\\"file\\":\\"\$name\\"}"
         done
         kind=mosaic

@@ -164,8 +164,8 @@ def fileOf(meta, name) {
 
 // The file at a path, which may be relative to a folder. Refuses an address, which tasks could not read.
 def localFile(name, path, folder = '') {
-    if (path ==~ '(?!file:)[a-z][a-z0-9+.-]*://.*') {
-        error("--${name} ${path} is an address, but octane reads files only: mount or copy it first, as in " +
+    if (path ==~ '(?i)(?!file:)[a-z][a-z0-9+.-]*://.*') {
+        error("--${name} ${path} is an address, but octane reads and writes files only: mount or copy it, as in " +
             'docs/faq.md#remote.')
     }
     return file(folder ? java.nio.file.Path.of(folder).resolve(path).toString() : path, type: 'any', glob: false)

@@ -20,6 +20,8 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
+from octane import __version__
+
 PROJECT = Path(__file__).resolve().parents[2]
 STAND_IN = """\
 #!{python}
@@ -70,7 +72,7 @@ os.execvpe(words[1], words[1:], kept)
 
 CASES = {
     "docker": (["--container", "lab/octane:7"], "lab/octane:7", "--gpus all"),
-    "apptainer": ([], "{project}/octane-0.1.0.sif", "--nv"),
+    "apptainer": ([], f"{{project}}/octane-{__version__}.sif", "--nv"),
 }
 """Arguments, image, and GPU option of each engine."""
 

@@ -17,13 +17,14 @@ import SimpleITK as sitk
 from docker_daemon import DockerDaemon, why_not
 from runs import checksums, partial_files, waited, whole
 
+from octane import __version__
 from octane.gpu.inventory import VARIABLE
 
 # The first waits for the image.
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1200)]
 
 PROJECT = Path(__file__).resolve().parents[2]
-IMAGE = "octane:0.1.0"
+IMAGE = f"octane:{__version__}"
 USER = 65534
 """A user who is not root and has no home: nobody."""
 
@@ -82,9 +83,9 @@ def test_the_image_has_what_tasks_need_and_nothing_of_the_machine_that_built_it(
     assert inside(0, f"ls -d {left} 2>/dev/null || find /opt -name tests") == ""
     history = docker("history", "--no-trunc", "--format", "{{.CreatedBy}}", IMAGE)
     assert "--secret" not in history
-    # docs/hpc.md names 682 MB.
+    # docs/benchmarks.md states 682 MB.
     size = int(docker("image", "inspect", "--format", "{{.Size}}", IMAGE))
-    assert 600e6 < size < 720e6
+    assert size < 720e6
 
 
 @pytest.fixture

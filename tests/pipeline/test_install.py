@@ -111,14 +111,14 @@ def test_tab_does_not_run_another_projects_script_of_the_same_name(completed, tm
 def test_env_sh_has_interactive_shells_complete_all_commands():
     shown = {
         flags: subprocess.run(
-            ["bash", "--norc", flags, "source tools/env.sh; complete -p"],
+            ["bash", "--norc", flags, "source tools/env.sh; complete -W a b; complete -p"],
             cwd=PROJECT, capture_output=True, text=True, check=False,
         ).stdout
         for flags in ("-ic", "-c")
     }  # fmt: skip
     words = re.findall(r"complete -o default -F _octane (\S+)", shown["-ic"])
     assert sorted(words) == sorted([*map(installed, COMMANDS), *(p.name for p in COMMANDS)])
-    assert "_octane" not in shown["-c"]
+    assert shown["-c"] == "complete -W 'a' b\n"
 
 
 def test_nextflow_starts_with_the_classes_that_the_set_up_prepared(environment, tmp_path):

@@ -24,8 +24,8 @@ LAUNCH = {
     # Nextflow would download a plugin for it.
     "remote": (
         ["--input", "s3://bucket/brain.ome.zarr"],
-        "--input s3://bucket/brain.ome.zarr is an address, but octane reads files only: mount or "
-        "copy it first, as in docs/faq.md#remote.",
+        "--input s3://bucket/brain.ome.zarr is an address, but octane reads and writes files only: "
+        "mount or copy it, as in docs/faq.md#remote.",
     ),
     # From an empty shell variable.
     "outdir": (["--outdir", ""], "--outdir is missing; give a folder for the results"),

@@ -111,7 +111,6 @@ def test_the_volume_is_that_of_the_mosaics(cohort):
 
 
 @pytest.mark.soak
-@pytest.mark.soak
 def test_mosaics_of_tiles_are_emptied(succeeding, data, given, cohort):
     words = ("--input", "tiles", "--tile_pattern", PATTERN, "--keep_intermediates", "false")
     run = succeeding(data, *given, *words, outdir=data / "emptied")
@@ -120,6 +119,7 @@ def test_mosaics_of_tiles_are_emptied(succeeding, data, given, cohort):
     assert len(list(data.glob("work/??/*/*.ome.zarr/0/emptied.json"))) == 7
 
 
+@pytest.mark.soak
 def test_an_edited_tile_runs_its_section_again(succeeding, data, given, cohort):
     tile = data / "tiles" / "s1" / "r0_c1.ome.tif"
     words = ("--samplesheet", "cohort.csv", "-resume", "--skip_n4")

@@ -151,7 +151,8 @@ def _attributes(
     first: TileFile,
 ) -> dict[int, Attributes]:
     """Octane's attributes of the channels with these numbers; ``first`` is any of the tiles."""
-    own = {"orientation": first.orientation} if any(first.orientation) else {}
+    orientation = reading.orientation or first.orientation
+    own = {"orientation": orientation} if any(orientation) else {}
     count = len(labels)
     return {n: own | attributes_of(path, labels, count, n, reading) for n in sorted(numbers)}
 

@@ -22,7 +22,7 @@ StoreName = Annotated[Path, ".zarr"]
 """Path of an OME-Zarr image to create."""
 NEGATIVE = re.compile(r"-\.?\d")
 """Start of a negative number; argparse mistakes ``-1e-3`` for a flag."""
-ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
+ADDRESS = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 """Start of an address such as ``s3://bucket/brain.ome.zarr``."""
 
 
@@ -202,8 +202,8 @@ def _path(text: str) -> Path:
     # Path would make one slash of two.
     if ADDRESS.match(text):
         raise InputError(
-            f"{text} is an address, but octane reads files only: mount or copy it first, as in "
-            "docs/faq.md#remote."
+            f"{text} is an address, but octane reads and writes files only: mount or copy it, as "
+            "in docs/faq.md#remote."
         )
     return Path(text)
 

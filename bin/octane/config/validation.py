@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from octane.core.errors import InputError
@@ -96,6 +96,17 @@ def read_scratch(value: object) -> bool | str:
     if text.lower() in OFF:
         return False
     return True if text.lower() in ON else text
+
+
+def unfit_files(files: Sequence[Path]) -> list[str]:
+    """Error messages for names that Nextflow cannot hand to tasks."""
+    problems: list[str] = []
+    for path in files:
+        problems += filter(None, [unlinkable(path)])
+        # The name appears in task scripts in single quotes, and in Nextflow's pages unescaped.
+        if signs := [sign for sign in "'\"\\<>&" if sign in path.name]:
+            problems.append(f"'{path.name}' has a {signs[0]} in its name; rename it.")
+    return problems
 
 
 def require_scratch(scratch: bool | str) -> None:

@@ -263,8 +263,8 @@ UNKNOWN_HERE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 """Error numbers of fsync on file systems that do not support it."""
 
 
-def bring_to_disk(result: Path) -> None:
-    """Flush a file, or a folder with its contents, to the disk (fsync).
+def bring_to_disk(*results: Path | None) -> None:
+    """Flush files, or folders with their contents, to the disk (fsync); None is skipped.
 
     A power failure can destroy data of the last half minute; unlike intermediates, results are not
     made again. Network file systems report deferred errors, such as a full quota, only now.
@@ -274,6 +274,12 @@ def bring_to_disk(result: Path) -> None:
     OctaneError
         If the disk could not store it.
     """
+    for result in results:
+        if result is not None:
+            _flush(result)
+
+
+def _flush(result: Path) -> None:
     inside = [Path(p) / name for p, _, names in os.walk(result) for name in ("", *names)]
     for path in (*inside, result, result.parent):
         fd = os.open(path, os.O_RDONLY)

@@ -110,15 +110,20 @@ def orientation_of(directions: Sequence[float]) -> Orientation:
     return z, y, x
 
 
-def agree(stated: Orientation, other: Orientation) -> bool:
-    """Tell whether no axis has two orientations; a brain's caudal is its posterior, and so on."""
+def contradict(stated: Orientation, other: Orientation) -> bool:
+    """Tell whether an axis has two orientations; a brain's caudal is its posterior, and so on."""
     axes = zip(stated, other, strict=True)
-    return all(not own or not its or _plain(own) == _plain(its) for own, its in axes)
+    return any(own and its and _plain(own) != _plain(its) for own, its in axes)
+
+
+def are_same(stated: Orientation, other: Orientation) -> bool:
+    """Tell whether all axes have the same orientation, or none."""
+    return [*map(_plain, stated)] == [*map(_plain, other)]
 
 
 def overruled_orientation(stated: Orientation, given: Orientation | None) -> str:
-    """Sentence about a stated orientation that ``given`` replaces; empty if they agree."""
-    if given is None or agree(stated, given):
+    """Sentence about a stated orientation that ``given`` replaces; empty unless they contradict."""
+    if given is None or not contradict(stated, given):
         return ""
     return (
         f"The stated orientation ({spelled_orientation(stated)}) is replaced by "

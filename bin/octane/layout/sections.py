@@ -14,7 +14,7 @@ from octane.config.params import N4Parameters
 from octane.config.validation import MOST_SECTIONS
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector
-from octane.core.orientation import spelled_orientation
+from octane.core.orientation import are_same, spelled_orientation
 from octane.store.ngff import LISTED, Attributes, stated_orientation
 from octane.store.volumes import Volume
 
@@ -232,15 +232,15 @@ def require_alike(sections: Sequence[tuple[Path, Vector, np.dtype]]) -> None:
             )
 
 
-def require_one_orientation(sections: Sequence[Volume]) -> None:
-    """Raise unless sections state the same orientation, or none."""
-    first, *others = [(own.path, stated_orientation(own.attributes)) for own in sections]
+def require_one_orientation(volumes: Sequence[Volume]) -> None:
+    """Raise unless volumes of one subject state the same orientation, or none."""
+    first, *others = [(own.path, stated_orientation(own.attributes)) for own in volumes]
     for path, orientation in others:
-        if orientation != first[1]:
+        if not are_same(orientation, first[1]):
             stated = [spelled_orientation(own) or "none" for own in (orientation, first[1])]
             raise InputError(
                 f"{path} states the orientation {stated[0]}, but {first[0]} {stated[1]}; correct "
-                "one, or give --orientation, which then holds for all sections."
+                "one, or give the same --orientation for all."
             )
 
 

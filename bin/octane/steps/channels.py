@@ -12,11 +12,11 @@ from octane.core.files import bring_to_disk
 from octane.core.geometry import spelled
 from octane.core.metrics import Metrics
 from octane.core.records import ChannelsFigures
-from octane.layout.sections import read_sections
+from octane.layout.sections import read_sections, require_one_orientation
 from octane.pipeline.cuts import note_cuts
 from octane.store.channels import is_nearest, joined_attributes, names_of
 from octane.store.image import Image, open_levels
-from octane.store.ngff import Attributes, Window, orientation_in_words, read_metadata
+from octane.store.ngff import Attributes, Window, read_metadata, stated_orientation
 from octane.store.writer import Level, codec_of, colors, create_image, link_chunks
 
 
@@ -52,7 +52,8 @@ def join_channels(
     first, several = opened[0], len(opened) > 1
     own = [source.attributes for source in opened]
     names = names_of(own)
-    metrics = Metrics("channels", channel="" if several else names[0])
+    oriented = stated_orientation(own[0])
+    metrics = Metrics("channels", channel="" if several else names[0], orientation=oriented)
     levels = [Level.volume(image.grid) for image in first.levels]
     with create_image(
         destination,
@@ -116,12 +117,7 @@ def _require_alike(first: Source, other: Source) -> None:
             f"{other.path} has {described[0]}, but {first.path} has {described[1]}; join "
             "volumes of one subject on the same grid, with the same levels."
         )
-    stated = [orientation_in_words(source.attributes) for source in (other, first)]
-    if stated[0] != stated[1]:
-        raise InputError(
-            f"{other.path} states the orientation {stated[0] or 'none'}, but {first.path} "
-            f"{stated[1] or 'none'}; write both with the same --orientation."
-        )
+    require_one_orientation([first.levels[0], other.levels[0]])
     for word, flag, a, b in (
         ("voxels", "n4_dtype", other.levels[0].dtype, first.levels[0].dtype),
         ("chunks", "pyramid_codec", other.codec, first.codec),

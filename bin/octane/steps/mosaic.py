@@ -43,6 +43,7 @@ from octane.pipeline.workers import plan_workers, run_tiles
 from octane.report.tile_map import placed_tiles, preview_map, require_svg
 from octane.stitch.orientation import Orientation, find_orientation
 from octane.store.channels import name_of
+from octane.store.ngff import stated_orientation
 from octane.store.writer import Level, channel_writers, create_image
 
 logger = logging.getLogger(__name__)
@@ -142,6 +143,7 @@ def _write_sections(
     for store in stores:
         require_free(store, overwrite=execution.overwrite)
     metrics.channel = name_of(sections[0].attributes)
+    metrics.orientation = stated_orientation(sections[0].attributes)
     advance = Progress("MOSAIC", sum(len(section.grid.imaged) for section in sections))
     for section, store in zip(sections, stores, strict=True):
         _write_section(section, store, p, execution, metrics, advance)

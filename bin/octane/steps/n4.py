@@ -95,7 +95,7 @@ def correct_bias(run: Run, sharing: LeaseParameters) -> Metrics:
     """
     _correct(run, sharing)
     with run.metrics.timed("to disk"):
-        _bring_to_disk(run)
+        bring_to_disk(run.destination, run.field_path)
     return run.metrics
 
 
@@ -129,7 +129,7 @@ def correct_channels(
             if run.field_path is not None and not run.plan.copies:
                 writers[run.field_path] = next(fields)
             made.append(_correct_channel(name, run, writers, sharing))
-    _bring_to_disk(first)
+    bring_to_disk(first.destination, first.field_path)
     save_each(names, made, metrics, preview)
 
 
@@ -154,12 +154,6 @@ def _correct_channel(
         error.add_note(f"channel {name}")
         raise
     return Made(metrics.record(), metrics.previews)
-
-
-def _bring_to_disk(run: Run) -> None:
-    for result in (run.destination, run.field_path):
-        if result is not None and result.exists():
-            bring_to_disk(result)
 
 
 def _correct(run: Run, sharing: LeaseParameters) -> None:

@@ -40,6 +40,7 @@ from octane.config.validation import (
     as_ranges,
     further_words,
     require_scratch,
+    unfit_files,
     unfit_name,
     unlinkable,
 )
@@ -76,14 +77,12 @@ from octane.steps.space import check_space
 from octane.stitch.attenuation import require_compensable
 from octane.stitch.flat_field import given_flat_field
 from octane.stitch.measurement import applicable
-from octane.store.archive import ENDINGS
 from octane.store.channels import is_nearest
 from octane.store.chunks import METADATA
 from octane.store.companions import open_companions
 from octane.store.image import Image
-from octane.store.itk_files import READ
 from octane.store.ngff import Attributes, stated_orientation
-from octane.store.volumes import ArrayVolume, Volume, open_volume
+from octane.store.volumes import ArrayVolume, Volume, bare_name, open_volume
 
 FIELDS = {"n4_mask": "mask", "stitch_flat_field": "flat_field", "tile_table": "table"}
 """Fields of steps that name files, by workflow parameter."""
@@ -326,9 +325,9 @@ def _plan(
     own: list[tuple[Channel, list[Task]]] = []
     if tiles is None:
         items: list[Task] = [
-            {"id": _stem(path), "file": "" if path == source else path.name} for path in files
+            {"id": bare_name(path), "file": "" if path == source else path.name} for path in files
         ]
-        problems += _unfit_files(files)
+        problems += unfit_files(files)
         own = [(channel, items) for channel in channels]
     else:
         with collecting(problems):
@@ -443,23 +442,6 @@ def _derived(
         ),
     }
     return settings.model_copy(update=changes)
-
-
-def _unfit_files(files: Sequence[Path]) -> list[str]:
-    """Error messages for names that Nextflow cannot hand to tasks."""
-    problems: list[str] = []
-    for path in files:
-        problems += filter(None, [unlinkable(path)])
-        # The name appears in task scripts in single quotes, and in Nextflow's pages unescaped.
-        if signs := [sign for sign in "'\"\\<>&" if sign in path.name]:
-            problems.append(f"'{path.name}' has a {signs[0]} in its name; rename it.")
-    return problems
-
-
-def _stem(path: Path) -> str:
-    endings = (".ome.zarr", ".zarr", *ENDINGS, *sorted(READ, key=len, reverse=True))
-    name = path.name.removesuffix(next(filter(path.name.endswith, endings), ""))
-    return name.removesuffix(".ome")
 
 
 def _check_volumes(

@@ -35,7 +35,7 @@ from octane.stitch.measurement import Measurement, Mosaic, applicable, measure
 from octane.stitch.reference import reference_of
 from octane.store.channels import is_nearest, name_of
 from octane.store.image import Image, open_image
-from octane.store.ngff import Attributes
+from octane.store.ngff import Attributes, stated_orientation
 from octane.store.volumes import overruled
 from octane.store.writer import DirectWriter, Level, create_image
 
@@ -277,7 +277,12 @@ def stitch_section(
     require_cpu(execution.backend, "STITCH")
     image = open_image(source, reading)
     settings = places | parameters.recorded(reading)
-    metrics = Metrics("stitch", channel=name_of(image.attributes), settings=settings)
+    metrics = Metrics(
+        "stitch",
+        channel=name_of(image.attributes),
+        orientation=stated_orientation(image.attributes),
+        settings=settings,
+    )
     for text in overruled([image]):
         metrics.warn_in_report(text)
     tiling = MosaicGrid.of(image)

@@ -60,19 +60,16 @@ def channel_ids(names: Sequence[str]) -> list[str]:
 def attributes_of(
     path: Path, labels: Sequence[str], count: int, index: int, reading: InputParameters | None
 ) -> Attributes:
-    """Octane's attributes of one of ``count`` channels: its name, kind and orientation.
+    """Octane's attributes of one of ``count`` channels: its name, and its kind if that is stated.
 
-    ``reading`` may state its kind and the orientation of its axes. Raises an InputError for a
-    ``--channel_kind`` of a channel that does not exist.
+    Raises an InputError for a ``--channel_kind`` of a channel that does not exist.
     """
     name = channel_names(labels, count)[index]
     kinds = {} if reading is None else reading.kinds
     kind = stated_kinds(path, labels, count, kinds).get(index)
-    orientation = None if reading is None else reading.orientation
     return {
         **({"channel": name} if name else {}),
         **({"channel_kind": kind} if kind else {}),
-        **({"orientation": orientation} if orientation else {}),
     }
 
 

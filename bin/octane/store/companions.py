@@ -6,7 +6,7 @@ import numpy as np
 
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, spelled
-from octane.core.orientation import agree, spelled_orientation
+from octane.core.orientation import contradict, spelled_orientation
 from octane.store.itk_files import FileVolume
 from octane.store.ngff import stated_orientation
 from octane.store.tiff_files import TiffVolume
@@ -55,12 +55,16 @@ def require_same_grid(companion: Volume, volume: Volume, remedy: str) -> None:
     is_placed = not isinstance(companion, TiffVolume) and not isinstance(volume, TiffVolume)
     rotated = ""
     stated = [stated_orientation(own.attributes) for own in (companion, volume)]
-    if not agree(*stated):
+    if contradict(*stated):
         rotated = f" oriented {spelled_orientation(stated[0])} and {spelled_orientation(stated[1])}"
         remedy = f"correct the orientation of one of them, or {remedy}"
     elif isinstance(companion, FileVolume) and isinstance(volume, FileVolume):
         directions = companion.frame.GetDirection(), volume.frame.GetDirection()
-        if not np.allclose(*directions, rtol=0, atol=TOLERANCE):
+        are_stated = all(
+            own.is_oblique or any(orientation)
+            for own, orientation in zip((companion, volume), stated, strict=True)
+        )
+        if are_stated and not np.allclose(*directions, rtol=0, atol=TOLERANCE):
             rotated = f" with directions {spelled(directions[0])} and {spelled(directions[1])}"
     off = TOLERANCE * np.array(theirs.spacing)
     # NIfTI stores the origin in float32.

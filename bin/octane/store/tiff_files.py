@@ -183,6 +183,8 @@ def open_tiff(
     grid = Grid((len(numbers), ny, nx), size)
     volume = TiffVolume(path, grid, dtype, numbers, starts, channels)
     volume.attributes |= attributes_of(path, names, count, index, reading)
+    if reading is not None and reading.orientation is not None:
+        volume.attributes["orientation"] = reading.orientation
     return volume
 
 

@@ -20,10 +20,11 @@ from octane.core.files import open_regular, writing
 from octane.core.geometry import Grid, Region, vector
 from octane.core.metrics import Metrics
 from octane.core.orientation import code_of
-from octane.store.archive import is_archive
+from octane.store.archive import ENDINGS, is_archive
 from octane.store.channels import attributes_of, chosen_channels
 from octane.store.image import Image, open_image
 from octane.store.itk_files import (
+    READ,
     TAKEN,
     TIFF,
     FileVolume,
@@ -102,6 +103,13 @@ class ArrayWriter:
 def is_ome_zarr(path: Path) -> bool:
     """Tell whether ``path`` names an OME-Zarr store rather than a file of another format."""
     return path.name.endswith(".zarr") or path.is_dir() or is_archive(path)
+
+
+def bare_name(path: Path) -> str:
+    """Name of a volume without the suffixes of its format."""
+    endings = (".ome.zarr", ".zarr", *ENDINGS, *sorted(READ, key=len, reverse=True))
+    name = path.name.removesuffix(next(filter(path.name.endswith, endings), ""))
+    return name.removesuffix(".ome")
 
 
 def is_whole(path: Path) -> bool:

@@ -15,8 +15,9 @@ from octane.core.orientation import (
     PAIRS,
     UNSTATED,
     VALUES,
-    agree,
+    are_same,
     code_of,
+    contradict,
     directions_of,
     orientation_of,
     overruled_orientation,
@@ -108,13 +109,15 @@ def test_an_angle_of_a_hundredth_of_a_degree_is_oblique_and_rounding_is_not():
 def test_words_of_a_brain_are_directions_and_those_of_a_limb_are_not():
     brain = read_orientation(["caudal-to-rostral", "dorsal-to-ventral", "left-to-right"])
     assert code_of(brain) == "AIR"
-    assert agree(brain, read_orientation(["AIR"]))
-    assert not agree(brain, read_orientation(["PIR"]))
+    assert not contradict(brain, read_orientation(["AIR"]))
+    assert are_same(brain, read_orientation(["AIR"]))
+    assert contradict(brain, read_orientation(["PIR"]))
     limb = read_orientation(["proximal-to-distal", "dorsal-to-palmar", "left-to-right"])
     assert directions_of(limb) is None
     assert code_of(limb) == code_of(UNSTATED) == ""
     # What one does not state cannot differ.
-    assert agree(("", "", "left-to-right"), brain)
+    assert not contradict(("", "", "left-to-right"), brain)
+    assert not are_same(("", "", "left-to-right"), brain)
 
 
 def test_a_replaced_orientation_is_named_in_words():
