@@ -27,7 +27,7 @@ def main(results: Path, /, *, address: Address) -> None:
     Parameters
     ----------
     results
-        The --outdir of a run, a subject's folder in it, or an .ome.zarr store.
+        The --outdir of a run, a subject's folder in it, or a store (.ome.zarr, .ozx).
     """
     from octane.steps.view import view
 

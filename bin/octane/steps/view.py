@@ -38,7 +38,10 @@ def find_subjects(results: Path) -> list[Subject]:
     Raises an InputError if there are none, or if the work directory of an image is gone.
     """
     if not (results.is_dir() or is_archive(results)):
-        raise InputError(f"{results} is not a folder; give the --outdir of a run, or a store.")
+        raise InputError(
+            f"{results} is neither a folder nor a store in one file; give the --outdir of "
+            "a run, or a store."
+        )
     # Links are not followed: results have the names of the links.
     folder = Path(os.path.abspath(results))  # noqa: PTH100
     if is_store(folder):
