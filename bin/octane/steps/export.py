@@ -2,7 +2,6 @@
 
 import logging
 import math
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
@@ -20,9 +19,15 @@ from octane.export.raw import HEADERS, header_of, write_raw
 from octane.export.source import Source, centres, open_source
 from octane.export.tiff import describe, write_tiff
 from octane.store.image import Image
-from octane.store.itk_files import TIFF, itk_geometry
+from octane.store.itk_files import TIFF
 from octane.store.tiff_files import TiffVolume
-from octane.store.volumes import default_directions, lost_directions, overruled
+from octane.store.volumes import (
+    default_directions,
+    geometry_of,
+    is_whole,
+    lost_directions,
+    overruled,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +71,9 @@ def export_volume(
     with writing(destination, overwrite=execution.overwrite) as partial:
         if name.endswith(RAW):
             part = source.levels[0][0]
-            header = header_of(part, itk_geometry(part.grid, source.orientation), destination)
+            header = header_of(
+                part, geometry_of(part.volume, part.grid, source.orientation), destination
+            )
             write_raw(part, header, partial, execution)
         elif name.endswith(TIFF):
             write_tiff(source, describe(source, destination), partial, execution)
@@ -85,8 +92,8 @@ def export_volume(
 def _tell(source: Source, destination: Path) -> None:
     """Log what is written, and warn of what the format does not state."""
     volume = source.levels[0][0].volume
-    notes = overruled([volume]), lost_directions(volume), default_directions(volume, destination)
-    for text in chain(*notes):
+    lost = [] if is_whole(destination) else lost_directions(volume)
+    for text in overruled([volume]) + lost + default_directions(volume, destination):
         logger.warning("%s", text)
     if any(source.orientation) and destination.name.lower().endswith(TIFF):
         logger.warning(

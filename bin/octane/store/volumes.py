@@ -19,11 +19,12 @@ from octane.core.errors import InputError, unreadable
 from octane.core.files import open_regular, writing
 from octane.core.geometry import Grid, Region, vector
 from octane.core.metrics import Metrics
-from octane.core.orientation import code_of
+from octane.core.orientation import Orientation, code_of, orientation_of, spelled_orientation
 from octane.store.archive import ENDINGS, is_archive
 from octane.store.channels import attributes_of, chosen_channels
 from octane.store.image import Image, open_image
 from octane.store.itk_files import (
+    MILLIMETER,
     READ,
     TAKEN,
     TIFF,
@@ -170,24 +171,38 @@ def lost_directions(volume: Volume) -> list[str]:
     if not isinstance(volume, FileVolume) or not volume.is_oblique:
         return []
     return [
-        f"{volume.path.name} has axes oblique to those of the subject, which the orientation of "
-        "OME-Zarr's axes cannot state: the results keep the order of the voxels but not their "
-        "positions in space. If these matter, resample the volume along the axes with "
-        "SimpleITK.Resample; --orientation states the nearest ones."
+        f"{volume.path.name} has axes oblique to those of the subject, which neither OME-Zarr nor "
+        "OME-TIFF can state: the results keep the order of the voxels but not their positions in "
+        "space. If these matter, resample the volume along the axes with SimpleITK.Resample; "
+        "--orientation states the nearest ones."
     ]
 
 
 def default_directions(volume: Volume, destination: Path) -> list[str]:
     """Note on a file whose format states directions although the volume does not."""
     is_oblique = isinstance(volume, FileVolume) and volume.is_oblique
-    is_known = is_oblique or code_of(stated_orientation(volume.attributes))
-    if is_known or not is_whole(destination):
+    orientation = stated_orientation(volume.attributes)
+    if is_oblique or code_of(orientation) or not is_whole(destination):
         return []
+    default = orientation_of(geometry_of(volume, volume.grid, orientation).directions)
     return [
         f"{volume.path.name} does not state an orientation along R L, A P and S I, so "
-        f"{destination.name} has ITK's default: z to superior, y to posterior, x to the left. "
-        "--orientation states another."
+        f"{destination.name} has ITK's default: {spelled_orientation(default)}. --orientation "
+        "states another."
     ]
+
+
+def geometry_of(volume: Volume, grid: Grid, orientation: Orientation) -> ItkGeometry:
+    """ITK's geometry of the part of a volume on ``grid``, whose axes have this ``orientation``.
+
+    A file's own directions are kept exactly, also oblique ones, unless the part is reoriented.
+    """
+    if not isinstance(volume, FileVolume) or orientation != stated_orientation(volume.attributes):
+        return itk_geometry(grid, orientation)
+    frame = volume.frame
+    steps = np.subtract(grid.origin, volume.grid.origin)[::-1] / MILLIMETER
+    origin = frame.GetOrigin() + np.reshape(frame.GetDirection(), (3, 3)) @ steps
+    return ItkGeometry(frame.GetSpacing(), tuple(origin.tolist()), frame.GetDirection())
 
 
 def overruled(volumes: Sequence[Volume]) -> list[str]:
@@ -280,14 +295,8 @@ def create_volume(
         voxels = np.empty(like.grid.shape, native)
         yield ArrayWriter(voxels), size
         image = image_of(voxels, destination)
-        if isinstance(like, FileVolume):
-            # Exactly as they are, also if they are oblique.
-            frame = like.frame.GetSpacing(), like.frame.GetOrigin(), like.frame.GetDirection()
-            geometry = ItkGeometry(*frame)
-        else:
-            geometry = itk_geometry(like.grid, stated_orientation(like.attributes))
         for text in default_directions(like, destination):
             logger.info("%s", text)
-        geometry.apply(image)
+        geometry_of(like, like.grid, stated_orientation(like.attributes)).apply(image)
         write_file(image, partial, destination)
         require_whole(partial, destination, voxels.nbytes)

@@ -561,6 +561,35 @@ def test_files_are_exported_too(write_file, export, rng):
     np.testing.assert_allclose(image.GetSpacing(), (0.025, 0.03, 0.04))
 
 
+@pytest.mark.parametrize("suffix", [".nii", ".mha", ".nrrd"])
+def test_oblique_files_keep_the_places_of_their_voxels(write_file, export, rng, caplog, suffix):
+    voxels = rng.integers(0, 999, (5, 6, 7)).astype(np.int16)
+    path = write_file("a.mha", voxels, direction=(0.8, -0.6, 0, 0, 0, -1, 0.6, 0.8, 0))
+    given, _ = read_itk(path)
+    part, found = read_itk(export(path, f"a{suffix}"))
+    np.testing.assert_array_equal(found, voxels)
+    for index in ((0, 0, 0), (3, 4, 2)):
+        np.testing.assert_allclose(
+            part.TransformIndexToPhysicalPoint(index),
+            given.TransformIndexToPhysicalPoint(index),
+            atol=1e-5,
+        )
+    z, y, x = open_volume(path).grid.origin
+    region = [f"z={z + 40}:{z + 170}", f"y={y + 60}:", f"x={x + 50}:{x + 130}"]
+    part, found = read_itk(export(path, f"b{suffix}", region=region))
+    np.testing.assert_array_equal(found, voxels[1:5, 2:, 2:6])
+    np.testing.assert_allclose(
+        part.TransformIndexToPhysicalPoint((1, 0, 2)),
+        given.TransformIndexToPhysicalPoint((3, 2, 3)),
+        atol=1e-5,
+    )
+    assert not caplog.messages
+    with pytest.raises(InputError, match="does not state an orientation along the axes"):
+        export(path, f"c{suffix}", reorient="SAR")
+    export(path, "c.ozx")
+    assert "a.mha has axes oblique to those of the subject, which neither" in caplog.text
+
+
 NAMES = ("a.nii", "a.nii.gz", "a.nrrd", "a.mha", "a.ome.tif", "a.ozx", "a.ome.zarr")
 
 

@@ -155,6 +155,20 @@ def test_oblique_directions_are_kept_by_files_alone(tmp_path):
     assert "orientation" not in open_image(copied(volume, tmp_path / "b.ome.zarr")).attributes
 
 
+def test_directions_of_an_unknown_space_are_kept_and_told(tmp_path, caplog):
+    caplog.set_level("INFO")
+    source, image = tmp_path / "a.nrrd", sitk.GetImageFromArray(VOXELS)
+    image.SetDirection((-1, 0, 0, 0, -1, 0, 0, 0, 1))
+    sitk.WriteImage(image, source)
+    content = source.read_bytes()
+    source.write_bytes(content.replace(b"left-posterior-superior", b"scanner-xyz"))
+    assert "orientation" not in open_volume(source).attributes
+    made = sitk.ReadImage(copied(open_volume(source), tmp_path / "b.nii"))
+    assert made.GetDirection() == sitk.ReadImage(source).GetDirection()
+    told = "ITK's default: z inferior to superior, y posterior to anterior, x left to right."
+    assert told in caplog.text
+
+
 MICRONS = {"axes": "ZYX", "spacing": 10, "unit": "um"}
 GIVEN = InputParameters.model_validate({"orientation": "PIR"})
 
@@ -250,7 +264,8 @@ def test_an_orientation_is_logged_in_words_and_default_directions_too(
     copied(bare, tmp_path / "d.nii")
     assert caplog.messages == [
         "a.ome.zarr does not state an orientation along R L, A P and S I, so d.nii has ITK's "
-        "default: z to superior, y to posterior, x to the left. --orientation states another."
+        "default: z inferior to superior, y anterior to posterior, x right to left. --orientation "
+        "states another."
     ]
 
 
