@@ -103,7 +103,7 @@ HEADERS: dict[str, Header] = {
 
 def header_of(part: Part, geometry: ItkGeometry, destination: Path) -> bytes:
     """Header of a file; an InputError if its format lacks the type of the voxels."""
-    suffix = max((s for s in HEADERS if destination.name.lower().endswith(s)), key=len)
+    suffix = max((s for s in HEADERS if destination.name.endswith(s)), key=len)
     dtype = file_type(part.dtype)
     try:
         return HEADERS[suffix](part.grid.shape[::-1], dtype.newbyteorder("="), geometry)
@@ -116,7 +116,7 @@ def header_of(part: Part, geometry: ItkGeometry, destination: Path) -> bytes:
 def write_raw(part: Part, header: bytes, partial: Path, execution: ExecutionParameters) -> None:
     """Write a file with this header, compressed if its name ends in .gz."""
     dtype = file_type(part.dtype)
-    packed = partial.name.lower().endswith(".gz")
+    packed = partial.name.endswith(".gz")
     with (
         partial.open("wb") as file,
         # Without name and time, so that equal volumes give equal files.

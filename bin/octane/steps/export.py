@@ -49,7 +49,7 @@ def export_volume(
     Raises an OctaneError that names what is not usable; nothing is left half-written.
     """
     require_cpu(execution.backend, "Export")
-    name = destination.name.lower()
+    name = destination.name
     if not name.endswith(FORMATS):
         raise InputError(f"{destination} has an unsupported format; use {', '.join(FORMATS)}.")
     if parameters.ome_zarr_version == "0.4" and not name.endswith(ZARR):
@@ -95,14 +95,14 @@ def _tell(source: Source, destination: Path) -> None:
     lost = [] if is_whole(destination) else lost_directions(volume)
     for text in overruled([volume]) + lost + default_directions(volume, destination):
         logger.warning("%s", text)
-    if any(source.orientation) and destination.name.lower().endswith(TIFF):
+    if any(source.orientation) and destination.name.endswith(TIFF):
         logger.warning(
             "%s does not state the orientation (%s), which OME-TIFF lacks.",
             *(destination, spelled_orientation(source.orientation)),
         )
     grid, dtype = source.levels[0][0].grid, source.levels[0][0].dtype
     channels = len(source.levels[0])
-    pyramid = destination.name.lower().endswith((ZARR, ARCHIVE))
+    pyramid = destination.name.endswith((ZARR, ARCHIVE))
     levels = source.levels if pyramid else source.levels[:1]
     voxels = channels * sum(math.prod(level[0].grid.shape) for level in levels)
     logger.info(
