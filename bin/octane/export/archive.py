@@ -4,11 +4,9 @@ import json
 import os
 from pathlib import Path
 from shutil import copyfileobj
-from typing import cast
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 from octane.core.progress import Progress
-from octane.store.ngff import read_json
 
 COPIED = 1 << 20
 """Bytes copied at once."""
@@ -18,13 +16,6 @@ COMMENT = {"ome": {"version": VERSION, "zipFile": {"centralDirectory": {"jsonFir
 """The archive's comment; its metadata are the first entries."""
 DATE = (1980, 1, 1, 0, 0, 0)
 """Date of every entry, so that archives of equal stores are equal."""
-
-
-def is_archivable(store: Path) -> bool:
-    """Tell whether the files of a store, which may be of any version, are those of OME-Zarr 0.5."""
-    group = read_json(store, METADATA) or {}
-    attributes = cast("dict[str, dict[str, object]]", group.get("attributes", {}))
-    return store.is_dir() and attributes.get("ome", {}).get("version") == VERSION
 
 
 def write_archive(store: Path, partial: Path) -> None:

@@ -33,7 +33,6 @@ from octane.store.ngff import (
     CHANNEL,
     Attributes,
     Window,
-    read_json,
     read_metadata,
     stated_orientation,
 )
@@ -154,8 +153,8 @@ class Source:
     """What is written: each level, finest first, as the parts of its channels.
 
     ``windows`` and ``colors`` (RRGGBB) are the channels', None where the store states none;
-    ``attributes`` are octane's own, with the orientation; ``coarser`` says how the coarser levels
-    were made, as OME-Zarr states it.
+    ``attributes`` are octane's own, with the orientation; ``coarser`` and ``version`` are those of
+    :class:`octane.store.ngff.Metadata`, the latter None for other formats.
     """
 
     path: Path
@@ -165,6 +164,7 @@ class Source:
     colors: list[str | None]
     attributes: Attributes
     coarser: Json
+    version: object
 
     @property
     def orientation(self) -> Orientation:
@@ -188,6 +188,7 @@ def open_source(
     windows: list[Window | None] = [None] * len(channels)
     colors: list[str | None] = [None] * len(channels)
     coarser: Json = {}
+    version: object = None
     images = [channel for channel in channels if isinstance(channel, Image)]
     if images:
         places = [image.place for image in images]
@@ -197,7 +198,7 @@ def open_source(
             number = dict(zip(metadata.axes, place, strict=True)).get(CHANNEL, 0)
             windows[k] = next(iter(metadata.windows[number : number + 1]), None)
             colors[k] = next(iter(metadata.colors[number : number + 1]), None)
-        coarser = _how_made(path)
+        coarser, version = metadata.coarser, metadata.version
     grids = [level[0].grid for level in levels]
     levels = levels[_level_of(path, grids, parameters.resolution) :]
     orientation = stated_orientation(channels[0].attributes)
@@ -217,7 +218,9 @@ def open_source(
         for level, region in zip(levels, regions, strict=True)
         if 0 not in shape_of(region)
     ]
-    return Source(path, parts, names_of(own), windows, colors, joined_attributes(own), coarser)
+    return Source(
+        path, parts, names_of(own), windows, colors, joined_attributes(own), coarser, version
+    )
 
 
 def file_type(dtype: np.dtype) -> np.dtype:
@@ -233,14 +236,6 @@ def _stored_levels(
     for image in open_levels(path, reading):
         found.setdefault(image.array.path, {})[image.place] = image
     return [[level[place] for place in places] for level in found.values()]
-
-
-def _how_made(path: Path) -> Json:
-    """How an image's coarser levels were made: ``type`` and ``metadata`` of its multiscale."""
-    group = read_json(path, "zarr.json") or {"attributes": read_json(path, ".zattrs")}
-    attributes = cast("Json", group["attributes"])
-    stated = attributes.get("ome", attributes)["multiscales"][0]
-    return {key: stated[key] for key in ("type", "metadata") if key in stated}
 
 
 def _level_of(path: Path, grids: Sequence[Grid], resolution: Sequence[float] | None) -> int:

@@ -80,12 +80,14 @@ class Dataset(BaseModel):
 
 
 class Multiscale(BaseModel):
-    """Part of a multiscale that octane reads."""
+    """Part of a multiscale that octane reads; ``type`` and ``metadata`` are only copied."""
 
     axes: list[Axis] = []
     coordinateSystems: list[CoordinateSystem] = []
     datasets: list[Dataset] = []
     coordinateTransformations: list[Transformation] | None = None
+    type: object = None
+    metadata: object = None
 
     @property
     def outputs(self) -> list[str]:

@@ -113,6 +113,7 @@ class Omero(BaseModel):
 class Multiscales(BaseModel):
     """NGFF's part of the attributes: the first image, and how its channels are shown."""
 
+    version: object = None
     multiscales: Annotated[list[Multiscale], BeforeValidator(_first)] = []
     omero: Annotated[Omero | None, WrapValidator(_or_nothing)] = None
 
@@ -184,8 +185,9 @@ class Metadata(NamedTuple):
     and x; ``labels`` are channel names, empty where one is missing, and ``windows`` and ``colors``
     (RRGGBB) how they are displayed; ``overruled`` tells in sentences what is stated but replaced or
     not used; ``spacing`` and ``origin`` (centre of the first voxel) are those of one level;
-    ``orientation`` is that of z, y and x; ``octane`` is None in a store without octane's own
-    attributes.
+    ``orientation`` is that of z, y and x; ``version`` is OME-Zarr's from 0.5 on; ``coarser`` says
+    how the coarser levels were made (``type`` and ``metadata`` of the multiscale); ``octane`` is
+    None in a store without octane's own attributes.
     """
 
     datasets: list[str]
@@ -197,6 +199,8 @@ class Metadata(NamedTuple):
     spacing: Vector
     origin: Vector
     orientation: Orientation
+    version: object
+    coarser: dict[str, object]
     octane: dict[str, object] | None
 
 
@@ -279,6 +283,7 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
     labels = [channel.label or "" for channel in described.shown]
     windows = [channel.window for channel in described.shown]
     colors = [channel.color for channel in described.shown]
+    coarser = multiscale.model_dump(include={"type", "metadata"}, exclude_unset=True)
     overruled = [relations_of(multiscale), unused, overruled_orientation(orientation, given)]
     if other:
         overruled.append(
@@ -287,7 +292,7 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
         )
     return Metadata(
         datasets, axes, labels, windows, colors, " ".join(filter(None, overruled)),
-        spacing, origin, given or orientation, own,
+        spacing, origin, given or orientation, described.version, coarser, own,
     )  # fmt: skip
 
 
