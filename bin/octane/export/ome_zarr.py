@@ -21,8 +21,6 @@ def write_ome_zarr(
     if version == "0.4":
         levels = [Level(level.grid, level.chunks) for level in levels]
     several = len(first) > 1
-    windows = [window for window in source.windows if window]
-    colors = [color for color in source.colors if color]
     dtype = first[0].dtype
     # Entire shards, or eight chunks; as much again is decoded and encoded.
     size = (SHARD, SHARD, SHARD)
@@ -39,9 +37,7 @@ def write_ome_zarr(
     advance = Progress("Export", len(tasks), "blocks")
     with create_image(
         destination, levels, dtype, attributes=source.attributes,
-        channels=source.names if several else (),
-        windows=windows if len(windows) == len(first) else (),
-        shown_in=colors if len(colors) == len(first) else (),
+        channels=source.names if several else (), shown=source.shown,
         coarser=source.coarser, version=version, overwrite=execution.overwrite, to_disk=True,
     ) as writers:  # fmt: skip
         outputs = [channel_writers(writer, len(first)) for writer in writers]

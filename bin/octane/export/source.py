@@ -32,7 +32,7 @@ from octane.store.image import Image, open_levels
 from octane.store.ngff import (
     CHANNEL,
     Attributes,
-    Window,
+    ShownChannel,
     read_metadata,
     stated_orientation,
 )
@@ -152,7 +152,7 @@ class Part:
 class Source:
     """What is written: each level, finest first, as the parts of its channels.
 
-    ``windows`` and ``colors`` (RRGGBB) are the channels', None where the store states none;
+    ``shown`` has the window and colour of each channel, None where the store states none;
     ``attributes`` are octane's own, with the orientation; ``coarser`` and ``version`` are those of
     :class:`octane.store.ngff.Metadata`, the latter None for other formats.
     """
@@ -160,8 +160,7 @@ class Source:
     path: Path
     levels: list[list[Part]]
     names: list[str]
-    windows: list[Window | None]
-    colors: list[str | None]
+    shown: list[ShownChannel]
     attributes: Attributes
     coarser: Json
     version: object
@@ -185,8 +184,7 @@ def open_source(
         open_volume(path, own) for own in (each_channel(path, ALL, reading) if every else [reading])
     ]
     levels: list[list[Volume]] = [channels]
-    windows: list[Window | None] = [None] * len(channels)
-    colors: list[str | None] = [None] * len(channels)
+    shown = [ShownChannel()] * len(channels)
     coarser: Json = {}
     version: object = None
     images = [channel for channel in channels if isinstance(channel, Image)]
@@ -196,8 +194,9 @@ def open_source(
         metadata = read_metadata(path, reading)
         for k, place in enumerate(places):
             number = dict(zip(metadata.axes, place, strict=True)).get(CHANNEL, 0)
-            windows[k] = next(iter(metadata.windows[number : number + 1]), None)
-            colors[k] = next(iter(metadata.colors[number : number + 1]), None)
+            if number < len(metadata.windows):
+                window, color = metadata.windows[number], metadata.colors[number]
+                shown[k] = ShownChannel(window=window, color=color)
         coarser, version = metadata.coarser, metadata.version
     grids = [level[0].grid for level in levels]
     levels = levels[_level_of(path, grids, parameters.resolution) :]
@@ -218,9 +217,7 @@ def open_source(
         for level, region in zip(levels, regions, strict=True)
         if 0 not in shape_of(region)
     ]
-    return Source(
-        path, parts, names_of(own), windows, colors, joined_attributes(own), coarser, version
-    )
+    return Source(path, parts, names_of(own), shown, joined_attributes(own), coarser, version)
 
 
 def file_type(dtype: np.dtype) -> np.dtype:

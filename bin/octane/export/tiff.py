@@ -65,8 +65,8 @@ def _channels(source: Source) -> dict[str, list[str] | list[int]]:
     found: dict[str, list[str] | list[int]] = {}
     if any(source.names):
         found["Name"] = source.names
-    colors = [color for color in source.colors if color]
-    if len(colors) == len(source.colors):
+    colors = [own.color for own in source.shown if own.color]
+    if len(colors) == len(source.shown):
         found["Color"] = [
             int.from_bytes(bytes.fromhex(f"{color}FF"), "big", signed=True) for color in colors
         ]

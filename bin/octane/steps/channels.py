@@ -16,7 +16,13 @@ from octane.layout.sections import read_sections, require_one_orientation
 from octane.pipeline.cuts import note_cuts
 from octane.store.channels import is_nearest, joined_attributes, names_of
 from octane.store.image import Image, open_levels
-from octane.store.ngff import Attributes, Window, read_metadata, stated_orientation
+from octane.store.ngff import (
+    Attributes,
+    ShownChannel,
+    Window,
+    read_metadata,
+    stated_orientation,
+)
 from octane.store.writer import Level, codec_of, colors, create_image, link_chunks
 
 
@@ -62,7 +68,7 @@ def join_channels(
         codec=first.codec,
         attributes=joined_attributes(own) | ({"step": "channels"} if several else {}),
         channels=names if several else (),
-        windows=[source.window for source in opened],
+        shown=[ShownChannel(window=source.window) for source in opened],
         overwrite=execution.overwrite,
     ) as writers:
         with metrics.timed("link"):

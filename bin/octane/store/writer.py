@@ -32,7 +32,7 @@ from octane.store.array import Array, array_metadata, array_metadata_2, create_a
 from octane.store.channels import kinds_of
 from octane.store.encoding import ABSENT, CHECKSUM_BYTES, crc32c
 from octane.store.image import Image
-from octane.store.ngff import Attributes, Window, read_json, stated_orientation
+from octane.store.ngff import Attributes, ShownChannel, Window, read_json, stated_orientation
 
 CHUNK = 128
 """Edge of a volume's chunks in voxels; viewers read one chunk at a time."""
@@ -273,8 +273,7 @@ def create_image(
     codec: Codec = "zstd",
     attributes: Attributes | None = None,
     channels: Sequence[str] = (),
-    windows: Sequence[Window] = (),
-    shown_in: Sequence[str] = (),
+    shown: Sequence[ShownChannel] = (),
     coarser: Json | None = None,
     version: OmeZarrVersion = "0.5",
     overwrite: bool = False,
@@ -292,10 +291,9 @@ def create_image(
     channels
         Names of several channels, an axis c in front of z, y and x; empty without that axis. Their
         kinds are in the attributes, as :func:`octane.store.channels.joined_attributes` has them.
-    windows
-        Display window of each channel; by default they are found in samples of the voxels.
-    shown_in
-        Colour of each channel, RRGGBB; by default :func:`colors`.
+    shown
+        Display window and colour of each channel. Windows that are None are found in samples of the
+        voxels, and colours are those of :func:`colors`; labels are the names.
     coarser
         How the coarser levels are made, as ``type`` and ``metadata`` of a multiscale; by default as
         octane makes them.
@@ -356,32 +354,35 @@ def create_image(
         if noted.get("kind") != "mosaic" or channels:
             middle = levels[0].grid.shape[0] // 2
             labels = channels or [noted.get("channel")]
-            found = windows or [_window(image, writers[at].samples) for image in images[at]]
-            shown = [
+            described = [
                 {
-                    "window": window.model_dump(),
+                    "window": (own.window or _window(image, writers[at].samples)).model_dump(),
                     "label": str(label or "intensity"),
-                    "color": color,
+                    "color": own.color or color,
                     "active": True,
                 }
-                for window, label, color in zip(
-                    found, labels, shown_in or colors(len(labels)), strict=True
+                for own, image, label, color in zip(
+                    shown or [ShownChannel()] * len(labels),
+                    images[at],
+                    labels,
+                    colors(len(labels)),
+                    strict=True,
                 )
             ]
             # With "greyscale", napari shows every channel in grey.
             model = "color" if channels else "greyscale"
             defaults = {"model": model, "defaultT": 0, "defaultZ": middle}
-            omero = {"omero": {"channels": shown, "rdefs": defaults}}
-        described = _multiscale(destination.name.split(".")[0], levels, len(one), noted)
+            omero = {"omero": {"channels": described, "rdefs": defaults}}
+        multiscale = _multiscale(destination.name.split(".")[0], levels, len(one), noted)
         if len(levels) > 1:
-            described |= _downscaling(noted) if coarser is None else coarser
+            multiscale |= _downscaling(noted) if coarser is None else coarser
         noted.pop("orientation", None)
         if version == "0.4":
-            ome = {"multiscales": [{"version": version, **described}], **omero}
+            ome = {"multiscales": [{"version": version, **multiscale}], **omero}
             _write_json(partial / ".zgroup", {"zarr_format": 2})
             _write_json(partial / ".zattrs", {**ome, "octane": noted})
             return
-        ome = {"version": version, "multiscales": [described], **omero}
+        ome = {"version": version, "multiscales": [multiscale], **omero}
         group = {"attributes": {"ome": ome, "octane": noted}, "zarr_format": 3}
         _write_json(partial / "zarr.json", {**group, "node_type": "group"})
 

@@ -28,7 +28,7 @@ from octane.pipeline.workers import PROCESS_BYTES
 from octane.steps.export import RAW, export_volume
 from octane.store.channels import kinds_of
 from octane.store.image import open_image, open_levels
-from octane.store.ngff import Window, read_metadata
+from octane.store.ngff import ShownChannel, Window, read_metadata
 from octane.store.volumes import open_volume
 from octane.store.writer import Level, create_image
 
@@ -71,9 +71,10 @@ def volume(tmp_path, rng):
             for grid in grids(**geometry)
         ]
         windows = [Window(min=0, start=k + 1, end=50 + k, max=99) for k in range(len(channels))]
+        shown = [ShownChannel(window=window) for window in windows]
         written = []
         with create_image(
-            path, levels, dtype, attributes=own, channels=channels, windows=windows
+            path, levels, dtype, attributes=own, channels=channels, shown=shown
         ) as writers:
             for level, writer in zip(levels, writers, strict=True):
                 shape = (len(channels),) * bool(channels) + level.grid.shape
@@ -319,17 +320,30 @@ def test_ome_zarr_0_4_is_valid_and_complete(volume, export):
     assert kinds_of(ours.octane or {}) == ["", "nearest"]
 
 
-def test_the_names_colors_and_windows_of_others_are_kept(write_foreign, export, rng):
-    voxels = rng.integers(0, 9, (2, 3, 6, 7)).astype(np.uint8)
-    shown = {"label": "GFP", "color": "12AB00", "window": dict(min=0, start=1, end=2, max=3)}
-    path = write_foreign("their.zarr", voxels, axes="czyx")
-    file = next(p for p in (path / ".zattrs", path / "zarr.json") if p.exists())
-    content = json.loads(file.read_text())
-    attributes = content.get("attributes", content)
-    ome = attributes.get("ome", attributes)
-    ome["omero"] = {"channels": [shown, {**shown, "label": "nuclei", "color": "0000FF"}]}
-    ome["multiscales"][0] |= {"type": "theirs"}
-    file.write_text(json.dumps(content))
+SHOWN = {"label": "GFP", "color": "12AB00", "window": dict(min=0.0, start=1.0, end=2.0, max=3.0)}
+
+
+@pytest.fixture
+def theirs(write_foreign, rng):
+    """Write two channels as another program does, which states how they are shown."""
+
+    def write(*channels):
+        voxels = rng.integers(0, 9, (2, 3, 6, 7)).astype(np.uint8)
+        path = write_foreign("their.zarr", voxels, axes="czyx")
+        file = next(p for p in (path / ".zattrs", path / "zarr.json") if p.exists())
+        content = json.loads(file.read_text())
+        attributes = content.get("attributes", content)
+        ome = attributes.get("ome", attributes)
+        ome["omero"] = {"channels": channels}
+        ome["multiscales"][0] |= {"type": "theirs"}
+        file.write_text(json.dumps(content))
+        return path, voxels
+
+    return write
+
+
+def test_the_names_colors_and_windows_of_others_are_kept(theirs, export):
+    path, _ = theirs(SHOWN, {**SHOWN, "label": "nuclei", "color": "0000FF"})
     for made in (
         export(path, "a.ome.zarr", ome_zarr_version="0.4"),
         export(path, "b.ome.zarr"),
@@ -345,6 +359,16 @@ def test_the_names_colors_and_windows_of_others_are_kept(write_foreign, export, 
             assert [c["Name"] for c in pixels["Channel"]] == ["GFP", "nuclei"]
             colors = [c["Color"] % 2**32 for c in pixels["Channel"]]
             assert colors == [0x12AB00FF, 0x0000FFFF]
+
+
+def test_what_one_channel_lacks_is_found_and_the_other_keeps_its_own(theirs, export):
+    path, voxels = theirs(SHOWN, {"label": "nuclei"})
+    metadata = read_metadata(export(path, "a.ome.zarr"), None)
+    assert metadata.colors == ["12AB00", "FF00FF"]
+    assert metadata.windows[0] == Window.model_validate(SHOWN["window"])
+    found = metadata.windows[1]
+    assert found is not None
+    assert (found.min, found.max) == (voxels[1].min(), voxels[1].max())
 
 
 def test_an_archive_holds_the_store_and_its_metadata_first(volume, export):

@@ -9,7 +9,7 @@ from archives import pack
 
 from octane.core.errors import InputError
 from octane.core.geometry import Grid
-from octane.store.ngff import Window
+from octane.store.ngff import ShownChannel, Window
 from octane.store.writer import Level, create_image
 from octane.view import neuroglancer
 from octane.view.neuroglancer import DEMO, Source, show
@@ -34,10 +34,11 @@ def source(tmp_path):
         path = tmp_path / f"{name}.ome.zarr"
         shape = (len(channels),) * bool(channels) + GRID.shape
         names = [channel["name"] for channel in channels]
+        shown = [ShownChannel(window=window) for window in windows]
         noted, level = {"channels": channels}, Level(GRID, GRID.shape)
-        with create_image(
-            path, [level], dtype, attributes=noted, channels=names, windows=windows
-        ) as (writer,):
+        with create_image(path, [level], dtype, attributes=noted, channels=names, shown=shown) as (
+            writer,
+        ):
             writer[tuple(slice(0, n) for n in shape)] = np.zeros(shape, dtype)
         return Source(path, f"http://localhost:1/{name}")
 
