@@ -27,6 +27,9 @@ from octane.core.units import bytes_of
 Unit = Literal["nanometer", "micrometer", "millimeter", "centimeter", "meter"]
 DType = Literal["input", "uint8", "uint16", "int16", "float32", "float64"]
 Codec = Literal["zstd", "blosc-lz4", "none"]
+OmeZarrVersion = Literal["0.5", "0.4"]
+OME_ZARR: OmeZarrVersion = "0.5"
+"""Version of OME-Zarr that every step writes."""
 TileOrder = Literal[
     "rows-snake-top-left",
     "rows-snake-top-right",
@@ -732,8 +735,8 @@ class ExportParameters(StepParameters):
         "right, which nibabel calls RAS. The voxels keep their places in the subject.",
         workflow=False,
     )
-    ome_zarr_version: Literal["0.5", "0.4"] = parameter(
-        "0.5", "Version of OME-Zarr; 0.4 for programs without zarr 3.", workflow=False
+    ome_zarr_version: OmeZarrVersion = parameter(
+        OME_ZARR, "Version of OME-Zarr; 0.4 for programs without zarr 3.", workflow=False
     )
 
 

@@ -6,20 +6,20 @@ from pathlib import Path
 from shutil import copyfileobj
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
+from octane.config.params import OME_ZARR
 from octane.core.progress import Progress
 
 COPIED = 1 << 20
 """Bytes copied at once."""
 METADATA = "zarr.json"
-VERSION = "0.5"
-COMMENT = {"ome": {"version": VERSION, "zipFile": {"centralDirectory": {"jsonFirst": True}}}}
+COMMENT = {"ome": {"version": OME_ZARR, "zipFile": {"centralDirectory": {"jsonFirst": True}}}}
 """The archive's comment; its metadata are the first entries."""
 DATE = (1980, 1, 1, 0, 0, 0)
 """Date of every entry, so that archives of equal stores are equal."""
 
 
 def write_archive(store: Path, partial: Path) -> None:
-    """Pack a store of OME-Zarr 0.5 into the archive ``partial``."""
+    """Pack a store of the version that octane writes into the archive ``partial``."""
     files = [
         Path(folder, name).relative_to(store)
         for folder, _, names in os.walk(store, followlinks=True)

@@ -3,13 +3,13 @@
 import math
 from pathlib import Path
 
-from octane.config.params import ExecutionParameters
+from octane.config.params import ExecutionParameters, OmeZarrVersion
 from octane.core.geometry import Region, blocks
 from octane.core.progress import Progress
 from octane.core.units import bytes_of
 from octane.export.source import Source
 from octane.pipeline.workers import plan_workers, run_tiles
-from octane.store.writer import SHARD, Level, OmeZarrVersion, channel_writers, create_image
+from octane.store.writer import SHARD, Level, channel_writers, create_image
 
 
 def write_ome_zarr(

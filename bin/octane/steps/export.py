@@ -6,14 +6,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
 
-from octane.config.params import ExecutionParameters, ExportParameters, InputParameters
+from octane.config.params import OME_ZARR, ExecutionParameters, ExportParameters, InputParameters
 from octane.core.arrays import require_cpu
 from octane.core.errors import InputError
 from octane.core.files import PARTIAL, bring_to_disk, require_free, writing
 from octane.core.geometry import spelled
 from octane.core.orientation import spelled_orientation
 from octane.core.units import counted, format_bytes
-from octane.export.archive import VERSION, write_archive
+from octane.export.archive import write_archive
 from octane.export.ome_zarr import write_ome_zarr
 from octane.export.raw import HEADERS, header_of, write_raw
 from octane.export.source import Source, centres, open_source
@@ -77,14 +77,14 @@ def export_volume(
             write_raw(part, header, partial, execution)
         elif name.endswith(TIFF):
             write_tiff(source, describe(source, destination), partial, execution)
-        elif as_stored and source.version == VERSION and store.is_dir():
+        elif as_stored and source.version == OME_ZARR and store.is_dir():
             for part in (part for level in source.levels for part in level):
                 cast("Image", part.volume).require_chunks(part.region)
             write_archive(store, partial)
         else:
             with TemporaryDirectory(dir=destination.parent, prefix=PARTIAL) as folder:
                 made = Path(folder) / destination.with_suffix(ZARR).name
-                write_ome_zarr(source, made, VERSION, execution)
+                write_ome_zarr(source, made, OME_ZARR, execution)
                 write_archive(made, partial)
         bring_to_disk(partial)
 

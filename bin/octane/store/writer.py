@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from octane import __version__
-from octane.config.params import NEAREST, Codec
+from octane.config.params import NEAREST, OME_ZARR, Codec, OmeZarrVersion
 from octane.core.errors import InputError
 from octane.core.files import write_object, writing
 from octane.core.geometry import Grid, Region, block_at, place_in, shape_of, vector
@@ -45,8 +45,6 @@ COMPRESSORS: dict[Codec, list[BytesBytesCodec]] = {
     "none": [Crc32cCodec()],
 }
 """Codecs of chunks, each with a checksum that reveals a damaged chunk."""
-OmeZarrVersion = Literal["0.5", "0.4"]
-"""Version of OME-Zarr that is written."""
 Json = dict[str, Any]
 """JSON object of an image's metadata."""
 
@@ -275,7 +273,7 @@ def create_image(
     channels: Sequence[str] = (),
     shown: Sequence[ShownChannel] = (),
     coarser: Json | None = None,
-    version: OmeZarrVersion = "0.5",
+    version: OmeZarrVersion = OME_ZARR,
     overwrite: bool = False,
     to_disk: bool = False,
 ) -> Generator[list[DirectWriter]]:
