@@ -8,6 +8,7 @@ read.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise, product
 from pathlib import Path
 from typing import cast
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from octane.config.params import ExecutionParameters, ExportParameters, InputParameters
 from octane.core.errors import InputError
-from octane.core.geometry import Grid, Region, blocks, shape_of, spelled, vector
+from octane.core.geometry import Grid, Region, shape_of, spelled, vector
 from octane.core.orientation import (
     Orientation,
     directions_of,
@@ -118,34 +119,40 @@ class Part:
     def slabs(self, execution: ExecutionParameters) -> Iterator[npt.NDArray]:
         """Read the part from its first plane to its last, in slabs that fit into the memory.
 
-        A slab is as deep as a chunk, so that each is decoded once, or as many planes as half of the
+        A slab holds the planes of a chunk, so that each is decoded once, or as many as half of the
         memory holds. It is valid until the next one is read.
         """
         nz, ny, nx = self.grid.shape
         plane, memory = ny * nx * self.dtype.itemsize, bytes_of(execution.memory)
-        deep = min(nz, self.volume.chunks[self.turn.axes[0]])
-        depth = max(1, min(deep, (memory - PROCESS_BYTES) // SLAB_SHARE // plane))
-        size = depth, min(ny, SHARD), min(nx, SHARD)
+        deep, *sides = (self.volume.chunks[axis] for axis in self.turn.axes)
+        depth = max(1, min(nz, deep, (memory - PROCESS_BYTES) // SLAB_SHARE // plane))
+        # Entire chunks, unless they are large.
+        high, wide = (SHARD // side * side or SHARD for side in sides)
+        across = [*product(self.spans(1, high), self.spans(2, wide))]
         # Two planes more for the writer.
         workers = plan_workers(
-            2 * math.prod(size) * self.dtype.itemsize, memory, execution.workers,
-            len(blocks((depth, ny, nx), size)), fixed=PROCESS_BYTES + (depth + 2) * plane,
+            2 * depth * min(ny, high) * min(nx, wide) * self.dtype.itemsize, memory,
+            execution.workers, len(across), fixed=PROCESS_BYTES + (depth + 2) * plane,
         )  # fmt: skip
-        advance = Progress("Export", len(blocks(self.grid.shape, size)), "blocks")
+        slabs = self.spans(0, depth)
+        advance = Progress("Export", len(slabs) * len(across), "blocks")
         memory_of_slab = np.empty((depth, ny, nx), self.dtype)
-        for slab in blocks(self.grid.shape, (depth, ny, nx)):
-            out = memory_of_slab[: slab[0].stop - slab[0].start]
+        for slab in slabs:
+            out = memory_of_slab[: slab.stop - slab.start]
 
-            def read(block: Region, slab: Region = slab, out: npt.NDArray = out) -> None:
-                place = tuple(
-                    slice(b.start + s.start, b.stop + s.start)
-                    for b, s in zip(block, slab, strict=True)
-                )
-                out[block] = self.read(place)
-                advance(out[block].nbytes)
+            def read(block: Region, slab: slice = slab, out: npt.NDArray = out) -> None:
+                voxels = self.read((slab, *block))
+                out[:, *block] = voxels
+                advance(voxels.nbytes)
 
-            run_tiles(blocks(out.shape, size), read, workers=workers)
+            run_tiles(across, read, workers=workers)
             yield out
+
+    def spans(self, axis: int, size: int) -> list[slice]:
+        """Cut an axis of the part where the volume's blocks of ``size`` voxels begin and end."""
+        own, n = self.region[self.turn.axes[axis]], self.grid.shape[axis]
+        first = own.stop % size if self.turn.flipped[axis] else -own.start % size
+        return [slice(a, b) for a, b in pairwise([0, *range(first or size, n, size), n])]
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from octane.layout.sections import read_sections
 from octane.pipeline.workers import PROCESS_BYTES
 from octane.steps.export import RAW, export_volume
 from octane.store.channels import kinds_of
-from octane.store.image import open_image, open_levels
+from octane.store.image import Image, open_image, open_levels
 from octane.store.ngff import ShownChannel, Window, read_metadata
 from octane.store.volumes import open_volume
 from octane.store.writer import Level, create_image
@@ -258,6 +258,25 @@ def test_thin_slabs_give_the_same_file(volume, export, monkeypatch, name):
     thin = export(path, f"thin/{name}")
     assert {r[0].stop - r[0].start for r in regions} == {3, 1}
     assert thin.read_bytes() == (thin.parents[1] / "deep" / name).read_bytes()
+
+
+@pytest.mark.parametrize("code", [None, "SPR", "PLS", "LIA"])
+def test_a_region_decodes_each_chunk_once(volume, export, monkeypatch, code):
+    path, (voxels, _) = volume()
+    read, chunks = Image.read, []
+
+    def counted(image, region, *rest):
+        spans = (range(r.start // 8, -(-r.stop // 8)) for r in region)
+        chunks.extend(product(*spans))
+        return read(image, region, *rest)
+
+    monkeypatch.setattr(Image, "read", counted)
+    # Blocks of one chunk.
+    monkeypatch.setattr(source_module, "SHARD", 10)
+    region = ["z=135:220", "y=5:", "x=17.5:80"]
+    found = read_itk(export(path, "a.nii", region=region, reorient=code))[1]
+    np.testing.assert_array_equal(np.sort(found, None), np.sort(voxels[3:12, 5:, 3:19], None))
+    assert sorted(chunks) == [*product(range(2), range(3), range(3))]
 
 
 def test_a_plane_that_exceeds_the_memory_is_refused(volume, export):
