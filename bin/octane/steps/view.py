@@ -13,10 +13,12 @@ from octane.core.errors import InputError
 from octane.core.files import lost_target
 from octane.store.archive import is_archive
 from octane.store.chunks import is_store
+from octane.store.ngff import read_metadata
 from octane.view.neuroglancer import DEMO, Source, Viewer, own_viewer, show, state_of
 from octane.view.server import ResultsServer
 
 INSTALL = "python -m pip install 'neuroglancer>=2.41'"
+REWRITE = "bin/export.py writes it as 0.5."
 
 
 class Subject(NamedTuple):
@@ -95,13 +97,21 @@ def view(results: Path, port: int = 0) -> None:
 
 
 def _show(subject: Subject, viewer: Viewer | None, server: ResultsServer) -> list[str]:
-    """Show a subject in a viewer; return lines with its addresses."""
+    """Show a subject in a viewer; return lines with its addresses, and on what it may not draw."""
     name = subject.name
     sources = [Source(path, server.address(f"{name}/{path.name}")) for path in subject.images]
     # A short address for a long one, which terminals would break.
     server.redirects[name] = show(viewer, state_of(sources))
     reports = [server.address(f"{name}/{path.name}") for path in subject.reports]
-    return [f"{name}: {server.address(name)}", *(f"report: {address}" for address in reports)]
+    newer = [path for path in subject.images if read_metadata(path, None).version == "0.6"]
+    return [
+        f"{name}: {server.address(name)}",
+        *(f"report: {address}" for address in reports),
+        *(
+            f"{path.name} is OME-Zarr 0.6, which neuroglancer 2.41 does not show; {REWRITE}"
+            for path in newer
+        ),
+    ]
 
 
 def forwarding(connection: str, addresses: Sequence[str]) -> list[str]:

@@ -248,7 +248,8 @@ def open_levels(path: Path, reading: InputParameters | None = None) -> list[Imag
         array, level = _array(path, name, metadata), read_metadata(path, reading, index)
         grid = Grid(_shape(array), level.spacing, level.origin)
         places = np.ndindex(array.shape[:-3])
-        images += [Image(path, array, grid, missing, own, place) for place in places]
+        overruled = metadata.overruled
+        images += [Image(path, array, grid, missing, own, place, overruled) for place in places]
     return images
 
 

@@ -234,6 +234,8 @@ def open_file(path: Path) -> FileVolume:
     volume = FileVolume(path, Grid((nz, ny, nx), vector(*spacing), vector(*origin)), frame, place)
     if any(orientation) and _states_directions(path, header, reader):
         volume.attributes["orientation"] = orientation
+    if name.endswith((".nii", ".nii.gz")):
+        volume.overruled = _other_place(reader, frame)
     if name.endswith(".nii"):
         with readable(path):
             start, bits = (float(reader.GetMetaData(key)) for key in ("vox_offset", "bitpix"))
@@ -252,6 +254,23 @@ def _states_directions(path: Path, header: bytes, reader: sitk.ImageFileReader) 
         if name.endswith(suffixes):
             return field.search(header) is not None
     return any(int(reader.GetMetaData(key)) > 0 for key in ("qform_code", "sform_code"))
+
+
+def _other_place(reader: sitk.ImageFileReader, frame: sitk.Image) -> str:
+    """Sentence about a NIfTI whose sform differs from what ITK read; empty if it does not."""
+    if int(reader.GetMetaData("sform_code")) <= 0:
+        return ""
+    rows = [[float(n) for n in reader.GetMetaData(f"srow_{axis}").split()] for axis in "xyz"]
+    # NIfTI's x and y run to right and anterior.
+    stated = np.array(rows) * [[-1], [-1], [1]]
+    spacing = np.array(frame.GetSpacing())
+    read = np.column_stack([np.reshape(frame.GetDirection(), (3, 3)) * spacing, frame.GetOrigin()])
+    if np.allclose(stated, read, rtol=1e-4, atol=1e-2 * spacing.min()):
+        return ""
+    return (
+        "The file states two places: its qform is used, as by ITK, and not its sform, which "
+        "nibabel and FSL use; make them equal if the place matters."
+    )
 
 
 def _detached(path: Path, head: bytes) -> tuple[Path, Path | None]:

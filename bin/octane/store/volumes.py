@@ -170,11 +170,12 @@ def lost_directions(volume: Volume) -> list[str]:
     """Warning for a file with oblique axes, whose directions the results do not keep."""
     if not isinstance(volume, FileVolume) or not volume.is_oblique:
         return []
+    nearest = code_of(orientation_of(volume.frame.GetDirection(), tolerance=1))
     return [
         f"{volume.path.name} has axes oblique to those of the subject, which neither OME-Zarr nor "
         "OME-TIFF can state: the results keep the order of the voxels but not their positions in "
         "space. If these matter, resample the volume along the axes with SimpleITK.Resample; "
-        "--orientation states the nearest ones."
+        f"--orientation {nearest or 'CODE'} states the nearest ones."
     ]
 
 

@@ -461,6 +461,13 @@ def test_a_large_ome_tiff_has_64_bit_offsets(volume, export, monkeypatch):
             np.testing.assert_array_equal(file.series[0].asarray(), voxels)
 
 
+def test_what_parameters_replace_is_told(volume, export, caplog):
+    path, _ = volume()
+    export(path, "a.nii", orientation="LIP", input_unit="millimeter")
+    assert "is replaced by z right to left" in caplog.text
+    assert "states lengths in micrometer; they are read in millimeter" in caplog.text
+
+
 def test_what_ome_tiff_lacks_is_told(volume, export, caplog):
     path, _ = volume()
     export(path, "a.ome.tif")

@@ -14,7 +14,8 @@ from archives import pack
 from python_path import python_path
 
 from octane.core.errors import InputError
-from octane.steps.view import find_subjects, forwarding
+from octane.steps.view import _show, find_subjects, forwarding
+from octane.view.server import ResultsServer
 
 
 @pytest.fixture
@@ -58,8 +59,8 @@ def test_subjects_are_found_with_their_finished_volume_first(outdir, monkeypatch
 
 def test_what_cannot_be_viewed_is_named(outdir):
     for path, message in (
-        (outdir / "none", "is not a folder"),
-        (outdir / "secret", "is not a folder"),
+        (outdir / "none", "is neither a folder nor a store"),
+        (outdir / "secret", "is neither a folder nor a store"),
         (outdir / "pipeline_info", "does not hold a store"),
     ):
         with pytest.raises(InputError, match=f"{path} {message}.*give the --outdir"):
@@ -104,3 +105,21 @@ def test_the_command_serves_until_it_is_interrupted(outdir, project):
         shown.send_signal(signal.SIGINT)
         _, errors = shown.communicate(timeout=60)
     assert (shown.returncode, errors) == (0, "")
+
+
+def test_a_version_that_neuroglancer_does_not_show_is_noted(outdir):
+    group = outdir / "sub-01" / "sub-01.ome.zarr" / "zarr.json"
+    stated = json.loads(group.read_text())
+    axes = stated["attributes"]["ome"]["multiscales"][0].pop("axes")
+    stated["attributes"]["ome"]["version"] = "0.6"
+    system = {"name": "own", "axes": axes}
+    stated["attributes"]["ome"]["multiscales"][0]["coordinateSystems"] = [system]
+    for dataset in stated["attributes"]["ome"]["multiscales"][0]["datasets"]:
+        for part in dataset["coordinateTransformations"]:
+            part |= {"input": {"path": dataset["path"]}, "output": {"name": "own"}}
+        dataset["coordinateTransformations"] = dataset["coordinateTransformations"][:1]
+    group.write_text(json.dumps(stated))
+    (subject, _) = find_subjects(outdir)
+    with ResultsServer(subject.served, 0) as server:
+        *_, note = _show(subject, None, server)
+    assert note.startswith("sub-01.ome.zarr is OME-Zarr 0.6, which neuroglancer 2.41 does not show")

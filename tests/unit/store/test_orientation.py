@@ -138,6 +138,18 @@ def test_only_a_header_with_directions_states_an_orientation(tmp_path, suffix, c
     assert stated_orientation(open_file(path).attributes) == expected
 
 
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
+def test_a_nifti_that_states_two_places_is_named(tmp_path, suffix):
+    path = tmp_path / f"a{suffix}"
+    image = nib.Nifti1Image(VOXELS, affine_of("PIR"))
+    for qform, is_named in (("PIR", False), ("RAS", True)):
+        image.set_qform(affine_of(qform), 1)
+        image.set_sform(affine_of("PIR"), 2)
+        nib.save(image, path)
+        (*said,) = overruled([open_volume(path)])
+        assert ["its qform is used" in text for text in said] == [True] * is_named
+
+
 def test_oblique_directions_are_kept_by_files_alone(tmp_path):
     affine = affine_of("RAS")
     affine[:3, :3] = euler2mat(z=np.radians(10)) @ affine[:3, :3]
