@@ -42,6 +42,8 @@ MEANINGS = {"channel": CHANNEL, "c": CHANNEL, "time": TIMEPOINT, "t": TIMEPOINT}
 SPACINGS = (1e-6, 1e9)
 """Plausible voxel sizes in micrometres; outside them, a unit or an exponent is wrong."""
 
+KNOWN = ("0.4", "0.5", "0.6")
+"""Versions of OME-Zarr that octane reads."""
 LISTED = 16
 """Most entries that an error lists."""
 
@@ -285,6 +287,12 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
     colors = [channel.color for channel in described.shown]
     coarser = multiscale.model_dump(include={"type", "metadata"}, exclude_unset=True)
     overruled = [relations_of(multiscale), unused, overruled_orientation(orientation, given)]
+    version = str(described.version or KNOWN[0])
+    if not version.startswith(KNOWN):
+        overruled.append(
+            f"The store states OME-Zarr {version[:SHOWN]}, newer than {KNOWN[-1]}; check what was "
+            "read of it."
+        )
     if other:
         overruled.append(
             f"The store states lengths in {' and '.join(dict.fromkeys(other))}; they are read in "

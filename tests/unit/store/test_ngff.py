@@ -216,3 +216,11 @@ def test_a_fifo_as_metadata_is_refused(write_foreign, version, name):
     os.mkfifo(path / name)
     with pytest.raises(OctaneError, match=rf"{name} cannot be read \(a FIFO or device is in its"):
         open_image(path)
+
+
+@pytest.mark.parametrize(
+    ("version", "is_noted"), [("0.5", False), ("0.6.dev2", False), ("1.0", True)]
+)
+def test_a_version_that_octane_does_not_know_is_noted(write_foreign, version, is_noted):
+    image = open_image(write_foreign("a.zarr", VOXELS, version=version))
+    assert image.overruled.startswith(f"The store states OME-Zarr {version}, newer") == is_noted
