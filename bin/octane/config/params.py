@@ -30,6 +30,13 @@ Codec = Literal["zstd", "blosc-lz4", "none"]
 OmeZarrVersion = Literal["0.5", "0.4"]
 OME_ZARR: OmeZarrVersion = "0.5"
 """Version of OME-Zarr that every step writes."""
+# fmt: off
+Modality = Literal[
+    "BF", "CARS", "CONF", "DF", "DIC", "FLUO", "MPE", "NLO", "OCT", "PC", "PLI", "SEM", "SPIM",
+    "SR", "TEM", "XPCT", "uCT", "2PE",
+]
+"""Suffixes of BIDS for microscopy."""
+# fmt: on
 TileOrder = Literal[
     "rows-snake-top-left",
     "rows-snake-top-right",
@@ -738,6 +745,19 @@ class ExportParameters(StepParameters):
     ome_zarr_version: OmeZarrVersion = parameter(
         OME_ZARR, "Version of OME-Zarr; 0.4 for programs without zarr 3.", workflow=False
     )
+
+
+class BidsParameters(StepParameters):
+    """Names of a volume in a BIDS derivative."""
+
+    title: ClassVar[str] = "BIDS"
+    bids_subject: str | None = parameter(
+        None,
+        "Label of the subject, letters and digits. Unset: the name of the store.",
+        workflow=False,
+    )
+    bids_sample: str = parameter("01", "Label of the sample, letters and digits.", workflow=False)
+    bids_suffix: Modality = parameter("OCT", "Modality.", workflow=False)
 
 
 class TileParameters(StepParameters):

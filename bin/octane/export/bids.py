@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from octane import __version__
+from octane.config.params import BidsParameters
 from octane.core.errors import InputError, OctaneError
 from octane.core.files import bring_to_disk, require_free, writing
 from octane.core.metrics import write_json
@@ -35,15 +36,7 @@ its voxel size and how it was made.
 """
 
 
-def write_derivative(
-    store: Path,
-    dataset: Path,
-    subject: str | None,
-    sample: str,
-    suffix: str,
-    *,
-    overwrite: bool,
-) -> Path:
+def write_derivative(store: Path, dataset: Path, named: BidsParameters, *, overwrite: bool) -> Path:
     """Add an OME-Zarr image to a BIDS derivative, which is created if it is missing.
 
     The store's files are hard-linked; across file systems they are copied. Rows of tables and files
@@ -56,10 +49,8 @@ def write_derivative(
         go into the sidecar.
     dataset
         Folder of the dataset.
-    subject, sample
-        Labels, alphanumeric; the subject's default is the name of the store.
-    suffix
-        Modality, such as OCT.
+    named
+        Labels, alphanumeric, and the modality.
     overwrite
         Replace the volume of this name.
 
@@ -77,8 +68,9 @@ def write_derivative(
     if not store.is_dir():
         raise InputError(f"{store} is not a folder; a BIDS dataset takes an OME-Zarr store.")
     metadata = read_metadata(store, AS_STATED)
-    labels = f"sub-{_subject(store, subject)}", f"sample-{_label('bids_sample', sample)}"
-    stem = "_".join((*labels, suffix))
+    sample = _label("bids_sample", named.bids_sample)
+    labels = f"sub-{_subject(store, named.bids_subject)}", f"sample-{sample}"
+    stem = "_".join((*labels, named.bids_suffix))
     volume = dataset / labels[0] / "micr" / f"{stem}.ome.zarr"
     _require_derivative(dataset)
     require_free(volume, overwrite=overwrite)

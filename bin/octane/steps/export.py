@@ -6,7 +6,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
 
-from octane.config.params import OME_ZARR, ExecutionParameters, ExportParameters, InputParameters
+from octane.config.params import (
+    OME_ZARR,
+    BidsParameters,
+    ExecutionParameters,
+    ExportParameters,
+    InputParameters,
+)
 from octane.core.arrays import require_cpu
 from octane.core.errors import InputError
 from octane.core.files import PARTIAL, bring_to_disk, require_free, writing
@@ -14,6 +20,7 @@ from octane.core.geometry import spelled
 from octane.core.orientation import spelled_orientation
 from octane.core.units import counted, format_bytes
 from octane.export.archive import write_archive
+from octane.export.bids import write_derivative
 from octane.export.ome_zarr import write_ome_zarr
 from octane.export.raw import HEADERS, header_of, write_raw
 from octane.export.source import Source, centres, open_source
@@ -87,6 +94,26 @@ def export_volume(
                 write_ome_zarr(source, made, OME_ZARR, execution)
                 write_archive(made, partial)
         bring_to_disk(partial)
+
+
+def export_bids(
+    store: Path,
+    dataset: Path,
+    named: BidsParameters,
+    parameters: ExportParameters,
+    reading: InputParameters,
+    execution: ExecutionParameters,
+) -> Path:
+    """Add an OME-Zarr image to a BIDS derivative, as it is; returns the volume in the dataset.
+
+    Raises an OctaneError if other options are given, or as :func:`write_derivative` does.
+    """
+    if (parameters, reading) != (ExportParameters(), InputParameters()):
+        raise InputError(
+            "--bids links a whole store as it is; export it with the other options first, and "
+            "give that."
+        )
+    return write_derivative(store, dataset, named, overwrite=execution.overwrite)
 
 
 def _tell(source: Source, destination: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from octane.config.params import BidsParameters
 from octane.core.errors import OctaneError
 from octane.export import bids
 from octane.export.bids import add_row, write_derivative
@@ -37,10 +38,12 @@ def store(write_image, rng):
 def add(tmp_path):
     """Add a store to the dataset."""
 
-    def to_dataset(store, subject=None, sample="01", suffix="OCT", *, dataset=None, **how):
-        how = {"overwrite": False, **how}
+    def to_dataset(
+        store, subject=None, sample="01", suffix="OCT", *, dataset=None, overwrite=False
+    ):
+        named = BidsParameters(bids_subject=subject, bids_sample=sample, bids_suffix=suffix)
         place = dataset or tmp_path / "dataset"
-        return write_derivative(store, place, subject, sample, suffix, **how)
+        return write_derivative(store, place, named, overwrite=overwrite)
 
     return to_dataset
 
@@ -208,14 +211,13 @@ def test_the_command_takes_a_file_or_a_dataset(command, store, tmp_path):
     assert (
         made.stdout == f"Wrote {dataset / 'sub-a1' / 'micr' / 'sub-a1_sample-01_OCT.ome.zarr'}.\n"
     )
-    for words in ([], [tmp_path / "a.ozx", "--bids", dataset]):
+    archive = tmp_path / "a.ozx"
+    for words in ([], [archive, "--bids", dataset], [archive, "--bids_sample", "02"]):
         assert command("export", store, *words).stderr.startswith("error: Give either DESTINATION")
     for word in ("orientation", "input_unit", "region"):
         value = {"orientation": "PIR", "input_unit": "millimeter", "region": "z=:1"}[word]
         refused = command("export", store, "--bids", dataset, f"--{word}", value)
         assert refused.stderr.startswith("error: --bids links a whole store as it is;")
-    refused = command("export", store, tmp_path / "a.ozx", "--bids_sample", "02")
-    assert refused.stderr.startswith("error: --bids_subject, --bids_sample and")
 
 
 def test_a_store_that_lacks_chunks_is_refused(store, add, tmp_path):
