@@ -364,8 +364,8 @@ class InputParameters(StepParameters):
     )
     channel: Text | None = parameter(
         None,
-        "Channel of multi-channel input that is measured: its number from 0, or its name in the "
-        "metadata. Without --channels it is also the only one in the results.",
+        "Channel of multi-channel input to measure: its number from 0, or its name in the "
+        "metadata. Without --channels it is also the only one that is read and written.",
     )
     channel_kind: Annotated[Texts, BeforeValidator(_kinds)] = parameter(
         (),
@@ -740,6 +740,12 @@ class ExportParameters(StepParameters):
         None,
         "Permute and flip the axes so that z, y and x run to these: 'SAR' is superior, anterior, "
         "right, which nibabel calls RAS. The voxels keep their places in the subject.",
+        workflow=False,
+    )
+    channels: Text | None = parameter(
+        None,
+        "Channels to write, in place of --channel: all, or numbers or names, such as '0 2'. Unset, "
+        "as is --channel: all, if the format holds several.",
         workflow=False,
     )
     ome_zarr_version: OmeZarrVersion = parameter(

@@ -187,9 +187,8 @@ def open_source(
     or the orientation that is asked for.
     """
     every = several and reading.channel is None
-    channels = [
-        open_volume(path, own) for own in (each_channel(path, ALL, reading) if every else [reading])
-    ]
+    asked = each_channel(path, parameters.channels or ALL, reading) if every else [reading]
+    channels = [open_volume(path, own) for own in asked]
     levels: list[list[Volume]] = [channels]
     shown = [ShownChannel()] * len(channels)
     coarser: Json = {}

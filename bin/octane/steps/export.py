@@ -40,7 +40,8 @@ logger = logging.getLogger(__name__)
 
 ZARR, ARCHIVE = ".zarr", ".ozx"
 RAW = tuple(HEADERS)
-FORMATS = (*RAW, *TIFF, ZARR, ARCHIVE)
+SEVERAL = (*TIFF, ZARR, ARCHIVE)
+FORMATS = (*RAW, *SEVERAL)
 """Suffixes of the formats."""
 
 
@@ -63,6 +64,11 @@ def export_volume(
         raise InputError(
             f"{destination} cannot be OME-Zarr 0.4 (--ome_zarr_version); give a name that ends in "
             ".ome.zarr."
+        )
+    if parameters.channels is not None and (name.endswith(RAW) or reading.channel is not None):
+        raise InputError(
+            f"{destination}: --channels needs a format of several channels ({', '.join(SEVERAL)}), "
+            "and excludes --channel; give only --channel for a single one."
         )
     require_free(destination, overwrite=execution.overwrite)
     source = open_source(store, parameters, reading, several=not name.endswith(RAW))

@@ -296,6 +296,24 @@ def test_one_channel_must_be_chosen_and_is_written(volume, export):
     np.testing.assert_array_equal(read_itk(export(path, "a.nrrd", channel="axis"))[1], voxels[1])
 
 
+def test_some_of_several_channels_are_written(volume, export):
+    path, (voxels, _) = volume(("DAPI", "GFP", "axis"))
+    made = export(path, "a.ome.zarr", channels="axis,DAPI")
+    metadata = read_metadata(made, None)
+    assert metadata.labels == ["DAPI", "axis"]
+    assert [window and window.start for window in metadata.windows] == [1, 3]
+    assert kinds_of(metadata.octane or {}) == ["", "nearest"]
+    np.testing.assert_array_equal(np.asarray(read_ngff(made)[0].data), voxels[[0, 2]])
+    np.testing.assert_array_equal(
+        tifffile.imread(export(path, "a.tif", channels="1 2")), voxels[1:]
+    )
+    for name, more in (("b.nii", {}), ("b.ozx", {"channel": "GFP"})):
+        with pytest.raises(InputError, match=f"{name}: --channels needs a format of several"):
+            export(path, name, channels="GFP", **more)
+    with pytest.raises(InputError, match="3 channels, but not 'CFP'"):
+        export(path, "b.ozx", channels="CFP")
+
+
 def test_an_unstated_orientation_is_told_and_itks_unless_it_is_given(volume, export, caplog):
     caplog.set_level("INFO")
     path, _ = volume(orientation=None)
