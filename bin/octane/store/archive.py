@@ -27,7 +27,7 @@ ENCRYPTED = 0x1
 
 
 class Located(NamedTuple):
-    """Bytes of a stored object; of size None, they end with the file."""
+    """Place of a stored object's bytes; with size None, up to the end of the file."""
 
     file: Path
     offset: int
@@ -89,7 +89,7 @@ def _opened(path: Path, size: int, *_state: int) -> Archive:
     try:
         with os.fdopen(open_regular(path), "rb") as stream, ZipFile(stream) as archive:
             listed = archive.infolist()
-        if any(not 0 <= e.header_offset <= size - HEADER.size - e.file_size for e in listed):
+        if any(not 0 <= e.header_offset <= size - HEADER.size - e.compress_size for e in listed):
             raise BadZipFile("an entry lies outside the file")
     except (BadZipFile, NotImplementedError, ValueError) as error:
         raise InputError(
@@ -99,8 +99,8 @@ def _opened(path: Path, size: int, *_state: int) -> Archive:
         if entry.compress_type != ZIP_STORED or entry.flag_bits & ENCRYPTED:
             raise InputError(
                 f"{path} compresses or encrypts its entries ({entry.filename}), which octane does "
-                "not read in parts; extract it, or write it as .ozx, whose entries are stored as "
-                "they are."
+                "not read in parts; extract it, or write it with bin/export.py, which stores them "
+                "as they are."
             )
     entries = {e.filename: (e.header_offset, e.file_size) for e in listed if not e.is_dir()}
     return Archive(path, entries)

@@ -217,11 +217,12 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
         raise InputError(f"{path} does not exist; check the path.")
     content = read_json(path, "zarr.json") or read_json(path, ".zgroup")
     if content is None or content.get("node_type") == "array":
-        root = " at the root of the archive" if is_archive(path) else ""
+        where, remedy = "", "give the image's own folder, copy it again if the copy is incomplete"
+        if is_archive(path):
+            where, remedy = " at the root of the archive", "zip the files in the image's folder"
         raise InputError(
-            f"{path} is not an OME-Zarr image (not a zarr group{root}); give the image's own "
-            "folder, copy it again if the copy is incomplete, or convert another format to "
-            "OME-Zarr."
+            f"{path} is not an OME-Zarr image (not a zarr group{where}); {remedy}, or convert "
+            "another format to OME-Zarr."
         )
     content = {"attributes": read_json(path, ".zattrs") or {}, **content}
     try:

@@ -149,6 +149,8 @@ def test_a_shard_does_not_reach_into_the_next_entry(write):
 
 def test_an_archive_that_cannot_be_read_in_parts_is_refused(write):
     folder, path = write()
+    # Larger than the archive.
+    (folder / "0" / "zeros").write_bytes(bytes(10**6))
     pack(folder, compression=ZIP_DEFLATED)
     refused(path, r"compresses or encrypts its entries \(zarr\.json\), .*; extract it, or write it")
 
