@@ -20,7 +20,7 @@ except ModuleNotFoundError as error:
 
 from octane.config.flags import Parser
 from octane.core.errors import NO_SPACE, GpuLostError, InputError, NoSpaceError, OctaneError
-from octane.core.files import require_free
+from octane.core.files import ATTEMPT, require_free
 
 RESULTS = ("destination", "save_bias_field", "save_flat_field", "save_displacements")
 """Parameters of commands that name results; these replace existing ones only when told to."""
@@ -192,6 +192,9 @@ def _fail(sentence: str, error: BaseException, code: int = 1) -> None:
 
 def _unstaged(sentence: str) -> str:
     """Replace links that Nextflow staged in a task by the paths of the inputs they point to."""
+    # Outside of tasks, links are the user's, such as published results.
+    if ATTEMPT not in os.environ:
+        return sentence
     for argument in sys.argv[1:]:
         # Path.is_symlink raises if an argument is too long for a file name.
         if "/" not in argument or not os.path.islink(argument):  # noqa: PTH114

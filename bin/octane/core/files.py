@@ -22,6 +22,8 @@ PARTIAL = ".partial-"
 """Prefix of the temporary name of an unfinished output."""
 OLD = ".old"
 """Prefix of the temporary name of an output that is being replaced."""
+ATTEMPT = "OCTANE_ATTEMPT"
+"""Environment variable of every Nextflow task: the number of its attempt, from 1."""
 
 
 class IrregularFileError(OSError):

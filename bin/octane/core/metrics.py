@@ -19,15 +19,12 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from octane.core.arrays import processor
-from octane.core.files import writing
+from octane.core.files import ATTEMPT, writing
 from octane.core.orientation import UNSTATED, Orientation
 from octane.core.timing import Timeline, span
 from octane.core.versions import versions
 
 logger = logging.getLogger(__name__)
-
-ATTEMPT = "OCTANE_ATTEMPT"
-"""Environment variable with the number of the task's attempt, from 1."""
 
 
 @dataclass
