@@ -230,6 +230,19 @@ def writing(
         raise
 
 
+def link_or_copy(file: Path, link: Path) -> bool:
+    """Hard-link a file, or copy it where it cannot be linked; True if it is a link."""
+    try:
+        os.link(file, link)
+    except OSError as error:
+        # Another file system, or one that lacks hard links or forbids them to this user.
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+            raise
+        shutil.copyfile(file, link)
+        return False
+    return True
+
+
 def write_object(
     path: Path, pieces: Sequence[bytes | memoryview], *, to_disk: bool = False
 ) -> None:

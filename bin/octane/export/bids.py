@@ -10,13 +10,14 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
 from octane import __version__
 from octane.config.params import BidsParameters
 from octane.core.errors import InputError, OctaneError
-from octane.core.files import bring_to_disk, require_free, writing
+from octane.core.files import bring_to_disk, link_or_copy, require_free, writing
 from octane.core.metrics import write_json
 from octane.core.records import ORDER, read_record
 from octane.layout.sections import distances
@@ -39,8 +40,8 @@ its voxel size and how it was made.
 def write_derivative(store: Path, dataset: Path, named: BidsParameters, *, overwrite: bool) -> Path:
     """Add an OME-Zarr image to a BIDS derivative, which is created if it is missing.
 
-    The store's files are hard-linked; across file systems they are copied. Rows of tables and files
-    of the dataset that exist already are kept as they are.
+    The store's chunks are hard-linked; across file systems they are copied. Rows of tables and
+    files of the dataset that exist already are kept as they are.
 
     Parameters
     ----------
@@ -65,14 +66,29 @@ def write_derivative(store: Path, dataset: Path, named: BidsParameters, *, overw
         If a label is not alphanumeric, the store is not an OME-Zarr folder or lacks chunks, the
         dataset is another one, or has such a volume.
     """
+    if not store.exists():
+        raise InputError(f"{store} does not exist; check the path.")
     if not store.is_dir():
-        raise InputError(f"{store} is not a folder; a BIDS dataset takes an OME-Zarr store.")
+        raise InputError(
+            f"{store} is not an OME-Zarr folder, as BIDS takes it; write one with bin/export.py "
+            "first, and give that."
+        )
     metadata = read_metadata(store, AS_STATED)
+    if (metadata.octane or {}).get("kind") == "mosaic":
+        raise InputError(f"{store} is a mosaic grid; give a volume, or a section of STITCH.")
     sample = _label("bids_sample", named.bids_sample)
     labels = f"sub-{_subject(store, named.bids_subject)}", f"sample-{sample}"
     stem = "_".join((*labels, named.bids_suffix))
     volume = dataset / labels[0] / "micr" / f"{stem}.ome.zarr"
+    participant, rows = {"participant_id": labels[0]}, {"sample_type": "tissue"}
+    tables = {
+        dataset / "participants.tsv": (participant, {}),
+        dataset / "samples.tsv": ({"sample_id": labels[1], **participant}, rows),
+    }
     _require_derivative(dataset)
+    for table, (keys, _) in tables.items():
+        if table.exists():
+            _parsed(table, table.read_bytes(), keys)
     require_free(volume, overwrite=overwrite)
     for image in open_levels(store, AS_STATED):
         image.require_chunks(tuple(slice(0, n) for n in image.grid.shape))
@@ -82,20 +98,34 @@ def write_derivative(store: Path, dataset: Path, named: BidsParameters, *, overw
             "%s: no records in metrics/ next to it, so the sidecar does not say how it was made.",
             store,
         )
-    # The volume comes last, because its name says that it is complete.
-    volume.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with writing(volume, overwrite=overwrite) as partial:
+            _link_store(store, partial)
+            bring_to_disk(partial)
+            write_json(volume.parent / f"{stem}.json", sidecar)
+    except BaseException:
+        for folder in (volume.parent, volume.parent.parent, dataset):
+            # Those that are not empty hold more than this volume.
+            with suppress(OSError):
+                folder.rmdir()
+        raise
     _describe(dataset)
-    add_row(dataset / "participants.tsv", {"participant_id": labels[0]})
-    add_row(
-        dataset / "samples.tsv",
-        {"sample_id": labels[1], "participant_id": labels[0]},
-        {"sample_type": "tissue"},
-    )
-    with writing(volume, overwrite=overwrite) as partial:
-        shutil.copytree(store, partial, copy_function=_link)
-        bring_to_disk(partial)
-        write_json(volume.parent / f"{stem}.json", sidecar)
+    for table, (keys, rest) in tables.items():
+        add_row(table, keys, rest)
     return volume
+
+
+def _link_store(store: Path, copy: Path) -> None:
+    """Link a store's chunks, and copy its metadata, so that an edit leaves the original alone."""
+    for folder, _, names in os.walk(store, followlinks=True):
+        place = copy / Path(folder).relative_to(store)
+        place.mkdir()
+        for name in names:
+            file = Path(folder, name).resolve()
+            if name == "zarr.json" or name.startswith(".z"):
+                shutil.copyfile(file, place / name)
+            else:
+                link_or_copy(file, place / name)
 
 
 def sidecar_of(store: Path, metadata: Metadata) -> dict[str, object]:
@@ -202,28 +232,30 @@ def add_row(table: Path, keys: Mapping[str, str], rest: Mapping[str, str] | None
     with table.open("a+b", buffering=0) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        text = file.read().decode("utf-8-sig")
-        if not text:
+        content = file.read()
+        if not content:
             file.write((_line([*values]) + _line([*values.values()])).encode())
             return
-        head, *rows = [line.split("\t") for line in text.splitlines() if line.strip()] or [[]]
-        if lost := keys.keys() - {*head}:
-            raise OctaneError(f"{table} lacks the column {sorted(lost)[0]}; add it.")
+        head, rows = _parsed(table, content, keys)
         if any(dict(zip(head, row, strict=False)).items() >= keys.items() for row in rows):
             return
-        end = "" if text.endswith("\n") else "\n"
+        end = "" if content.endswith(b"\n") else "\n"
         file.write((end + _line([values.get(column, "n/a") for column in head])).encode())
+
+
+def _parsed(
+    table: Path, content: bytes, keys: Mapping[str, str]
+) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of a table; an OctaneError if it lacks one of the ``keys``."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise OctaneError(f"{table} is not in UTF-8; save it in this encoding.") from error
+    head, *rows = [line.split("\t") for line in text.splitlines() if line.strip()] or [[]]
+    if lost := keys.keys() - {*head}:
+        raise OctaneError(f"{table} lacks the column {sorted(lost)[0]}; add it.")
+    return head, rows
 
 
 def _line(cells: Sequence[str]) -> str:
     return "\t".join(cells) + "\n"
-
-
-def _link(source: str, destination: str) -> str:
-    """Link a file, or copy it where the file systems differ; as shutil calls it."""
-    try:
-        os.link(Path(source).resolve(), destination)
-    except OSError:
-        # Another file system, one without hard links, or another user's file.
-        shutil.copy2(source, destination)
-    return destination

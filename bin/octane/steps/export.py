@@ -3,7 +3,6 @@
 import logging
 import math
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import cast
 
 from octane.config.params import (
@@ -15,7 +14,7 @@ from octane.config.params import (
 )
 from octane.core.arrays import require_cpu
 from octane.core.errors import InputError
-from octane.core.files import PARTIAL, bring_to_disk, require_free, writing
+from octane.core.files import bring_to_disk, remove, require_free, writing
 from octane.core.geometry import spelled
 from octane.core.orientation import spelled_orientation
 from octane.core.units import counted, format_bytes
@@ -95,10 +94,14 @@ def export_volume(
                 cast("Image", part.volume).require_chunks(part.region)
             write_archive(store, partial)
         else:
-            with TemporaryDirectory(dir=destination.parent, prefix=PARTIAL) as folder:
-                made = Path(folder) / destination.with_suffix(ZARR).name
-                write_ome_zarr(source, made, OME_ZARR, execution)
-                write_archive(made, partial)
+            # In a folder of this name, which the next call removes if this one is killed.
+            made, packed = partial / destination.with_suffix(ZARR).name, partial / "packed"
+            write_ome_zarr(source, made, OME_ZARR, execution)
+            write_archive(made, packed)
+            beside = partial.with_name(f"{partial.name}-packed")
+            packed.rename(beside)
+            remove(partial)
+            beside.rename(partial)
         bring_to_disk(partial)
 
 

@@ -4,10 +4,7 @@ With zarr, two writers of one shard lose each other's chunks. Here a shard's enc
 collected and written under a temporary name; a partial shard is refused.
 """
 
-import errno
 import json
-import os
-import shutil
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +21,7 @@ from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from octane import __version__
 from octane.config.params import NEAREST, OME_ZARR, Codec, OmeZarrVersion
 from octane.core.errors import InputError
-from octane.core.files import write_object, writing
+from octane.core.files import link_or_copy, write_object, writing
 from octane.core.geometry import Grid, Region, block_at, place_in, shape_of, vector
 from octane.core.metrics import Metrics
 from octane.core.timing import span
@@ -487,12 +484,5 @@ def link_chunks(image: Image, array: Array, place: tuple[int, ...], metrics: Met
         file = (image.path / image.array.key(position)).resolve()
         link = array.folder / array.key((*place, *position))
         link.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(file, link)
-            metrics.count("linked", file.stat().st_size)
-        except OSError as error:
-            # Another file system, or one that lacks hard links or forbids them to this user.
-            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
-                raise
-            shutil.copyfile(file, link)
-            metrics.count("written", file.stat().st_size)
+        is_linked = link_or_copy(file, link)
+        metrics.count("linked" if is_linked else "written", file.stat().st_size)

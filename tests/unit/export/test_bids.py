@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from octane.config.params import BidsParameters
-from octane.core.errors import OctaneError
-from octane.export import bids
+from octane.core.errors import NoSpaceError, OctaneError
 from octane.export.bids import add_row, write_derivative
 
 VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")
@@ -92,17 +91,21 @@ def test_the_volume_is_linked_as_it_is(store, add):
     made = add(store)
     assert made.name == "sub-a1_sample-01_OCT.ome.zarr"
     assert contents(made) == contents(store)
-    assert all((made / name).samefile(store / name) for name in contents(store))
+    for name in contents(store):
+        # An edit of the metadata must not change the original.
+        is_linked = name.name != "zarr.json"
+        assert (made / name).samefile(store / name) == is_linked
 
 
 def test_across_file_systems_the_volume_is_copied(store, add, monkeypatch):
     def refused(*_):
         raise OSError(errno.EXDEV, "Invalid cross-device link")
 
-    monkeypatch.setattr(bids.os, "link", refused)
+    monkeypatch.setattr(os, "link", refused)
     made = add(store)
     assert contents(made) == contents(store)
-    assert not (made / "zarr.json").samefile(store / "zarr.json")
+    chunk = next(name for name in contents(store) if name.name != "zarr.json")
+    assert not (made / chunk).samefile(store / chunk)
 
 
 def test_the_sidecar_states_the_volume_and_how_it_was_made(store, add):
@@ -178,7 +181,7 @@ def test_other_folders_and_files_are_refused(store, add, tmp_path):
         with pytest.raises(OctaneError, match=words):
             add(store, dataset=folder)
         assert contents(folder) == before
-    with pytest.raises(OctaneError, match=r"a\.png is not a folder"):
+    with pytest.raises(OctaneError, match=r"a\.png is not an OME-Zarr folder"):
         add(photos / "a.png")
 
 
@@ -250,3 +253,26 @@ for process in processes:
     head, *found = table.read_text(encoding="utf-8").splitlines()
     assert head == "participant_id"
     assert sorted(found) == sorted(f"sub-{n}" for n in range(50))
+
+
+def test_a_full_disk_or_another_encoding_leaves_no_volume(store, add, monkeypatch, tmp_path):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", full)
+        with pytest.raises(NoSpaceError, match="Nothing was left half-written"):
+            add(store)
+    assert not (tmp_path / "dataset").exists()
+    add(store, "other")
+    samples = tmp_path / "dataset" / "samples.tsv"
+    samples.write_bytes(samples.read_bytes() + "sample-02\tsub-é\ttissue\n".encode("latin-1"))
+    with pytest.raises(OctaneError, match=r"samples\.tsv is not in UTF-8"):
+        add(store, "third")
+    assert not (tmp_path / "dataset" / "sub-third").exists()
+
+
+def test_a_mosaic_grid_is_refused(write_image, add):
+    mosaic = write_image("m.ome.zarr", np.ones((2, 8, 8), "u1"), attributes={"kind": "mosaic"})
+    with pytest.raises(OctaneError, match="is a mosaic grid; give a volume"):
+        add(mosaic)

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-from types import SimpleNamespace
 
 import numpy as np
 import ome_zarr_models
@@ -284,7 +283,7 @@ def no_links(monkeypatch):
         def link(*_):
             raise OSError(code, os.strerror(code))
 
-        monkeypatch.setattr(writer, "os", SimpleNamespace(link=link))
+        monkeypatch.setattr(os, "link", link)
 
     return answer
 
