@@ -103,7 +103,7 @@ print(*{name.lower().replace("_", "-") for module in loaded for name in of.get(m
     others = {name for name in needed if name.startswith(("cupy", "cuda-"))}
     others |= {"numpy", "scipy", "numba", "llvmlite", "setuptools"}
     # Loaded if installed, but not needed.
-    others |= {"fsspec", "charset-normalizer", "pytest-xdist", "execnet"}
+    others |= {"fsspec", "charset-normalizer", "platformdirs", "pytest-xdist", "execnet"}
     assert needed - others <= carried.keys()
     assert {"pydantic", "pytest", "zarr"} <= needed
     # The tests have run with these versions.
