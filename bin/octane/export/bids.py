@@ -141,7 +141,7 @@ def sidecar_of(store: Path, metadata: Metadata) -> dict[str, object]:
     if any(metadata.orientation):
         axes = zip("zyx", metadata.orientation, strict=True)
         found["AxisOrientation"] = {axis: value for axis, value in axes if value}
-    if steps := _steps(store):
+    if steps := _steps(store, metadata.labels):
         found["ProcessingSteps"] = steps
     return found
 
@@ -154,18 +154,23 @@ def _thickness(sections: object) -> float | None:
     return found and found.mean
 
 
-def _steps(store: Path) -> list[dict[str, object]]:
-    """Steps that made a volume, with the parameters of their first task, in their order."""
-    records = [read_record(path) for path in sorted(store.parent.glob("metrics/*_metrics.json"))]
-    first = {step: next((r for r in records if r.step == step), None) for step in ORDER}
+def _steps(store: Path, channels: Sequence[str]) -> list[dict[str, object]]:
+    """Steps that made a volume, in order, with the parameters of each channel's first task."""
+    paths = sorted(store.parent.glob("metrics/*_metrics.json"))
+    # Records of other channels may be those of an earlier run.
+    own = [r for r in map(read_record, paths) if r.channel in ("", *channels)]
+    records = [record for record in own if record.step in ORDER]
+    first = {(record.step, record.channel): record for record in reversed(records)}
     return [
         {
             "Name": step,
+            **({"Channel": channel} if channel else {}),
             "Software": f"octane {record.versions.get('octane', '')}".strip(),
             "Parameters": {k: v for k, v in record.settings.items() if v is not None},
         }
-        for step, record in first.items()
-        if record is not None
+        for (step, channel), record in sorted(
+            first.items(), key=lambda item: (ORDER.index(item[0][0]), item[0][1])
+        )
     ]
 
 

@@ -25,6 +25,11 @@ class AxisOrientation(BaseModel):
     value: str
 
 
+def _typed(value: object) -> object:
+    """Accept the value alone, as in drafts of RFC-4."""
+    return {"type": "anatomical", "value": value} if isinstance(value, str) else value
+
+
 class Axis(BaseModel):
     """One axis."""
 
@@ -32,7 +37,7 @@ class Axis(BaseModel):
     """In lower case; iohub writes capitals."""
     type: str | None = None
     unit: str | None = None
-    orientation: AxisOrientation | None = None
+    orientation: Annotated[AxisOrientation | None, BeforeValidator(_typed)] = None
 
     @property
     def anatomical(self) -> str:

@@ -110,12 +110,14 @@ def test_across_file_systems_the_volume_is_copied(store, add, monkeypatch):
 
 def test_the_sidecar_states_the_volume_and_how_it_was_made(store, add):
     (store.parent / "metrics").mkdir()
-    for name, step, settings in (
-        ("n4", "n4", {"mode": "global", "weights": None}),
-        ("section_02_stitch", "stitch", {"overlap": [0.2, 0.2]}),
-        ("section_01_stitch", "stitch", {"overlap": [0.2, 0.2]}),
+    for name, step, channel, settings in (
+        ("n4", "n4", "intensity", {"mode": "global", "weights": None}),
+        ("axis_n4", "n4", "axis", {"mode": "of another volume"}),
+        ("section_02_stitch", "stitch", "", {"overlap": [0.2, 0.3]}),
+        ("section_01_stitch", "stitch", "", {"overlap": [0.2, 0.2]}),
     ):
         record = {"step": step, "settings": settings, "versions": {"octane": "0.0.9"}}
+        record["channel"] = channel
         (store.parent / "metrics" / f"{name}_metrics.json").write_text(json.dumps(record))
     made = read(add(store).with_name("sub-a1_sample-01_OCT.json"))
     assert made.pop("Description")
@@ -130,7 +132,12 @@ def test_the_sidecar_states_the_volume_and_how_it_was_made(store, add):
         },
         "ProcessingSteps": [
             {"Name": "stitch", "Software": "octane 0.0.9", "Parameters": {"overlap": [0.2, 0.2]}},
-            {"Name": "n4", "Software": "octane 0.0.9", "Parameters": {"mode": "global"}},
+            {
+                "Name": "n4",
+                "Channel": "intensity",
+                "Software": "octane 0.0.9",
+                "Parameters": {"mode": "global"},
+            },
         ],
     }
 

@@ -258,6 +258,16 @@ def test_an_orientation_that_cannot_be_is_not_used_and_named(write_image, stated
     assert stated_orientation(image.attributes) == GIVEN.orientation
 
 
+def test_an_orientation_without_its_type_is_read(write_image):
+    path = write_image("a.ome.zarr", VOXELS, attributes={"orientation": GIVEN.orientation})
+    group = path / "zarr.json"
+    stated = json.loads(group.read_text())
+    for axis in stated["attributes"]["ome"]["multiscales"][0]["axes"]:
+        axis["orientation"] = axis["orientation"]["value"]
+    group.write_text(json.dumps(stated))
+    assert stated_orientation(open_image(path).attributes) == GIVEN.orientation
+
+
 def test_an_orientation_is_logged_in_words_and_default_directions_too(
     tmp_path, write_image, caplog
 ):
