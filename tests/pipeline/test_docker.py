@@ -77,9 +77,11 @@ def test_the_image_has_what_tasks_need_and_nothing_of_the_machine_that_built_it(
     def inside(user: int, script: str) -> str:
         return docker("run", "--rm", "--user", f"{user}:{user}", IMAGE, "bash", "-ec", script)
 
-    imports = "import SimpleITK, jinja2, numba, numcodecs.blosc, pynvml, tifffile, zarr, zstandard"
-    assert inside(USER, f"ps -o pid= -p 1; python -c '{imports}'").split() == ["1"]
-    left = "/etc/pip.conf /etc/ssl/certs/ca-certificates.crt /requirements /root/.cache"
+    imports = (
+        "SimpleITK, jinja2, nibabel, numba, numcodecs.blosc, pynvml, tifffile, zarr, zstandard"
+    )
+    assert inside(USER, f"ps -o pid= -p 1; python -c 'import {imports}'").split() == ["1"]
+    left = "/etc/pip.conf /etc/ssl/certs/ca-certificates.crt /requirements ~/.cache"
     assert inside(0, f"ls -d {left} 2>/dev/null || find /opt -name tests") == ""
     history = docker("history", "--no-trunc", "--format", "{{.CreatedBy}}", IMAGE)
     assert "--secret" not in history

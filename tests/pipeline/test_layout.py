@@ -19,7 +19,7 @@ OTHERS_FLAGS = {
     *("--batch", "--comment", "--constraint", "--cpus-per-task", "--error-exitcode", "--format"),
     *("--gres", "--help", "--ignore", "--me", "--mem", "--no-deps", "--ome-zarr-version", "--qos"),
     *("--only-binary", "--output", "--plugin", "--require-hashes", "--signal", "--time", "--tool"),
-    *("--daemon", "--read-only", "--recursive", "--vfs-cache-mode"),
+    *("--daemon", "--read-only", "--recursive", "--secret", "--vfs-cache-mode"),
 }
 """Other programs' flags that the documents mention: Slurm, Docker, pip, pytest, napari, rclone."""
 
