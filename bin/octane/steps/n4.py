@@ -95,7 +95,7 @@ def correct_bias(run: Run, sharing: LeaseParameters) -> Metrics:
     """
     _correct(run, sharing)
     with run.metrics.timed("to disk"):
-        bring_to_disk(run.destination, run.field_path)
+        bring_to_disk(run.destination, None if run.plan.copies else run.field_path)
     return run.metrics
 
 
@@ -129,7 +129,7 @@ def correct_channels(
             if run.field_path is not None and not run.plan.copies:
                 writers[run.field_path] = next(fields)
             made.append(_correct_channel(name, run, writers, sharing))
-    bring_to_disk(first.destination, first.field_path)
+    bring_to_disk(first.destination, first.field_path if fitted else None)
     save_each(names, made, metrics, preview)
 
 

@@ -535,7 +535,7 @@ def test_blank_slabs_of_missing_sections_are_left_out(write_image, biased, corre
 
 def test_results_are_on_the_disk_at_the_end(volume, correct, tmp_path, monkeypatch):
     brought = []
-    monkeypatch.setattr("octane.steps.n4.bring_to_disk", brought.append)
+    monkeypatch.setattr("octane.steps.n4.bring_to_disk", lambda *paths: brought.extend(paths))
     path, _ = correct(volume, field=(field := tmp_path / "field.ome.zarr"))
     assert brought == [path, field]
 
