@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from archives import pack
 
 from octane.core.geometry import Grid
 from octane.store.writer import Level, create_image
@@ -47,12 +48,11 @@ def drawn(tmp_path, monkeypatch):
 
     def draw(path):
         viewer: Any = own_viewer()
-        with ResultsServer({"s/a.ome.zarr": path}) as server:
+        name = f"s/{path.name}"
+        with ResultsServer({name: path}) as server:
             thread = threading.Thread(target=server.serve_forever)
             thread.start()
-            server.redirects["s"] = show(
-                viewer, state_of([Source(path, server.address("s/a.ome.zarr"))])
-            )
+            server.redirects["s"] = show(viewer, state_of([Source(path, server.address(name))]))
             browser = subprocess.Popen(
                 [program, *OPTIONS, f"--user-data-dir={tmp_path / 'browser'}", server.address("s")],
                 env={**os.environ, "HOME": str(tmp_path)},
@@ -118,6 +118,6 @@ def test_channels_are_drawn_in_their_colours_where_they_are(drawn, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_one_channel_is_drawn_in_grey_where_it_is(drawn, tmp_path):
-    pixels = drawn(write(tmp_path / "a.ome.zarr", (5.0,), "float32"))
+def test_one_channel_in_one_file_is_drawn_in_grey_where_it_is(drawn, tmp_path):
+    pixels = drawn(pack(write(tmp_path / "a.ome.zarr", (5.0,), "float32")))
     assert_drawn(panel(pixels, 0, 0, (1, 2)), BOXES[:1], [(255, 255, 255)], (1, 2))
