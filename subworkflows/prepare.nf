@@ -208,8 +208,10 @@ def lookAt(path, states) {
         if (!lost) { states[path] = state }
         return lost ? "${lost[0]} links to a file that does not exist; restore the file, or remove the link." : null
     }
-    catch (IOException | UncheckedIOException problem) {
-        return "${(problem.cause ?: problem).message} cannot be read; check your permissions and the disk."
+    catch (IOException | UncheckedIOException | java.lang.reflect.InvocationTargetException problem) {
+        // In a closure Groovy wraps the error of a closed folder once more.
+        def cause = problem.cause?.cause ?: problem.cause ?: problem
+        return "${cause.message} cannot be read; check your permissions and the disk."
     }
 }
 
