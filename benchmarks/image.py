@@ -49,6 +49,6 @@ if __name__ == "__main__":
     chosen = parser.parse_args()
     found = ["docker", "image", "inspect", chosen.image]
     if shutil.which("docker") is None or subprocess.run(found, capture_output=True).returncode:
-        sys.stderr.write(f"There is no image {chosen.image}; run: make image\n")
+        sys.stderr.write(f"Image {chosen.image} is missing; run: make image\n")
         sys.exit(3)
     run_parts("image", {"layers": lambda: layers(chosen.image)}, chosen)

@@ -107,7 +107,7 @@ def test_a_volume_stays_where_it_was_given(succeeding, quick, phantom, tmp_path)
     succeeding(tmp_path / "resampled", *given, "--resolution", "20")
     assert len(emptied(tmp_path / "resampled")) == 1
     # An output of another run is an input like any other.
-    (made,) = tmp_path.glob("given/work/??/*/tissue_n4.ome.zarr")
+    (made,) = (tmp_path / "given").glob("work/??/*/tissue_n4.ome.zarr")
     succeeding(tmp_path / "given", *quick, "--skip_report", "--input", made, *EMPTYING)
     assert (voxels(source) == before).all()
     assert voxels(made).any()
