@@ -149,7 +149,7 @@ def open_tile(
     if isinstance(volume, Image) and reading.missing_chunks == "error":
         for channel in chosen:
             image = open_image(path, _of_channel(reading, channel)) if channel else volume
-            image.require_chunks(tuple(slice(0, n) for n in grid.shape))
+            image.require_chunks(image.whole)
     is_placed = isinstance(volume, Image) or (
         isinstance(volume, FileVolume) and not volume.is_oblique
     )

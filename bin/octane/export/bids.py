@@ -91,7 +91,7 @@ def write_derivative(store: Path, dataset: Path, named: BidsParameters, *, overw
             _parsed(table, table.read_bytes(), keys)
     require_free(volume, overwrite=overwrite)
     for image in open_levels(store, AS_STATED):
-        image.require_chunks(tuple(slice(0, n) for n in image.grid.shape))
+        image.require_chunks(image.whole)
     sidecar = sidecar_of(store, metadata)
     if "ProcessingSteps" not in sidecar:
         logger.warning(

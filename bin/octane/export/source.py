@@ -157,7 +157,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Source:
-    """What is written: each level, finest first, as the parts of its channels.
+    """Levels to write, finest first, each as the parts of its channels.
 
     ``shown`` has the window and colour of each channel, None where the store states none;
     ``attributes`` are octane's own, with the orientation; ``coarser`` and ``version`` are those of
@@ -207,7 +207,8 @@ def open_source(
     grids = [level[0].grid for level in levels]
     levels = levels[_level_of(path, grids, parameters.resolution) :]
     orientation = stated_orientation(channels[0].attributes)
-    turn = _turn(path, orientation, parameters.reorient)
+    asked = None if parameters.reorient is None else read_orientation([parameters.reorient])
+    turn = _turn(path, orientation, asked)
     regions = [_cut(level[0].grid, parameters.region) for level in levels]
     if 0 in shape_of(regions[0]):
         raise InputError(
@@ -216,7 +217,6 @@ def open_source(
         )
     own = [_attributes(c, levels[0][0].grid, regions[0], turn) for c in channels]
     if turn != Turn():
-        asked = read_orientation([parameters.reorient or ""])
         own = [{**attributes, "orientation": asked} for attributes in own]
     parts = [
         [Part.of(channel, region, turn) for channel in level]
@@ -255,7 +255,7 @@ def _level_of(path: Path, grids: Sequence[Grid], resolution: Sequence[float] | N
     )
 
 
-def _turn(path: Path, own: Orientation, asked: str | None) -> Turn:
+def _turn(path: Path, own: Orientation, asked: Orientation | None) -> Turn:
     if asked is None:
         return Turn()
     if directions_of(own) is None:
@@ -264,7 +264,7 @@ def _turn(path: Path, own: Orientation, asked: str | None) -> Turn:
             f"{path} does not state an orientation along the axes R L, A P and S I (it states "
             f"{stated}), so --reorient cannot change it; give --orientation."
         )
-    return Turn.between(own, read_orientation([asked]))
+    return Turn.between(own, asked)
 
 
 def _cut(grid: Grid, words: Sequence[str]) -> Region:

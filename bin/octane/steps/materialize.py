@@ -91,8 +91,7 @@ def verify(folder: Path) -> int:
             if not store.exists():
                 raise OctaneError(lost_target(store))
             for level in open_levels(store):
-                whole = tuple(slice(0, n) for n in level.grid.shape)
-                objects = stored_objects(level.array, level.within(whole))
+                objects = stored_objects(level.array, level.within(level.whole))
                 chunks += [(level, o.region[-3:]) for o in objects]
         except OctaneError as error:
             damaged[store] = str(error)

@@ -56,9 +56,9 @@ class Array:
         return f"{self.path}/{key}".removeprefix("/")
 
     def locate(self, key: str) -> Located:
-        """Find the bytes of a stored object; in a folder, whose files end with them, it may lack.
+        """Place of a stored object's bytes; in a folder, without looking whether it is there.
 
-        Errors are those of :meth:`octane.store.archive.Archive.locate`.
+        Errors in an archive are those of :meth:`octane.store.archive.Archive.locate`.
         """
         if self.archive is None:
             return Located(self.folder / key, 0, None)

@@ -44,7 +44,7 @@ def chunk_errors(key: str) -> Generator[None]:
 
 
 class StoredObject(NamedTuple):
-    """A shard, or a chunk of an array without shards: and its region of the array."""
+    """A shard, or a chunk of an array without shards, and its region of the array."""
 
     key: str
     region: Region

@@ -102,6 +102,11 @@ class Image:
         noted = cast("Mapping[str, list[list[int]]]", self.attributes.get("mosaic", {}))
         return frozenset((row, column) for row, column in noted.get("not_imaged", []))
 
+    @property
+    def whole(self) -> Region:
+        """Region of all voxels, (z, y, x)."""
+        return tuple(slice(0, n) for n in self.grid.shape)
+
     def within(self, region: Region) -> Region:
         """Convert a region of the image to a region of the array."""
         return (*(slice(p, p + 1) for p in self.place), *region)
@@ -160,9 +165,9 @@ class Image:
 
     def missing_chunks(self) -> list[str]:
         """Keys of the first thousand missing chunks, without tiles that were not imaged."""
-        whole = self.within(tuple(slice(0, n) for n in self.grid.shape))
         with self.naming_chunks():
-            return list(islice(missing_keys(self.array, whole, self.not_imaged), 1000))
+            keys = missing_keys(self.array, self.within(self.whole), self.not_imaged)
+            return list(islice(keys, 1000))
 
     def _named(self, error: ChunkError) -> ChunkError:
         missing = isinstance(error, MissingChunkError)
@@ -205,15 +210,13 @@ def open_image(path: Path, reading: InputParameters | None = AS_STATED) -> Image
     sizes = zip(metadata.axes, place, array.shape[:-3], strict=True)
     axes = {axis: (index, count) for axis, index, count in sizes}
     index, count = axes.get(CHANNEL, (0, 1))
-    own, labels = {**(metadata.octane or {})}, metadata.labels
+    own, labels = metadata.attributes, metadata.labels
     if metadata.octane is not None and count == 1:
         # Octane's own label of a channel without a name is one for viewers.
         labels = [str(own.get("channel", ""))]
     if kind := "".join(kinds_of(own)[index : index + 1]):
         own["channel_kind"] = kind
     own.pop("channels", None)
-    if any(metadata.orientation):
-        own["orientation"] = metadata.orientation
     own = own | attributes_of(path, labels, count, index, reading)
     channels = [*labels, *[""] * count][:count]
     for section in cast("list[Mapping[str, int]]", own.get("sections", [])):
@@ -240,10 +243,7 @@ def open_levels(path: Path, reading: InputParameters | None = None) -> list[Imag
     missing = "fill" if metadata.octane is None else "error"
     if reading is not None:
         missing = reading.missing_chunks
-    own = {**(metadata.octane or {})}
-    if any(metadata.orientation):
-        own["orientation"] = metadata.orientation
-    images = []
+    own, images = metadata.attributes, []
     for index, name in enumerate(metadata.datasets):
         array, level = _array(path, name, metadata), read_metadata(path, reading, index)
         grid = Grid(_shape(array), level.spacing, level.origin)

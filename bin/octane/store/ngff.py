@@ -205,6 +205,12 @@ class Metadata(NamedTuple):
     coarser: dict[str, object]
     octane: dict[str, object] | None
 
+    @property
+    def attributes(self) -> Attributes:
+        """A copy of octane's own attributes, with the orientation if one is stated."""
+        oriented = {"orientation": self.orientation} if any(self.orientation) else {}
+        return {**(self.octane or {}), **oriented}
+
 
 def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -> Metadata:
     """Read the metadata of an image, at one of its levels; 0 is the finest.

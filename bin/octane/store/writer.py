@@ -478,7 +478,7 @@ def link_chunks(image: Image, array: Array, place: tuple[int, ...], metrics: Met
     Across file systems they are copied. The array's chunks and codecs must be the image's own. A
     ChunkError names a missing chunk.
     """
-    image.require_chunks(tuple(slice(0, n) for n in image.grid.shape))
+    image.require_chunks(image.whole)
     axes = zip(image.array.shape, image.array.owned, strict=True)
     for position in product(*(range(-(-n // size)) for n, size in axes)):
         file = (image.path / image.array.key(position)).resolve()
