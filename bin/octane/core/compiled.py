@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, partial
+from inspect import getfile
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -56,7 +57,7 @@ def compiled(signature: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 def _compile(function: Callable[P, R], signature: str) -> Callable[P, R]:
     root = _root()
     if root is not None:
-        folder = root / f"octane-{_key(signature)}"
+        folder = root / f"octane-{_key(signature, Path(getfile(function)).parent)}"
         try:
             try:
                 return _cached(function, signature, folder)
@@ -81,21 +82,22 @@ def _cached(function: Callable[P, R], signature: str, folder: Path) -> Callable[
             numba.config.CACHE_DIR = before  # ty: ignore[missing-attribute]
 
 
-def _key(signature: str) -> str:
+def _key(signature: str, home: Path) -> str:
     """Hash of everything that machine code depends on.
 
-    numba notices changes only in the function's own file, not in a helper's. A folder per key also
-    separates processes that compile a function for other types or processors at the same time.
+    numba notices changes only in the function's own file, not in a helper's; helpers and constants
+    come from ``home``, that file's folder. A folder per key also separates processes that compile a
+    function for other types or processors at the same time.
     """
     cpu = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    made_from = signature, cpu, numba.__version__, sys.version_info[:2], _digest_of_code()
+    made_from = signature, cpu, numba.__version__, sys.version_info[:2], _digest_of_code(home)
     return hashlib.sha256(repr(made_from).encode()).hexdigest()[:16]
 
 
 @cache
-def _digest_of_code() -> str:
+def _digest_of_code(home: Path) -> str:
     code = hashlib.sha256()
-    for file in sorted(PACKAGE.rglob("*.py")):
+    for file in (Path(__file__), *sorted(home.glob("*.py"))):
         code.update(file.read_bytes())
     return code.hexdigest()
 

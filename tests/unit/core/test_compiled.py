@@ -1,5 +1,6 @@
 """Compiled loops, and the machine code cached for later processes."""
 
+import ast
 import os
 import shutil
 import subprocess
@@ -156,6 +157,23 @@ def test_a_changed_helper_of_another_helpers_file_is_compiled_again(start, code)
     assert finish(start()) == ("2.0\n", "")
     (code / "first.py").write_text(MODULE.replace("+ 1", "+ 9"))
     assert finish(start()) == ("18.0\n", "")
+
+
+def test_loops_use_nothing_of_other_folders(project):
+    """The key of their machine code is that of their own folder."""
+    package = project / "bin" / "octane"
+    loops = [f for f in package.rglob("*.py") if "octane.core.compiled import" in f.read_text()]
+    assert len(loops) >= 5
+    for file in loops:
+        used = {
+            node.module
+            for node in ast.walk(ast.parse(file.read_text()))
+            if isinstance(node, ast.ImportFrom) and node.module
+        }
+        used = {name for name in used if name.startswith("octane.")}
+        # Only a type is taken from layout.mosaic.
+        used -= {"octane.core.compiled", "octane.layout.mosaic"}
+        assert all(name.startswith(f"octane.{file.parent.name}.") for name in used), file
 
 
 def test_a_loop_takes_its_own_types_alone():
