@@ -98,8 +98,9 @@ lock: ## update requirements/*.txt (needs uv)
 	echo 'neuroglancer>=2.41' | $(LOCK) $(addprefix --no-emit-package ,numpy pillow atomicwrites) \
 		--constraints requirements/test.txt - --output-file requirements/view.txt
 	echo nilearn | $(LOCK) --no-deps - --output-file requirements/tutorial.txt
-	printf '%s\n' microscopestitching ndev-sampledata | \
-		$(LOCK) --no-deps --no-binary microscopestitching - --output-file requirements/tiles.txt
+	printf '%s\n' leicaexperiment microscopestitching ndev-sampledata | \
+		$(LOCK) --no-deps $(addprefix --no-binary ,leicaexperiment microscopestitching) - \
+		--output-file requirements/tiles.txt
 	printf '%s\n' cupy-cuda12x==$(EMULATED) cuda-pathfinder nvidia-cuda-nvcc-cu12==12.* \
 		nvidia-cuda-profiler-api-cu12==12.* nvidia-cuda-runtime-cu12==12.* | \
 		$(LOCK) --no-deps - --output-file requirements/emulated-cuda.txt

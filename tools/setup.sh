@@ -225,7 +225,7 @@ fi
 install_python_packages
 if [[ $set_name == test ]]; then
     # Microscope images in archives that are read, not installed.
-    fetch tiles "the tiles" download --no-binary microscopestitching --dest
+    fetch tiles "the tiles" download --no-binary leicaexperiment,microscopestitching --dest
     # Nothing but one test of a browser needs it and its dependencies.
     fetch view "neuroglancer" install --only-binary :all: --target
     # CUDA 13's compiler of kernels. Not in .venv, where CuPy for CUDA 12 would load it.

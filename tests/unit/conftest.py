@@ -3,9 +3,11 @@
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import tarfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -63,6 +65,26 @@ def own_signals():
 def project():
     """The project's folder."""
     return PROJECT
+
+
+@pytest.fixture(scope="session")
+def extract_tiles(tmp_path_factory):
+    """Extract the members of an archive of tiles whose names end so, into one folder."""
+
+    def extract(package, pattern):
+        archives = [*(PROJECT / ".tools" / "tiles").glob(f"{package}-*.tar.gz")]
+        if not archives:
+            pytest.skip(f"tools/setup.sh has not fetched the tiles of {package}")
+        folder = tmp_path_factory.mktemp("tiles")
+        with tarfile.open(archives[0]) as archive:
+            for member in archive.getmembers():
+                if re.search(rf"/{pattern}$", member.name):
+                    content = archive.extractfile(member)
+                    assert content is not None
+                    (folder / Path(member.name).name).write_bytes(content.read())
+        return folder
+
+    return extract
 
 
 @pytest.fixture(scope="session")

@@ -269,8 +269,11 @@ class OwnImage(NamedTuple):
     names: list[str]
 
 
-def _own_image(root: Element) -> OwnImage | None:
-    """The only image of a set of OME-TIFFs that has planes in this file; None if some are not."""
+def _own_image(root: Element, count: int) -> OwnImage | None:
+    """The only image of a set of OME-TIFFs that has planes in this file, of ``count`` pages.
+
+    None if some of its planes are not in this file.
+    """
     own = root.get("UUID")
     found: list[tuple[Element, list[Element]]] = []
     for pixels in root.iter():
@@ -284,13 +287,19 @@ def _own_image(root: Element) -> OwnImage | None:
     order = pixels.get("DimensionOrder", "XYZCT")[:1:-1]
     shape = [int(pixels.get(f"Size{axis}", "1")) for axis in order]
     pages = np.full(shape, -1, np.int64)
-    for data in here:
-        first = [int(data.get(f"First{axis}", "0")) for axis in order]
-        start, page = int(np.ravel_multi_index(first, shape)), int(data.get("IFD", "0"))
-        count = int(data.get("PlaneCount", "1"))
-        if start + count > pages.size:
+    firsts = np.array([[int(data.get(f"First{axis}", "0")) for axis in order] for data in here])
+    # Leica's MatrixScreener states the size of the file, but the index in the set.
+    firsts[:, (firsts == firsts[0]).all(0) & (firsts[0] >= shape)] = 0
+    if (firsts >= shape).any():
+        return None
+    starts = np.ravel_multi_index(tuple(firsts.T), shape).tolist()
+    for data, start in zip(here, starts, strict=True):
+        page = int(data.get("IFD", "0"))
+        # Without any number, all pages of the file.
+        planes = int(data.get("PlaneCount", "1" if "IFD" in data.attrib else count))
+        if start + planes > pages.size:
             return None
-        pages.flat[start : start + count] = np.arange(page, page + count)
+        pages.flat[start : start + planes] = np.arange(page, page + planes)
     by_channel = np.moveaxis(pages, order.index("C"), 0)
     channels = [c for c, planes in enumerate(by_channel) if (planes >= 0).any()]
     pages = pages.take(channels, order.index("C"))
@@ -305,7 +314,7 @@ def _own_series(file: TiffFile) -> list[TiffPageSeries]:
     """The image that this file of a set of OME-TIFFs holds entirely; none, if it holds parts."""
     from tifffile import TiffPageSeries
 
-    own = _own_image(fromstring(file.ome_metadata or ""))
+    own = _own_image(fromstring(file.ome_metadata or ""), len(file.pages))
     if own is None or own.pages.max() >= len(file.pages):
         return []
     planes = [file.pages[page] for page in own.pages.ravel().tolist()]
@@ -364,7 +373,7 @@ def _stated(file: TiffFile, series: TiffPageSeries) -> tuple[list[Length], list[
             pixels = found[file.series.index(series)]
             names = _channel_labels(pixels)
         else:
-            own = _own_image(root)
+            own = _own_image(root, len(file.pages))
             assert own is not None
             pixels, names = own.pixels, own.names
         sizes = [f"PhysicalSize{axis}" for axis in "ZYX"]

@@ -3,7 +3,6 @@
 import itertools
 import re
 import shutil
-import tarfile
 from typing import get_args
 
 import numpy as np
@@ -548,19 +547,9 @@ def test_mosaics_among_the_tiles_are_refused(made, cut, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def real_tiles(project, tmp_path_factory):
+def real_tiles(extract_tiles):
     """Twelve tiles of a tissue microarray, with the names r0-c0.png and so on."""
-    archives = [*(project / ".tools" / "tiles").glob("microscopestitching-*.tar.gz")]
-    if not archives:
-        pytest.skip("tools/setup.sh has not fetched the tiles of microscopestitching")
-    folder = tmp_path_factory.mktemp("tiles")
-    with tarfile.open(archives[0]) as archive:
-        for member in archive.getmembers():
-            if found := re.search(r"notebooks/(r\d-c\d\.png)$", member.name):
-                content = archive.extractfile(member)
-                assert content is not None
-                (folder / found[1]).write_bytes(content.read())
-    return folder
+    return extract_tiles("microscopestitching", r"notebooks/r\d-c\d\.png")
 
 
 def test_real_tiles_are_arranged_and_checked(real_tiles, tmp_path, capsys):

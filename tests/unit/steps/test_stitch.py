@@ -3,7 +3,6 @@
 import csv
 import os
 import re
-import tarfile
 from functools import cache
 
 import numpy as np
@@ -18,13 +17,16 @@ from tiles_left_out import leave_out
 from octane.config.params import (
     ExecutionParameters,
     InputParameters,
+    OverlapParameters,
     ResampleParameters,
     StitchParameters,
+    TileParameters,
 )
 from octane.core.errors import OctaneError
 from octane.core.records import StitchFigures
 from octane.pipeline.workers import PROCESS_BYTES
 from octane.resample.operator import interpolator
+from octane.steps.mosaic import write_mosaics
 from octane.steps.phantom import Subject, render_tile, surfaces
 from octane.steps.resample import resample_image
 from octane.steps.stitch import stitch_section
@@ -37,7 +39,16 @@ from octane.store.image import open_image
 def stitch(tmp_path, reading):
     """Stitch into ``out/NAME.ome.zarr``; returns the voxels, the image and the metrics."""
 
-    def run(source, name="section_01", *, positions=None, saved=None, workers=2, **settings):
+    def run(
+        source,
+        name="section_01",
+        *,
+        positions=None,
+        saved=None,
+        workers=2,
+        reading=reading,
+        **settings,
+    ):
         destination = tmp_path / "out" / f"{name}.ome.zarr"
         execution = ExecutionParameters(backend="cpu", workers=workers, overwrite=True)
         given = (source, destination, StitchParameters(**settings), reading, execution, positions)
@@ -162,20 +173,13 @@ def test_a_step_between_tiles_would_be_seen(reconstruct):
 
 
 @pytest.fixture
-def microscope_tiles(project, write_mosaic):
+def microscope_tiles(extract_tiles, write_mosaic):
     """A mosaic of 4 x 3 tiles that overlap by 0.1133 and are displaced by up to 3 px."""
-    archives = [*(project / ".tools" / "tiles").glob("microscopestitching-*.tar.gz")]
-    if not archives:
-        pytest.skip("the tiles of requirements/tiles.txt were not fetched: run tools/setup.sh test")
-    (folder,) = {archive.name.removesuffix(".tar.gz") for archive in archives}
-    with tarfile.open(archives[0]) as archive:
-
-        def tile(row, column):
-            stream = archive.extractfile(f"{folder}/notebooks/r{row}-c{column}.png")
-            assert stream is not None
-            return np.asarray(Image.open(stream))
-
-        rows = [[tile(row, column) for column in range(3)] for row in range(4)]
+    folder = extract_tiles("microscopestitching", r"notebooks/r\d-c\d\.png")
+    rows = [
+        [np.asarray(Image.open(folder / f"r{row}-c{column}.png")) for column in range(3)]
+        for row in range(4)
+    ]
     return write_mosaic("section_01.ome.zarr", np.block(rows)[None], (1, 512, 512), (1.0, 1.0, 1.0))
 
 
@@ -197,6 +201,34 @@ def test_the_seam_of_real_tiles_falls_as_they_fit_better(microscope_tiles, stitc
     numbers = re.findall(r"(?:overlap of|and|overlap|,)\ ?(0\.\d{3})", words)
     assert [float(number) for number in numbers] == [own.found for own in figures[0].overlaps] * 2
     assert [own.found for own in figures[0].overlaps] == pytest.approx([0.1133] * 2, abs=0.006)
+
+
+PIXEL = 0.24050019550342
+"""Size of a pixel of Leica's tiles, micrometres."""
+REGISTERED = (936.7469, 3.2326183)
+"""Place of the second of Leica's tiles, pixels, as Fiji registered channel 1."""
+CORRELATED = {0: (936.95, 3.80), 1: (936.26, 3.75)}
+"""The same by channel, at the maximum of the overlaps' correlation, shifted by cubic splines."""
+
+
+@pytest.mark.parametrize("channel", [0, 1])
+def test_real_tiles_of_leica_lie_where_fiji_puts_them(
+    extract_tiles, stitch, execution, tmp_path, channel
+):
+    # A file holds one channel, whose number is beyond the number of channels that it states.
+    tiles = extract_tiles("leicaexperiment", r"image-[^/]*-X00-[^/]*\.ome\.tif")
+    size = InputParameters(voxel_size=(1.0, PIXEL, PIXEL))
+    near = OverlapParameters(overlap=(0.1, 0.1))
+    write_mosaics(tiles, tmp_path / "mosaics", TileParameters(), size, near, execution)
+    reading = InputParameters(channel=str(channel))
+    source = tmp_path / "mosaics" / "section_01.ome.zarr"
+    _, image, metrics = stitch(source, overlap=(0.1, 0.1), refine=True, reading=reading)
+    assert image.array.shape[0] == 1
+    first, second = StitchFigures.model_validate(metrics.figures).positions.values()
+    place = np.subtract(second, first) / PIXEL
+    np.testing.assert_allclose(place, CORRELATED[channel], rtol=0, atol=0.25)
+    if channel == 1:
+        np.testing.assert_allclose(place, REGISTERED, rtol=0, atol=0.6)
 
 
 @pytest.fixture

@@ -257,25 +257,30 @@ def test_one_of_several_files_is_refused(write, data, words):
     refused(path, words)
 
 
-def write_of_set(write, here, shape, lost=0):
+def write_of_set(write, here, shape, lost=0, *, stated=None, counted=True):
     """Write a file of a set of OME-TIFFs with an image (c, z, y, x), which has channels ``here``.
 
-    The other channels, and the last ``lost`` planes of these, are in another file.
+    The other channels, and the last ``lost`` planes of these, are in another file. ``stated`` is
+    another number of channels; without ``counted``, a channel's planes are all of its file.
     """
     stack = np.arange(np.prod(shape), dtype=np.uint16).reshape(shape)
     count, depth, ny, nx = shape
     pages, data = [], ""
     for c, z in np.ndindex(count, depth):
         own = c in here and z < depth - lost
-        data += f'<TiffData FirstC="{c}" FirstZ="{z}" IFD="{len(pages)}" PlaneCount="1">'
-        data += f'<UUID FileName="a.tif">urn:uuid:{"own" if own else "other"}</UUID></TiffData>'
+        number = f'FirstZ="{z}" IFD="{len(pages)}" PlaneCount="1"' if counted else 'FirstZ="0"'
+        if counted or z == 0:
+            data += f'<TiffData FirstC="{c}" {number}><UUID FileName="{"a" if own else "b"}.tif">'
+            data += f"urn:uuid:{'own' if own else 'other'}</UUID></TiffData>"
         pages += [stack[c, z]] * own
-    names = "".join(f'<Channel ID="Channel:0:{c}" Name="stain {c}"/>' for c in range(count))
+    names = "".join(
+        f'<Channel ID="Channel:0:{c}" Name="stain {c}"/>' for c in range(stated or count)
+    )
     xml = (
         '<?xml version="1.0" encoding="UTF-8"?><OME UUID="urn:uuid:own" '
         'xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06"><Image ID="Image:0"><Pixels '
         f'ID="Pixels:0" DimensionOrder="XYZCT" Type="uint16" SizeX="{nx}" SizeY="{ny}" '
-        f'SizeZ="{depth}" SizeC="{count}" SizeT="1" PhysicalSizeX="2" PhysicalSizeY="3" '
+        f'SizeZ="{depth}" SizeC="{stated or count}" SizeT="1" PhysicalSizeX="2" PhysicalSizeY="3" '
         f'PhysicalSizeZ="7">{names}{data}</Pixels></Image></OME>'
     )
     path = write(np.stack(pages), metadata=None, description=xml.encode())
@@ -290,6 +295,25 @@ def test_a_file_of_a_set_that_holds_one_channel_is_that_channel(write, number):
     assert volume.grid.spacing == (7, 3, 2)
     assert volume.attributes == {"channel": f"stain {number}"}
     assert [*volume.channels] == [f"stain {number}"]
+
+
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize("depth", [1, 5])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_file_of_a_set_that_states_its_own_size_is_read_by_itself(write, number, depth, counted):
+    # Leica's MatrixScreener numbers the channels of the set, but states one for each file.
+    shape = (3, depth, 20, 30)
+    path, stack = write_of_set(write, [number], shape, stated=1, counted=counted)
+    volume = open_tiff(path, flat=True)
+    np.testing.assert_array_equal(whole(volume), stack[number])
+    assert volume.grid.spacing == (7, 3, 2)
+    assert volume.attributes == {"channel": "stain 0"}
+
+
+@pytest.mark.parametrize(("here", "lost", "stated"), [([1], 1, 1), ([1, 2], 0, 1), ([1, 2], 0, 2)])
+def test_a_file_of_other_planes_than_it_states_is_refused(write, here, lost, stated):
+    path, _ = write_of_set(write, here, (3, 5, 20, 30), lost, stated=stated)
+    refused(path, "or a part of one; octane reads a file with one complete image")
 
 
 @pytest.mark.parametrize(("here", "lost"), [([0, 2], 0), ([1], 1)])
