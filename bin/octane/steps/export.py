@@ -26,11 +26,13 @@ from octane.export.source import Source, centres, open_source
 from octane.export.tiff import describe, write_tiff
 from octane.store.image import Image
 from octane.store.itk_files import TIFF
+from octane.store.ngff import stated_orientation
 from octane.store.tiff_files import TiffVolume
 from octane.store.volumes import (
     default_directions,
     geometry_of,
     is_whole,
+    log_orientation,
     lost_directions,
     overruled,
 )
@@ -136,6 +138,9 @@ def _tell(source: Source, destination: Path) -> None:
             "%s does not state the orientation (%s), which OME-TIFF lacks.",
             *(destination, spelled_orientation(source.orientation)),
         )
+    log_orientation(volume.path, volume.attributes)
+    if source.orientation != stated_orientation(volume.attributes):
+        log_orientation(destination, source.attributes)
     grid, dtype = source.levels[0][0].grid, source.levels[0][0].dtype
     channels = len(source.levels[0])
     pyramid = destination.name.endswith((ZARR, ARCHIVE))

@@ -212,12 +212,17 @@ def overruled(volumes: Sequence[Volume]) -> list[str]:
     return [*dict.fromkeys(v.overruled for v in volumes if isinstance(v, kinds) and v.overruled)]
 
 
+def log_orientation(path: Path, attributes: Attributes) -> None:
+    """Log in words which orientation is stated, so that a wrong code is seen."""
+    if words := orientation_in_words(attributes):
+        logger.info("%s: orientation %s", path.name, words)
+
+
 def bring_in(volume: Volume, metrics: Metrics, destination: Path) -> None:
     """Read an ITK file, or decode a TIFF next to ``destination``; warn about lost metadata."""
     for text in overruled([volume]):
         metrics.warn_in_report(text)
-    if words := orientation_in_words(volume.attributes):
-        logger.info("%s: orientation %s", volume.path.name, words)
+    log_orientation(volume.path, volume.attributes)
     if isinstance(volume, FileVolume):
         with metrics.timed("read"):
             volume.load()

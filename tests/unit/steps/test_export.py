@@ -486,6 +486,20 @@ def test_what_parameters_replace_is_told(volume, export, caplog):
     assert "states lengths in micrometer; they are read in millimeter" in caplog.text
 
 
+@pytest.mark.parametrize("name", ["a.nii", "b.ome.tif", "c.ome.zarr", "d.ozx"])
+def test_the_orientation_is_told_in_words(volume, export, caplog, name):
+    caplog.set_level("INFO")
+    path, _ = volume(orientation=None)
+    export(path, name, orientation="RAS")
+    words = "z left to right, y posterior to anterior, x inferior to superior"
+    assert f"{path.name}: orientation {words}" in caplog.messages
+    caplog.clear()
+    export(path, f"turned_{name}", orientation="RAS", reorient="PIR")
+    turned = "z anterior to posterior, y superior to inferior, x left to right"
+    assert f"{path.name}: orientation {words}" in caplog.messages
+    assert f"turned_{name}: orientation {turned}" in caplog.messages
+
+
 def test_what_ome_tiff_lacks_is_told(volume, export, caplog):
     path, _ = volume()
     export(path, "a.ome.tif")
