@@ -28,7 +28,7 @@ from octane.acquisition.xml_places import (
 from octane.config.sheets import Sheet, read_table
 from octane.core.errors import InputError, unreadable
 from octane.core.files import read_regular
-from octane.core.geometry import LENGTHS
+from octane.core.geometry import INCHES, METRIC
 
 TABLES = (".txt", ".xml", ".csv", ".tsv")
 """Suffixes of tables among the tiles."""
@@ -49,6 +49,8 @@ AXES = ("z", "y", "x")
 """Columns of positions."""
 SUFFIX = re.compile(r"[ _(\[]([^\W_]+)[)\]]?$")
 """Unit at the end of a column's name, as in ``stage_y_mm`` or ``Y [px]``."""
+LENGTHS = {**METRIC, **INCHES}
+"""Lengths that a column's name may end in; others, such as ``line`` or ``point``, are words too."""
 PIXELS = ("px", "pixel", "pixels", "voxel", "voxels")
 
 

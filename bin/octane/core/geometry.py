@@ -10,22 +10,47 @@ import numpy as np
 Vector = tuple[float, float, float]
 Region = tuple[slice, ...]
 
-MICROMETERS: dict[str, float] = {
-    "nanometer": 1e-3,
-    "micrometer": 1.0,
-    "millimeter": 1e3,
-    "centimeter": 1e4,
-    "meter": 1e6,
+PREFIXES = (
+    *(("yotta", "Y", 24), ("zetta", "Z", 21), ("exa", "E", 18), ("peta", "P", 15)),
+    *(("tera", "T", 12), ("giga", "G", 9), ("mega", "M", 6), ("kilo", "k", 3), ("hecto", "h", 2)),
+    *(("deca", "da", 1), ("deka", "da", 1), ("", "", 0), ("deci", "d", -1), ("centi", "c", -2)),
+    *(("milli", "m", -3), ("micro", "u", -6), ("nano", "n", -9), ("pico", "p", -12)),
+    *(("femto", "f", -15), ("atto", "a", -18), ("zepto", "z", -21), ("yocto", "y", -24)),
+)
+"""SI's prefixes: name, symbol and power of ten."""
+METRIC: dict[str, float] = {
+    spelling: float(f"1e{power + 6}")
+    for name, symbol, power in PREFIXES
+    for spelling in (f"{symbol}m", *(f"{name}{m}" for m in ("meter", "meters", "metre", "metres")))
 }
-"""Units of length that octane accepts, in micrometres."""
+"""Metres and their parts and multiples, by symbol and name, in micrometres."""
+# The micro sign, and the Greek letter.
+METRIC |= dict.fromkeys(("\u00b5m", "\u03bcm", "micron", "microns"), 1.0)
+INCHES = dict.fromkeys(("in", "inch", "inches"), 25400.0)
+"""Inches, in micrometres."""
+ASTRONOMICAL = 149_597_870_700e6
+"""Astronomical unit, micrometres."""
 LENGTHS: dict[str, float] = {
-    **MICROMETERS,
-    **{"nm": 1e-3, "mm": 1e3, "cm": 1e4, "m": 1e6},
-    # The micro sign, and the Greek letter.
-    **dict.fromkeys(("um", "\u00b5m", "\u03bcm", "micron", "microns"), 1.0),
-    **dict.fromkeys(("in", "inch", "inches"), 25400.0),
+    **METRIC,
+    **INCHES,
+    # The letter, alone or composed, and the sign.
+    **dict.fromkeys(("\u00c5", "A\u030a", "\u212b", "angstrom", "angstroms"), 1e-4),
+    **dict.fromkeys(("thou", "mil"), 25.4),
+    **dict.fromkeys(("li", "line", "lines"), 25400 / 12),
+    **dict.fromkeys(("pt", "point", "points"), 25400 / 72),
+    **dict.fromkeys(("ft", "foot", "feet"), 304_800.0),
+    **dict.fromkeys(("yd", "yard", "yards"), 914_400.0),
+    **dict.fromkeys(("mi", "mile", "miles"), 1_609_344_000.0),
+    **dict.fromkeys(("ua", "au", "astronomical_unit"), ASTRONOMICAL),
+    **dict.fromkeys(("ly", "light_year", "light_years"), 9_460_730_472_580_800e6),
+    **dict.fromkeys(("pc", "parsec", "parsecs"), ASTRONOMICAL * 648_000 / math.pi),
 }
-"""The same with spellings of other writers; each is unambiguous."""
+"""Lengths in micrometres: those of OME-XML's UnitsLength and of OME-Zarr (UDUNITS), and other
+spellings. OME-XML's ``pixel`` and ``reference frame`` are not lengths."""
+MICROMETERS: dict[str, float] = {
+    f"{name}meter": LENGTHS[f"{name}meter"] for name in ("nano", "micro", "milli", "centi", "")
+}
+"""Units of length that parameters take, in micrometres."""
 
 
 def spelled(values: Sequence[float]) -> str:

@@ -6,12 +6,15 @@ is imported by the functions that use it, so that steps on OME-Zarr start sooner
 
 from __future__ import annotations
 
+import gzip
+import math
 import os
 import re
+import struct
+import zlib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from math import prod
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from octane.config.params import InputParameters
 from octane.core.errors import InputError, NoSpaceError, unreadable
 from octane.core.files import open_regular
 from octane.core.geometry import LENGTHS, MICROMETERS, Grid, Region, vector
@@ -30,7 +34,7 @@ from octane.core.orientation import (
     overruled_orientation,
     spelled_orientation,
 )
-from octane.store.ngff import Attributes, stated_orientation
+from octane.store.ngff import Attributes, stated_orientation, whole_size
 
 if TYPE_CHECKING:
     import SimpleITK as sitk
@@ -65,6 +69,11 @@ STATED = {
 }
 """Header fields that state directions; without them ITK takes its own, which mean nothing."""
 
+SPACINGS = re.compile(rb"^(?:spacings|space directions):(.*)", re.M | re.I)
+"""Field of a NRRD that states the sizes of voxels, nan or none for an axis without one."""
+ELEMENT_SPACING = re.compile(rb"^\s*Element(Spacing|Size)\s*[=:]", re.M)
+"""Fields of a MetaImage that state them."""
+
 MILLIMETER = MICROMETERS["millimeter"]
 
 TAKEN = (16, 256, 256)
@@ -72,6 +81,12 @@ TAKEN = (16, 256, 256)
 
 NIFTI_HEADER = 352
 """Bytes before the voxels of a NIfTI-1 file."""
+NIFTI_SIZE = b"\x5c\x01\0\0"
+"""First field of a little-endian NIfTI-1 header: the size of its fields."""
+NIFTI_PIXDIM = 80
+"""Offset of the sizes of a voxel along x, y and z in a NIfTI-1 header."""
+GZIP = b"\x1f\x8b"
+"""First bytes of a file of gzip."""
 
 PIECE_BYTES = 8_000_000
 """Most bytes of a NIfTI file read at once; ITK holds them twice."""
@@ -197,8 +212,13 @@ class FileVolume:
         out[...] = sitk.GetArrayViewFromImage(image)
 
 
-def open_file(path: Path) -> FileVolume:
-    """Open a file that ITK reads, without reading voxels."""
+def open_file(
+    path: Path, reading: InputParameters | None = None, like: Grid | None = None
+) -> FileVolume:
+    """Open a file that ITK reads, without reading voxels.
+
+    A voxel size that the file does not state is taken from ``reading``, else from ``like``.
+    """
     import SimpleITK as sitk
 
     require_format(path, READ)
@@ -211,8 +231,7 @@ def open_file(path: Path) -> FileVolume:
     reader.SetFileName(str(place))
     with readable(path):
         reader.ReadImageInformation()
-    if name.endswith((".nrrd", ".nhdr")):
-        _require_millimeters(path, header)
+    _require_millimeters(path, header)
     pixel, dimension = reader.GetPixelIDValue(), reader.GetDimension()
     # In some formats ITK counts the two parts of a complex number.
     complex_pixels = (sitk.sitkComplexFloat32, sitk.sitkComplexFloat64)
@@ -224,14 +243,23 @@ def open_file(path: Path) -> FileVolume:
         )
     with readable(path):
         frame = _frame(reader, pixel)
-    spacing = [s * MILLIMETER for s in reversed(frame.GetSpacing())]
+    stated = _stated_sizes(path, header, reader)
+    spacing = whole_size(path, stated, reading, like)
+    if spacing is None:
+        listed = ", ".join("not stated" if n is None else f"{n / MILLIMETER:g} mm" for n in stated)
+        raise InputError(
+            f"{path} does not state its voxel size along all axes (z y x: {listed}); give "
+            "--voxel_size, in micrometres in this order, or correct its header."
+        )
+    if None in stated:
+        frame.SetSpacing([s / MILLIMETER for s in reversed(spacing)])
     orientation = orientation_of(frame.GetDirection())
     directions = directions_of(orientation)
     if directions is None:
         directions = np.reshape(frame.GetDirection(), (3, 3))
     origin = [o * MILLIMETER for o in reversed((directions.T @ frame.GetOrigin()).tolist())]
     shape = nz, ny, nx = reader.GetSize()[::-1]
-    volume = FileVolume(path, Grid((nz, ny, nx), vector(*spacing), vector(*origin)), frame, place)
+    volume = FileVolume(path, Grid((nz, ny, nx), spacing, vector(*origin)), frame, place)
     if any(orientation) and _states_directions(path, header, reader):
         volume.attributes["orientation"] = orientation
     if name.endswith((".nii", ".nii.gz")):
@@ -240,11 +268,32 @@ def open_file(path: Path) -> FileVolume:
         with readable(path):
             start, bits = (float(reader.GetMetaData(key)) for key in ("vox_offset", "bitpix"))
         # ITK does not notice a truncated file.
-        _require_size(path, path, start + prod(shape) * bits / 8, at_least=True)
+        _require_size(path, path, start + math.prod(shape) * bits / 8, at_least=True)
     elif detached is not None and not PACKED.search(header):
-        needed, at_least = prod(shape) * volume.dtype.itemsize, bool(SKIPPED.search(header))
+        needed, at_least = math.prod(shape) * volume.dtype.itemsize, bool(SKIPPED.search(header))
         _require_size(path, detached, needed, at_least=at_least)
     return volume
+
+
+def _stated_sizes(path: Path, header: bytes, reader: sitk.ImageFileReader) -> list[float | None]:
+    """Size of a voxel along z, y and x in micrometres; None for an axis whose size ITK makes up."""
+    name = path.name.lower()
+    if name.endswith((".nii", ".nii.gz")):
+        with path.open("rb") as stream:
+            packed = stream.read(len(GZIP)) == GZIP
+        with readable(path), gzip.open(path) if packed else path.open("rb") as stream:
+            head = stream.read(NIFTI_HEADER)
+        order = "<" if head.startswith(NIFTI_SIZE) else ">"
+        sizes = struct.unpack_from(f"{order}3f", head, NIFTI_PIXDIM)
+        is_stated = [0 < size < math.inf for size in sizes]
+    elif name.endswith((".nrrd", ".nhdr")):
+        field = SPACINGS.search(header)
+        words = re.findall(rb"\([^)]*\)|[^\s()]+", field[1])[-3:] if field else [b"none"] * 3
+        is_stated = [word.lower() not in (b"none", b"nan") for word in words]
+    else:
+        is_stated = [ELEMENT_SPACING.search(header) is not None] * 3
+    axes = zip(reader.GetSpacing(), is_stated, strict=True)
+    return [abs(s) * MILLIMETER if own else None for s, own in axes][::-1]
 
 
 def _states_directions(path: Path, header: bytes, reader: sitk.ImageFileReader) -> bool:
@@ -331,13 +380,15 @@ def _require_size(path: Path, file: Path, needed: float, *, at_least: bool) -> N
 
 
 def _require_millimeters(path: Path, header: bytes) -> None:
-    """Raise if a NRRD states another unit, which ITK ignores; Fiji writes microns."""
+    """Raise if a NRRD or MetaImage states another unit, which ITK ignores; Fiji writes microns."""
+    is_nrrd = path.name.lower().endswith((".nrrd", ".nhdr"))
     text = header.decode(errors="replace").lower()
-    for units in re.findall(r"^(?:space )?units:(.*)", text, re.MULTILINE):
-        for unit in re.findall(r'"([^"]*)"', units):
+    field = r"^(?:space )?units:(.*)" if is_nrrd else r"^distanceunits *[=:] *(\w\S*)"
+    for units in re.findall(field, text, re.MULTILINE):
+        for unit in re.findall(r'"([^"]*)"', units) if is_nrrd else [units]:
             if unit and LENGTHS.get(unit) != MILLIMETER:
                 raise InputError(
-                    f"{path} has voxel sizes in {unit}, but ITK reads NRRD as millimetres; write "
+                    f"{path} has voxel sizes in {unit}, but ITK reads them as millimetres; write "
                     "sizes and origin in mm."
                 )
 
@@ -356,6 +407,8 @@ def _frame(reader: sitk.ImageFileReader, pixel: int) -> sitk.Image:
     frame = sitk.Image([1, 1, 1], pixel)
     frame.SetSpacing([abs(s) for s in spacing])
     frame.SetOrigin(reader.GetOrigin())
+    if not np.isfinite(direction).all():
+        raise RuntimeError("its axes have no direction")
     # Each column is an axis of the volume. Adding 0.0 avoids -0.0, which would be written.
     frame.SetDirection([(-d if spacing[k % 3] < 0 else d) + 0.0 for k, d in enumerate(direction)])
     return frame
@@ -363,10 +416,10 @@ def _frame(reader: sitk.ImageFileReader, pixel: int) -> sitk.Image:
 
 @contextmanager
 def readable(path: Path) -> Generator[None]:
-    """Turn an error of ITK into an InputError that names the file."""
+    """Turn an error of ITK or of a decoder into an InputError that names the file."""
     try:
         yield
-    except RuntimeError as error:
+    except (RuntimeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         # ITK gives the place in its own code before the reason.
         reason = str(error).rpartition("ERROR: ")[2].partition("\n")[0][:200]
         raise InputError(

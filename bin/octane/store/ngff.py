@@ -22,7 +22,7 @@ from pydantic import (
 
 from octane.config.params import InputParameters
 from octane.core.errors import InputError, unreadable
-from octane.core.geometry import LENGTHS, MICROMETERS, Vector, spelled, vector
+from octane.core.geometry import LENGTHS, MICROMETERS, Grid, Vector, spelled, vector
 from octane.core.orientation import (
     UNSTATED,
     VALUES,
@@ -279,12 +279,7 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
         if axis.unit and LENGTHS.get(axis.unit) != size
     ]
     spacing, origin = vector(*np.multiply(scale, units)), vector(*np.multiply(shift, units))
-    least, most = SPACINGS
-    if not least <= min(spacing) <= max(spacing) <= most:
-        raise InputError(
-            f"{path} has voxels of {spacing} micrometres, which is not plausible; correct the "
-            f"scale of dataset {multiscale.datasets[level].path}, or the unit."
-        )
+    require_plausible(path, spacing, f"scale of dataset {multiscale.datasets[level].path}")
     orientation, unused = _orientation_of(stated[-3:])
     given = None if reading is None else reading.orientation
     own = cast("dict[str, dict[str, object]]", content["attributes"]).get("octane")
@@ -353,6 +348,40 @@ def _micrometers(path: Path, unit: str | None) -> float:
             f"{path} has the unit '{unit}'; change it to one of {', '.join(MICROMETERS)}."
         )
     return LENGTHS[unit]
+
+
+def require_plausible(path: Path, spacing: Vector, field: str) -> None:
+    """Raise unless the stated ``spacing`` (micrometres) may be that of voxels; names its field."""
+    least, most = SPACINGS
+    if not least <= min(spacing) <= max(spacing) <= most:
+        raise InputError(
+            f"{path} has voxels of {spacing} micrometres, which is not plausible; correct the "
+            f"{field}, or the unit."
+        )
+
+
+def whole_size(
+    path: Path,
+    stated: Sequence[float | None],
+    reading: InputParameters | None,
+    like: Grid | None,
+) -> Vector | None:
+    """Voxel size along z, y and x in micrometres, as the file states it, or else as given.
+
+    ``stated`` is None for an axis without a size; the size is that of ``like`` if none is given,
+    and None if neither is. Errors are those of :func:`require_stated`.
+    """
+    given = None if reading is None else reading.voxel_size
+    if given is not None:
+        axes = zip(stated, given, strict=True)
+        require_stated(path, [g if n is None else n for n, g in axes], reading)
+    known = [n for n in stated if n is not None]
+    if len(known) == 3:
+        require_plausible(path, vector(*known), "voxel size")
+        return vector(*known)
+    if given is not None:
+        return vector(*given)
+    return None if like is None else like.spacing
 
 
 def require_stated(path: Path, spacing: Sequence[float], reading: InputParameters | None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import struct
 import weakref
 from collections.abc import Generator, Sequence
@@ -26,11 +27,11 @@ import numpy.typing as npt
 
 from octane.config.params import InputParameters
 from octane.core.errors import NO_SPACE, InputError, NoSpaceError, OctaneError, unreadable
-from octane.core.geometry import LENGTHS, Grid, Region, Vector, shape_of, spelled, vector
+from octane.core.geometry import LENGTHS, Grid, Region, Vector, shape_of, spelled
 from octane.store.channels import attributes_of
 from octane.store.image import DECODING_ERRORS
 from octane.store.itk_files import TAKEN
-from octane.store.ngff import AS_STATED, CHANNEL, TIMEPOINT, Attributes, place_of, require_stated
+from octane.store.ngff import AS_STATED, CHANNEL, TIMEPOINT, Attributes, place_of, whole_size
 from octane.store.writer import Make
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ CLASSIC_BYTES = 4_000_000_000
 """Most bytes of voxels with 32-bit offsets; the rest of the 4 GiB is for metadata."""
 PRINTERS = ("in", "inch", "cm")
 """Units of a resolution that may be only a hint for printers."""
+ESCAPED = re.compile(r"\\u([0-9A-Fa-f]{4})")
+"""A character as Java escapes it."""
 SIGNED = 2**15
 """Offset that ImageJ adds to signed 16-bit values."""
 
@@ -390,24 +393,17 @@ def _voxel_size(
     path: Path, stated: Sequence[Length], reading: InputParameters, like: Grid | None
 ) -> Vector:
     """Voxel size along z, y and x in micrometres, as the file states it or else as given."""
-    given, unit = reading.voxel_size, reading.input_unit
-    found = [_micrometres(*length, unit) for length in stated]
-    known = [n for n in found if n is not None]
-    if given is not None:
-        hints = PRINTERS if len(known) < 3 else ()
-        axes = zip(found, stated, given, strict=True)
-        own = [g if n is None or u in hints else n for n, (_, u), g in axes]
-        require_stated(path, own, reading)
-    if len(known) == 3:
-        return vector(*known)
-    if given is not None:
-        return vector(*given)
-    if like is not None:
-        return like.spacing
+    sizes = [_micrometres(*length, reading.input_unit) for length in stated]
+    if None in sizes:
+        axes = zip(sizes, stated, strict=True)
+        sizes = [None if unit in PRINTERS else n for n, (_, unit) in axes]
+    size = whole_size(path, sizes, reading, like)
+    if size is not None:
+        return size
     shown = [(f"{n:g}" if isinstance(n, float) else n, unit or "") for n, unit in stated]
-    sizes = ", ".join("not stated" if n is None else f"{n} {unit}".strip() for n, unit in shown)
+    listed = ", ".join("not stated" if n is None else f"{n} {unit}".strip() for n, unit in shown)
     raise InputError(
-        f"{path} is a TIFF that does not state its voxel size along all axes (z y x: {sizes}); "
+        f"{path} is a TIFF that does not state its voxel size along all axes (z y x: {listed}); "
         "give --voxel_size, in micrometres in this order, or --input_unit if only the unit is "
         "missing."
     )
@@ -420,7 +416,7 @@ def _micrometres(value: object, unit: object, input_unit: str | None) -> float |
     except ValueError:
         return None
     # ImageJ escapes non-ASCII characters as Java does.
-    name = str(unit or input_unit or "").strip().replace("\\u00B5", "µ")
+    name = ESCAPED.sub(lambda found: chr(int(found[1], 16)), str(unit or input_unit or "").strip())
     scale = LENGTHS.get(name, LENGTHS.get(name.lower()))
     return length * scale if scale is not None and 0 < length < math.inf else None
 

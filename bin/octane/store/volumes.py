@@ -42,7 +42,6 @@ from octane.store.ngff import (
     Attributes,
     orientation_in_words,
     place_of,
-    require_stated,
     stated_orientation,
 )
 from octane.store.tiff_files import TiffVolume, create_tiff, open_tiff
@@ -148,11 +147,10 @@ def open_volume(
         return open_tiff(path, reading, like)
     # ITK's formats hold one channel and one time point.
     place_of(path, [], [], [], reading)
-    volume = open_file(path)
+    volume = open_file(path, reading, like)
     if reading is not None and reading.orientation is not None:
         volume.orient(reading.orientation)
     volume.attributes |= attributes_of(path, [], 1, 0, reading)
-    require_stated(path, volume.grid.spacing, reading)
     return volume
 
 

@@ -229,8 +229,8 @@ def test_a_position_without_a_unit_needs_one(tmp_path, unit):
             "PositionX is 'NaN'; give a number",
         ),
         (
-            'PositionX="1" PositionXUnit="ly" PositionY="1" PositionYUnit="ly"',
-            "PositionY is in 'ly', whose length is unknown; give --input_unit",
+            'PositionX="1" PositionXUnit="furlong" PositionY="1" PositionYUnit="furlong"',
+            "PositionY is in 'furlong', whose length is unknown; give --input_unit",
         ),
     ],
 )

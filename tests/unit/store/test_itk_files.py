@@ -7,13 +7,16 @@ import struct
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
+import nibabel as nib
 import numpy as np
 import pytest
 import SimpleITK as sitk
 
+from octane.config.params import InputParameters
 from octane.core.errors import OctaneError
+from octane.core.geometry import Grid, vector
 from octane.store import itk_files
-from octane.store.itk_files import FileVolume, open_file
+from octane.store.itk_files import NIFTI_PIXDIM, FileVolume, open_file
 
 SHAPE = (9, 20, 33)
 REGION = (slice(2, 7), slice(3, 20), slice(5, 30))
@@ -159,13 +162,141 @@ def test_a_truncated_file_is_refused(write_file, voxels, name):
 
 @pytest.mark.parametrize(
     ("name", "told", "words"),
-    [("ElementSpacing", "0 1 1", "pacing"), ("TransformMatrix", "0 0 0 0 0 0 0 0 0", "irection")],
+    [
+        *(
+            ("ElementSpacing", told, "pacing")
+            for told in ("0 1 1", "1 -0.0 1", "1 1 1e-400", "nan 1 1", "1 inf 1", "1 1 a")
+        ),
+        ("TransformMatrix", "0 0 0 0 0 0 0 0 0", "irection"),
+    ],
 )
 def test_a_header_without_meaning_is_refused(write_file, voxels, name, told, words):
     path = write_file("a.mha", voxels)
     content = re.sub(rf"{name} = [^\n]*".encode(), f"{name} = {told}".encode(), path.read_bytes())
     path.write_bytes(content)
     with pytest.raises(OctaneError, match=rf"cannot be read as an image \(.*{words}.*\); convert"):
+        open_file(path)
+
+
+def with_field(path, field, told):
+    """Put another line in the place of a header's field."""
+    content = path.read_bytes()
+    assert len(re.findall(field + rb"[^\n]*\n", content)) == 1
+    path.write_bytes(re.sub(field + rb"[^\n]*\n", told and told + b"\n", content))
+    return path
+
+
+def write_pixdim(path, order, axis, size):
+    """Set a size in the header of a NIfTI, and turn the header's bytes if ``order`` is >."""
+    packed = path.name.endswith(".gz")
+    content = bytearray(gzip.decompress(path.read_bytes()) if packed else path.read_bytes())
+    struct.pack_into("<f", content, NIFTI_PIXDIM + 4 * axis, size)
+    if order == ">":
+        header = nib.Nifti1Header(bytes(content[:348]), check=False).as_byteswapped(">")
+        content[:348] = header.binaryblock
+        voxels = np.frombuffer(bytes(content[352:]), header.get_data_dtype().newbyteorder("<"))
+        content[352:] = voxels.byteswap().tobytes()
+    path.write_bytes(gzip.compress(content) if packed else content)
+    return path
+
+
+SIZES = (40.0, 30.0, 25.0)
+"""Sizes along z, y and x of what write_file writes, micrometres."""
+
+
+def require_unstated(path, voxels, unstated, others=SIZES):
+    """Without a given size the file is refused; with one, all else is as in the file."""
+    listed = ", ".join(
+        "not stated" if axis in unstated else f"{s / 1000:g} mm" for axis, s in enumerate(others)
+    )
+    words = rf"{path.name} does not state its voxel size along all axes \(z y x: {listed}\); give"
+    with pytest.raises(OctaneError, match=words):
+        open_file(path)
+    given = vector(*(7.0 if axis in unstated else s for axis, s in enumerate(others)))
+    volume = open_file(path, InputParameters(voxel_size=given))
+    assert volume.grid.spacing == pytest.approx(given)
+    assert volume.frame.GetSpacing() == pytest.approx([s / 1000 for s in reversed(given)])
+    assert volume.grid.shape == SHAPE
+    np.testing.assert_array_equal(volume.read(REGION), voxels[REGION])
+    # A mask is on the grid of its volume.
+    assert open_file(path, None, Grid(SHAPE, given)).grid.spacing == given
+    if len(unstated) < 3:
+        with pytest.raises(OctaneError, match="give the stated size"):
+            open_file(path, InputParameters(voxel_size=(7.0, 7.0, 7.0)))
+
+
+@pytest.mark.parametrize("size", [0.0, -0.0, -0.03, np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize(("name", "order"), [("a.nii", "<"), ("a.nii", ">"), ("a.nii.gz", "<")])
+def test_a_size_of_a_nifti_that_is_not_above_0_counts_as_not_stated(
+    write_file, voxels, name, order, axis, size
+):
+    path = write_pixdim(write_file(name, voxels), order, axis, size)
+    require_unstated(path, voxels, {2 - axis})
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_the_unused_sizes_of_a_nifti_do_not_matter(write_file, voxels, order):
+    path = write_pixdim(write_file("a.nii", voxels), order, 4, np.nan)
+    assert open_file(path).grid.spacing == pytest.approx(SIZES)
+
+
+@pytest.mark.parametrize("name", ["a.mha", "packed.mha", "a.mhd"])
+def test_a_metaimage_without_sizes_does_not_state_them(write_file, voxels, name):
+    path = with_field(write_file(name, voxels), b"ElementSpacing", b"")
+    require_unstated(path, voxels, {0, 1, 2})
+
+
+def test_the_size_of_an_element_is_its_spacing(write_file, voxels):
+    path = with_field(write_file("a.mha", voxels), b"ElementSpacing", b"ElementSize = 0.1 0.2 0.3")
+    assert open_file(path).grid.spacing == pytest.approx((300, 200, 100))
+
+
+@pytest.mark.parametrize(
+    ("told", "unstated"),
+    [
+        (b"spacings: nan nan nan", {0, 1, 2}),
+        (b"spacings: 0.025 NaN 0.04", {1}),
+        (b"", {0, 1, 2}),
+        (b"thicknesses: 0.1 0.1 0.1", {0, 1, 2}),
+        (b"axis mins: 0 0 0\naxis maxs: 1 1 1", {0, 1, 2}),
+        (b"space dimension: 3\nspace directions: none (0, 0.03, 0) (0,0,0.04)", {2}),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.nrrd", "packed.nrrd", "a.nhdr"])
+def test_a_size_of_a_nrrd_that_is_nan_or_missing_counts_as_not_stated(
+    write_file, voxels, name, told, unstated
+):
+    path = with_field(write_file(name, voxels), b"space directions", told)
+    for field in (b"space:", b"space origin"):
+        with_field(path, field, b"")
+    require_unstated(path, voxels, unstated)
+
+
+@pytest.mark.parametrize("axis", ["(0,0,0)", "(nan,0,0)", "(inf,0,0)"])
+def test_a_nrrd_whose_axis_has_no_direction_is_refused(write_file, voxels, axis):
+    told = f"space directions: {axis} (0,0.03,0) (0,0,0.04)".encode()
+    path = with_field(write_file("a.nrrd", voxels), b"space directions", told)
+    for size in (None, SIZES):
+        with pytest.raises(OctaneError, match=r"a\.nrrd cannot be read as an image"):
+            open_file(path, InputParameters(voxel_size=size))
+
+
+@pytest.mark.parametrize(("unit", "is_read"), [("mm", True), ("?", True), ("um", False)])
+def test_sizes_of_a_metaimage_in_another_unit_are_refused(write_file, voxels, unit, is_read):
+    path = with_field(write_file("a.mha", voxels), b"ObjectType", b"ObjectType = Image\nCOMMENT")
+    path = with_field(path, b"COMMENT", f"DistanceUnits = {unit}".encode())
+    if is_read:
+        assert open_file(path).grid.spacing == pytest.approx(SIZES)
+    else:
+        with pytest.raises(OctaneError, match=r"sizes in um, .* write sizes and origin in mm"):
+            open_file(path)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e30])
+def test_a_size_that_is_not_plausible_is_refused(write_file, voxels, size):
+    path = write_pixdim(write_file("a.nii", voxels), "<", 2, size)
+    with pytest.raises(OctaneError, match="not plausible; correct the voxel size, or the unit"):
         open_file(path)
 
 

@@ -59,6 +59,14 @@ def refused(path, words, missing="error"):
         ("micron", 1),
         ("nanometer", 1e-3),
         ("meter", 1e6),
+        ("decimeter", 1e5),
+        ("dm", 1e5),
+        ("hectometer", 1e8),
+        ("angstrom", 1e-4),
+        ("picometer", 1e-6),
+        ("inch", 25_400),
+        ("foot", 304_800),
+        ("yard", 914_400),
     ],
 )
 def test_a_unit_in_another_spelling_means_the_same(write_foreign, unit, micrometers):
@@ -109,7 +117,8 @@ def test_the_scale_of_time_does_not_matter(write_foreign):
     [
         *(({"axes": axes}, "axes") for axes in ("yx", "czyx", "xyz")),
         ({"axes": ""}, "does not list its axes, as OME-Zarr 0.4 to 0.6 do"),
-        ({"unit": "parsec"}, "unit 'parsec'"),
+        *(({"unit": u}, f"unit '{u}'") for u in ("furlong", "pixel", "reference frame", "second")),
+        ({"unit": "parsec"}, "which is not plausible"),
         ({"array": None}, "dataset 0"),
         *(
             ({"transforms": transforms}, words)

@@ -75,6 +75,10 @@ def refused(path, words, **given):
         # As ImageJ does above 4 GB: one page, followed by its planes.
         ({**imagej(spacing=3, unit="um"), "truncate": True}, {}, (3, 0.25, 0.5)),
         (imagej(spacing=3, unit="\\u00B5m"), {}, (3, 0.25, 0.5)),
+        (imagej(spacing=3, unit="\\u00C5"), {}, (3e-4, 2.5e-5, 5e-5)),
+        (ome(**SIZES, PhysicalSizeZUnit="dm", PhysicalSizeYUnit="pm"), {}, (7e5, 3e-6, 2)),
+        (ome(**SIZES, PhysicalSizeZUnit="Å", PhysicalSizeYUnit="thou"), {}, (7e-4, 76.2, 2)),
+        (ome(**SIZES, PhysicalSizeZUnit="pt", PhysicalSizeYUnit="ft"), {}, (2469.44444, 914400, 2)),
         (imagej(spacing=0.3, unit="cm"), {}, (3000, 2500, 5000)),
         (imagej(spacing=1, unit="inch"), {}, (25400, 6350, 12700)),
         (imagej(spacing=1, unit="um", yunit="nm", zunit="mm"), {}, (1000, 2.5e-4, 0.5)),
@@ -105,6 +109,8 @@ def test_the_voxel_size_is_the_stated_one_or_else_the_given_one(
         (imagej(spacing=3), "z y x: 3.*--input_unit"),
         (imagej(spacing=3, unit="pixel"), "3.* pixel.*--voxel_size"),
         (ome(**SIZES, PhysicalSizeZUnit="reference frame"), "7.* reference frame, .*--voxel_size"),
+        (ome(**SIZES, PhysicalSizeZUnit="furlong"), "7.* furlong, .*--voxel_size"),
+        (ome(**SIZES, PhysicalSizeZUnit="Mm"), "not plausible; correct the voxel size, or the"),
         (
             imagej(cf=0, c0=-32768.0, c1=1.0),
             "signed values, .* 32768 too high; convert them to 32-bit",
