@@ -52,12 +52,19 @@ VOXELS = re.compile(rb"^\s*ElementDataFile\s*[=:](.*)|^(?i:data ?file):(.*)", re
 # The same as in voxelsOf in lib/functions.nf; Nextflow cannot stage the other characters.
 PLAIN = re.compile(r"(?!LIST|\.\.)[^/\\%*?\[\]{}$\x00-\x1f]+")
 """Name of a file next to its header: neither a list, a pattern nor a path."""
-PACKED = re.compile(rb"^(CompressedData *= *T|BinaryData *= *F|encoding:(?! *raw))", re.M | re.I)
+COMPRESSED = re.compile(rb"^(CompressedData *[=:] *[T1]|encoding: *gz)", re.M | re.I)
+"""Header fields of voxels that zlib has compressed, with a checksum that ITK does not compare."""
+PACKED = re.compile(
+    rb"^(CompressedData *[=:] *[T1]|BinaryData *[=:] *F|encoding:(?! *raw))", re.M | re.I
+)
 """Header fields of compressed or text voxels, whose size in bytes is not fixed."""
 CONTROLS = re.compile(rb"\r(?!\n)|\0")
 """Characters that ITK treats as field separators, though valid headers do not contain them."""
 SKIPPED = re.compile(rb"^(HeaderSize|(byte|line) ?skip)\b", re.M | re.I)
 """Header fields for bytes to skip before the voxels."""
+SKIPPED_LINES = re.compile(rb"^line ?skip: *(\d+)", re.M | re.I)
+SKIPPED_BYTES = re.compile(rb"^HeaderSize *[=:] *(\d+)", re.M)
+"""Those that count lines, and bytes from the beginning of the file, before compressed voxels."""
 
 STATED = {
     (".nrrd", ".nhdr"): re.compile(
@@ -90,6 +97,10 @@ GZIP = b"\x1f\x8b"
 
 PIECE_BYTES = 8_000_000
 """Most bytes of a NIfTI file read at once; ITK holds them twice."""
+INFLATED_BYTES = 1_000_000
+"""Most bytes decompressed at once while a checksum is computed: they stay in the cache."""
+ZLIB_OR_GZIP = 47
+"""Argument of zlib for either format, whichever is found."""
 
 
 class ItkGeometry(NamedTuple):
@@ -124,6 +135,32 @@ def itk_geometry(grid: Grid, orientation: Orientation) -> ItkGeometry:
     )
 
 
+class CompressedVoxels(NamedTuple):
+    """Voxels that zlib has compressed: their file, where they begin in it, and their bytes."""
+
+    file: Path
+    start: int
+    skipped_lines: int
+    needed: int
+
+    def require_intact(self) -> None:
+        """Raise unless they match their checksum, which ITK does not compare."""
+        with readable(self.file), self.file.open("rb") as stream:
+            stream.seek(self.start)
+            for _ in range(self.skipped_lines):
+                stream.readline()
+            size, decoder = 0, zlib.decompressobj(ZLIB_OR_GZIP)
+            while not decoder.eof:
+                piece = decoder.unconsumed_tail or stream.read(INFLATED_BYTES)
+                if not piece:
+                    raise EOFError("its compressed voxels are truncated")
+                size += len(decoder.decompress(piece, INFLATED_BYTES))
+                if decoder.eof and size < self.needed:
+                    # gzip allows several members.
+                    rest, decoder = decoder.unused_data, zlib.decompressobj(ZLIB_OR_GZIP)
+                    size += len(decoder.decompress(rest, INFLATED_BYTES))
+
+
 class FileVolume:
     """A file that ITK reads, loaded completely by the first thread that reads voxels.
 
@@ -141,6 +178,7 @@ class FileVolume:
         self.channels: Sequence[str] = ("",)
         self.attributes: Attributes = {}
         self.overruled = ""
+        self.compressed: CompressedVoxels | None = None
         self._voxels: npt.NDArray | None = None
         self._image: sitk.Image | None = None
         self._lock = Lock()
@@ -182,6 +220,8 @@ class FileVolume:
         import SimpleITK as sitk
 
         shape, name = self.grid.shape, self.path.name.lower()
+        if self.compressed is not None:
+            self.compressed.require_intact()
         if not name.endswith((".nii", ".nii.gz")):
             with readable(self.path):
                 self._image = sitk.ReadImage(str(self._place))
@@ -223,10 +263,11 @@ def open_file(
 
     require_format(path, READ)
     name = path.name.lower()
-    place, detached, header = path, None, b""
+    place, detached, header, end = path, None, b"", 0
     if name.endswith((".mha", ".mhd", ".nrrd", ".nhdr")):
-        header = _head(path)
+        header, end = _head(path)
         place, detached = _detached(path, header)
+        header = header[:end]
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(place))
     with readable(path):
@@ -269,6 +310,8 @@ def open_file(
             start, bits = (float(reader.GetMetaData(key)) for key in ("vox_offset", "bitpix"))
         # ITK does not notice a truncated file.
         _require_size(path, path, start + math.prod(shape) * bits / 8, at_least=True)
+    elif COMPRESSED.search(header):
+        volume.compressed = _compressed(volume, header, detached, end)
     elif detached is not None and not PACKED.search(header):
         needed, at_least = math.prod(shape) * volume.dtype.itemsize, bool(SKIPPED.search(header))
         _require_size(path, detached, needed, at_least=at_least)
@@ -358,15 +401,30 @@ def _detached(path: Path, head: bytes) -> tuple[Path, Path | None]:
     return place, detached
 
 
-def _head(path: Path) -> bytes:
-    """Read the header of a MetaImage or NRRD; for MetaImage, with the bytes after it."""
+def _compressed(
+    volume: FileVolume, header: bytes, detached: Path | None, end: int
+) -> CompressedVoxels:
+    lines, before = SKIPPED_LINES.search(header), SKIPPED_BYTES.search(header)
+    return CompressedVoxels(
+        detached or volume.path,
+        int(before[1]) if before else 0 if detached else end,
+        int(lines[1]) if lines else 0,
+        math.prod(volume.grid.shape) * volume.dtype.itemsize,
+    )
+
+
+def _head(path: Path) -> tuple[bytes, int]:
+    """Read the header of a MetaImage or NRRD, and where it ends; for MetaImage, with more bytes."""
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
     is_nrrd = path.name.lower().endswith((".nrrd", ".nhdr"))
     ended = re.search(rb"\r?\n\r?\n" if is_nrrd else VOXELS, head)
     if ended is None and len(head) == HEADER_BYTES:
         raise InputError(f"{path} has a header without an end; convert or restore it.")
-    return head[: ended.start()] if ended is not None and is_nrrd else head
+    if ended is None:
+        return head, len(head)
+    # The line of a MetaImage's last field ends too.
+    return (head[: ended.start()], ended.end()) if is_nrrd else (head, ended.end() + 1)
 
 
 def _require_size(path: Path, file: Path, needed: float, *, at_least: bool) -> None:

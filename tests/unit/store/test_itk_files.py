@@ -4,6 +4,7 @@ import gzip
 import os
 import re
 import struct
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
@@ -11,6 +12,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import SimpleITK as sitk
+from flipped_bits import refusals
 
 from octane.config.params import InputParameters
 from octane.core.errors import OctaneError
@@ -298,6 +300,57 @@ def test_a_size_that_is_not_plausible_is_refused(write_file, voxels, size):
     path = write_pixdim(write_file("a.nii", voxels), "<", 2, size)
     with pytest.raises(OctaneError, match="not plausible; correct the voxel size, or the unit"):
         open_file(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "holder", "begins"),
+    [
+        ("packed.mha", "packed.mha", b"= LOCAL\n"),
+        ("packed.mhd", "packed.zraw", b""),
+        ("packed.nrrd", "packed.nrrd", b"\n\n"),
+        ("packed.nhdr", "packed.raw.gz", b""),
+        ("a.nii.gz", "a.nii.gz", b""),
+    ],
+)
+def test_a_flipped_bit_of_compressed_voxels_never_becomes_a_value(
+    write_file, rng, name, holder, begins
+):
+    voxels = rng.normal(500, 30, SHAPE).astype(np.int16)
+    path = write_file(name, voxels)
+    file = path.with_name(holder)
+    start = file.read_bytes().index(begins) + len(begins)
+    whole = tuple(slice(0, n) for n in SHAPE)
+    messages = refusals(file, lambda: open_file(path).read(whole), voxels, start)
+    assert len(messages) > 28
+    assert all(f"{file} cannot be read as an image (" in message for message in messages)
+
+
+def test_compressed_voxels_are_read_wherever_they_begin_and_whatever_follows(write_file, voxels):
+    raw = voxels.tobytes()
+    meta, nrrd = write_file("packed.mhd", voxels), write_file("packed.nhdr", voxels)
+    packed, zipped = (meta.with_suffix(".zraw"), nrrd.with_name("packed.raw.gz"))
+    plain = re.sub(rb"CompressedDataSize.*\n", b"", meta.read_bytes())
+    listed = nrrd.read_bytes()
+    members = gzip.compress(raw[:7000]) + gzip.compress(raw[7000:])
+    for header, file, field, content in (
+        (meta, packed, b"", packed.read_bytes() + b"tail"),
+        (meta, packed, b"HeaderSize = 7\n", b"skipped" + packed.read_bytes()),
+        (meta, packed, None, gzip.compress(raw)),
+        (nrrd, zipped, b"", members + b"tail"),
+        (nrrd, zipped, b"line skip: 2\n", b"two\nlines\n" + gzip.compress(raw)),
+        (nrrd, zipped, b"byte skip: 7\n", gzip.compress(b"skipped" + raw)),
+    ):
+        stated = plain if field is None else listed if header is nrrd else meta.read_bytes()
+        file.write_bytes(content)
+        header.write_bytes(
+            re.sub(rb"ElementDataFile|data file", (field or b"") + rb"\g<0>", stated)
+        )
+        volume = open_file(header)
+        np.testing.assert_array_equal(volume.load(), voxels)
+        header.write_bytes(stated)
+    packed.write_bytes(zlib.compress(raw[:-4]))
+    with pytest.raises(OctaneError, match=r"packed\.zraw cannot be read as an image \(.*truncated"):
+        open_file(meta).load()
 
 
 HEADERS = ["a.mhd", "packed.mhd", "a.nhdr", "packed.nhdr"]
