@@ -6,10 +6,12 @@ Entries are stored without compression, so that a chunk is read at its place in 
 import errno
 import os
 import struct
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
@@ -24,6 +26,9 @@ HEADER = struct.Struct("<4s22xHH")
 """Header of an entry: its signature, and the lengths of the name and the fields that follow it."""
 SIGNATURE = b"PK\3\4"
 ENCRYPTED = 0x1
+PIECE_BYTES = 1_000_000
+"""Bytes of an entry in memory at once while its checksum is computed."""
+DAMAGED = "its entry in the zip archive is damaged"
 
 
 class Located(NamedTuple):
@@ -34,12 +39,22 @@ class Located(NamedTuple):
     size: int | None
 
 
+class Entry(NamedTuple):
+    """Where an entry begins, with its header, and the size and CRC-32 of its content."""
+
+    start: int
+    size: int
+    checksum: int
+
+
 @dataclass(frozen=True)
 class Archive:
-    """A store in a zip archive: where its entries begin, with their headers, and their sizes."""
+    """A store in a zip archive."""
 
     path: Path
-    entries: Mapping[str, tuple[int, int]]
+    entries: Mapping[str, Entry]
+    _intact: set[str] = field(init=False, repr=False, default_factory=set)
+    _locks: dict[str, Lock] = field(init=False, repr=False, default_factory=dict)
     _found: dict[str, Located] = field(init=False, repr=False, default_factory=dict)
 
     def locate(self, key: str) -> Located:
@@ -55,15 +70,31 @@ class Archive:
         if key not in self.entries:
             name = os.fspath(self.path / key)
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
-        start, size = self.entries[key]
+        start, size, _ = self.entries[key]
         with os.fdopen(open_regular(self.path), "rb") as stream:
             stream.seek(start)
             head = stream.read(HEADER.size)
         if len(head) < HEADER.size or not head.startswith(SIGNATURE):
-            problem = "its entry in the zip archive is damaged"
-            raise IrregularFileError(errno.EINVAL, problem, os.fspath(self.path / key))
+            raise IrregularFileError(errno.EINVAL, DAMAGED, os.fspath(self.path / key))
         _, name_bytes, extra_bytes = HEADER.unpack(head)
         return Located(self.path, start + HEADER.size + name_bytes + extra_bytes, size)
+
+    def verify(self, key: str) -> None:
+        """Compare the checksum of an object, the first time; errors as in :meth:`locate`."""
+        file, offset, _ = self.locate(key)
+        _, left, expected = self.entries[key]
+        # The first thread compares it; others of the same entry wait.
+        with self._locks.setdefault(key, Lock()):
+            if key in self._intact:
+                return
+            checksum = 0
+            with os.fdopen(open_regular(file), "rb") as stream:
+                stream.seek(offset)
+                while piece := stream.read(min(PIECE_BYTES, left)):
+                    checksum, left = zlib.crc32(piece, checksum), left - len(piece)
+            if left or checksum != expected:
+                raise IrregularFileError(errno.EINVAL, DAMAGED, os.fspath(self.path / key))
+            self._intact.add(key)
 
 
 def is_archive(path: Path) -> bool:
@@ -102,15 +133,17 @@ def _opened(path: Path, size: int, *_state: int) -> Archive:
                 "not read in parts; extract it, or write it with bin/export.py, which stores them "
                 "as they are."
             )
-    entries = {e.filename: (e.header_offset, e.file_size) for e in listed if not e.is_dir()}
-    return Archive(path, entries)
+    places = ((e.filename, (e.header_offset, e.file_size, e.CRC)) for e in listed if not e.is_dir())
+    return Archive(path, {name: Entry(*place) for name, place in places})
 
 
 def read_object(store: Path, key: str) -> bytes:
     """Read a file of a store in a folder or an archive; errors as in :meth:`Archive.locate`."""
     if not is_archive(store):
         return read_regular(store / key)
-    file, offset, size = open_archive(store).locate(key)
+    archive = open_archive(store)
+    archive.verify(key)
+    file, offset, size = archive.locate(key)
     with os.fdopen(open_regular(file), "rb") as stream:
         stream.seek(offset)
         return stream.read(-1 if size is None else size)

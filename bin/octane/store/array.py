@@ -55,14 +55,23 @@ class Array:
         key = self.opened.metadata.encode_chunk_key(position)
         return f"{self.path}/{key}".removeprefix("/")
 
-    def locate(self, key: str) -> Located:
+    def locate(self, key: str, *, verify: bool = False) -> Located:
         """Place of a stored object's bytes; in a folder, without looking whether it is there.
 
-        Errors in an archive are those of :meth:`octane.store.archive.Archive.locate`.
+        With ``verify``, the checksum of an archive's entry is compared once, unless each chunk has
+        its own. Errors in an archive are those of :meth:`octane.store.archive.Archive.locate`.
         """
         if self.archive is None:
             return Located(self.folder / key, 0, None)
+        if verify and not self._has_checksums:
+            self.archive.verify(key)
         return self.archive.locate(key)
+
+    @property
+    def _has_checksums(self) -> bool:
+        """True if octane verifies every byte of a stored object as it decodes the chunks."""
+        chunks = self.checked or (isinstance(self.compressor, Zstd) and self.compressor.checksum)
+        return chunks and (self.layout is None or self.layout.checked)
 
     @property
     def chunk_bytes(self) -> int:

@@ -78,7 +78,7 @@ class DirectReader:
         if not hasattr(os, "posix_fadvise"):
             return
         try:
-            descriptor, _, offset, size = self._open(position)
+            descriptor, _, offset, size = self._open(position, verify=False)
         except ChunkError:
             # Reading the chunk raises it again.
             return
@@ -148,7 +148,7 @@ class DirectReader:
         """Open a chunk's file and stream the chunk."""
         start = time.perf_counter()
         try:
-            descriptor, key, offset, size = self._open(position)
+            descriptor, key, offset, size = self._open(position, verify=True)
             moved("read", time.perf_counter() - start)
         except MissingChunkError as error:
             if not self._fill_missing and position[-2:] not in self._left_out:
@@ -163,7 +163,7 @@ class DirectReader:
         finally:
             os.close(descriptor)
 
-    def _open(self, position: tuple[int, ...]) -> tuple[int, str, int, int | None]:
+    def _open(self, position: tuple[int, ...], *, verify: bool) -> tuple[int, str, int, int | None]:
         """Open a chunk's file; its descriptor, and key, offset and size of the chunk.
 
         Size None is the rest of the file.
@@ -173,7 +173,7 @@ class DirectReader:
         if shard is None:
             key = self.array.key(position)
             with chunk_errors(key):
-                file, offset, size = self.array.locate(key)
+                file, offset, size = self.array.locate(key, verify=verify)
                 return open_regular(file), key, offset, size
         counts = shard.per_shard
         outer = tuple(p // n for p, n in zip(position, counts, strict=True))
@@ -184,7 +184,7 @@ class DirectReader:
         if offset == ABSENT and size == ABSENT:
             raise MissingChunkError(key, "is missing")
         with chunk_errors(key):
-            file, start, shard_bytes = self.array.locate(shard_key)
+            file, start, shard_bytes = self.array.locate(shard_key, verify=verify)
             if shard_bytes is not None and offset + size > shard_bytes:
                 raise CorruptChunkError(key, "it extends beyond the end of its shard")
             return open_regular(file), key, start + offset, size

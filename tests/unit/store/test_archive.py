@@ -2,7 +2,10 @@
 
 import os
 import shutil
+import zlib
 from collections.abc import Hashable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -11,10 +14,13 @@ import numcodecs
 import numpy as np
 import pytest
 from archives import pack
+from flipped_bits import refusals
 from google_crc32c import value
+from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ZstdCodec
 
 from octane.config.params import InputParameters
 from octane.core.errors import ChunkError, OctaneError
+from octane.store import archive
 from octane.store.chunks import is_store
 from octane.store.image import open_image, open_levels
 from octane.store.volumes import open_volume
@@ -114,8 +120,8 @@ def test_missing_chunks_are_found_and_filled(write):
 @pytest.mark.parametrize("how", [EACH["plain"], EACH["shards"]], ids=["chunk", "shard"])
 def test_a_damaged_entry_is_named(write, how):
     _, path = write(**how)
-    with ZipFile(path) as archive:
-        start = archive.getinfo("0/c/1/1/1").header_offset
+    with ZipFile(path) as packed:
+        start = packed.getinfo("0/c/1/1/1").header_offset
     content = bytearray(path.read_bytes())
     content[start : start + 2] = b"no"
     path.write_bytes(content)
@@ -126,12 +132,86 @@ def test_a_damaged_entry_is_named(write, how):
 
 def test_a_damaged_chunk_that_only_zarr_reads_is_named(write):
     _, path = write(**EACH["delta"], compressors=None)
-    with ZipFile(path) as archive:
-        start = archive.getinfo("0/1.0.0").header_offset
+    with ZipFile(path) as packed:
+        start = packed.getinfo("0/1.0.0").header_offset
     content = bytearray(path.read_bytes())
     content[start + 200] ^= 1
     path.write_bytes(content)
     refused(path, r"chunk 0/1\.0\.0 cannot be decoded \(BadZipFile\)")
+
+
+BIG_ENDIAN = {"serializer": BytesCodec(endian="big")}
+SHARDS = {"version": "0.5", "chunks": (3, 5, 7), "shards": (6, 10, 14)}
+CODECS = {
+    "blosc": {"compressors": BloscCodec()},
+    "gzip": {"compressors": GzipCodec()},
+    "zstd": {"compressors": ZstdCodec(checksum=False)},
+    "raw": {"compressors": None},
+    "shards, blosc": {**SHARDS, "compressors": BloscCodec()},
+    "shards, zstd": {**SHARDS, "compressors": ZstdCodec(checksum=False)},
+    "shards, raw": {**SHARDS, "compressors": None},
+    "shards, raw, only zarr": {**SHARDS, "compressors": None, **BIG_ENDIAN},
+    "version 2, blosc": {"version": "0.4"},
+    "version 2, raw": {"version": "0.4", "compressors": None},
+    "version 2, zlib": {"version": "0.4", "compressors": numcodecs.Zlib()},
+}
+
+
+QUICK = {("gzip", False), ("shards, blosc", True), ("shards, raw, only zarr", True)}
+
+
+@pytest.mark.parametrize(
+    ("name", "partly"),
+    [
+        pytest.param(*case, marks=() if case in QUICK else pytest.mark.soak)
+        for case in product(CODECS, [False, True])
+    ],
+)
+def test_a_flipped_bit_of_an_entry_never_becomes_a_value(write, rng, name, partly):
+    voxels = rng.integers(0, 1000, VOXELS.shape, np.uint16)
+    _, path = write(voxels, **CODECS[name])
+    key = "0/1.1.1" if "version 2" in name else "0/c/1/1/1"
+    with ZipFile(path) as packed:
+        entry = packed.getinfo(key)
+    region = (slice(7, 8), slice(12, 13), slice(15, 16)) if partly else WHOLE
+    start = entry.header_offset + 30 + len(key) + 20
+    messages = refusals(
+        path, lambda: open_image(path).read(region), voxels[region], start, start + entry.file_size
+    )
+    assert len(messages) == 32
+    assert all(f"{path}: chunk {key}" in message for message in messages)
+
+
+def test_a_flipped_bit_of_metadata_is_refused(write):
+    _, path = write()
+    with ZipFile(path) as packed:
+        entries = [packed.getinfo(name) for name in ("zarr.json", "0/zarr.json")]
+    for entry in entries:
+        start = entry.header_offset + 30 + len(entry.filename) + 20
+        end = start + entry.file_size
+        messages = refusals(path, lambda: open_image(path).read(WHOLE), VOXELS, start, end)
+        assert len(messages) == 32
+        assert all(f"{path / entry.filename} cannot be read" in message for message in messages)
+
+
+def test_an_entry_is_verified_once_and_not_where_chunks_have_checksums(write, monkeypatch):
+    crc32, sizes = zlib.crc32, []
+    monkeypatch.setattr(
+        archive.zlib, "crc32", lambda piece, *more: sizes.append(len(piece)) or crc32(piece, *more)
+    )
+    monkeypatch.setattr(archive, "PIECE_BYTES", 500)
+    for codec, is_verified in ((BloscCodec(), True), (ZstdCodec(checksum=True), False)):
+        _, path = write(**{**SHARDS, "compressors": codec})
+        image = open_image(path)
+        sizes.clear()
+        for _ in range(2):
+            with ThreadPoolExecutor(4) as pool:
+                parts = [*pool.map(image.read, [WHOLE] * 4)]
+        np.testing.assert_array_equal(parts[0], VOXELS)
+        with ZipFile(path) as packed:
+            shards = sum(e.file_size for e in packed.infolist() if e.filename.startswith("0/c"))
+        assert sum(sizes) == (shards if is_verified else 0)
+        assert max(sizes, default=0) <= 500
 
 
 def test_a_shard_does_not_reach_into_the_next_entry(write):
@@ -162,11 +242,11 @@ def test_an_incomplete_archive_is_refused(write, tmp_path):
         path.write_bytes(cut)
         refused(path, r"is not a complete zip archive \(.+\); copy it again, or write it again")
     refused(tmp_path / "none.ozx", "does not exist")
-    with ZipFile(path, "w") as archive:
-        archive.writestr("brain.ome.zarr/zarr.json", "{}")
+    with ZipFile(path, "w") as packed:
+        packed.writestr("brain.ome.zarr/zarr.json", "{}")
     refused(path, r"is not an OME-Zarr image \(not a zarr group at the root of the archive\)")
-    with ZipFile(path, "w") as archive:
-        archive.writestr("zarr.json", '{"zarr_format": 3, "node_type": "group", "attributes": {}}')
+    with ZipFile(path, "w") as packed:
+        packed.writestr("zarr.json", '{"zarr_format": 3, "node_type": "group", "attributes": {}}')
     refused(path, "lacks OME-Zarr metadata .* extract it and give one, such as ")
 
 
