@@ -8,6 +8,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import tifffile
+from flipped_bits import refusals
 from PIL import Image
 from place_tables import write_bdv, write_csv, write_fiji, write_terastitcher
 from tifffile import imread
@@ -26,6 +27,7 @@ from tile_writers import (
 )
 
 from octane.acquisition.orders import tile_at
+from octane.acquisition.tile_files import open_tile
 from octane.config.params import (
     ExecutionParameters,
     InputParameters,
@@ -395,6 +397,23 @@ def test_a_file_unlike_the_others_is_refused_before_anything_is_written(
         run(tmp_path / "tiles", tmp_path / "made", SIZE, **NAMED)
     assert str(raised.value).count("\n") == 0
     assert not (tmp_path / "made").exists()
+
+
+def test_a_flipped_bit_of_a_png_never_becomes_a_value(cut, tmp_path):
+    tile = next(iter(cut[1].values()))[:1]
+    write_png(tmp_path / "tile", tile, SPACING)
+    (path,) = tmp_path.iterdir()
+    reading = InputParameters.model_validate(SIZE)
+
+    def read():
+        file = open_tile(path, reading, None, lambda *_: [0])
+        voxels = np.empty(file.shape, file.dtype)
+        file.read_into(voxels, 0, None)
+        return voxels
+
+    messages = refusals(path, read, tile)
+    assert len(messages) > 28
+    assert all(f"{path} " in message for message in messages)
 
 
 def test_a_png_is_refused_if_it_is_truncated_or_in_colour(cut, tmp_path):

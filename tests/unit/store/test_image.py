@@ -6,9 +6,11 @@ import json
 import os
 import shutil
 
+import numcodecs
 import numpy as np
 import pytest
-from zarr.codecs import GzipCodec, TransposeCodec
+from flipped_bits import refusals
+from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 from octane.config.params import InputParameters
 from octane.core.errors import (
@@ -320,3 +322,31 @@ def test_other_axes_are_refused(write_foreign, axes, words):
 def test_a_number_goes_before_a_name_of_digits(several):
     path, voxels = several(labels=["1", "0", "c"])
     np.testing.assert_array_equal(opened(path, "0", 0).read(ALL), voxels[0, 0])
+
+
+VERIFIED = {
+    "zlib": ("0.4", numcodecs.Zlib()),
+    "gzip": ("0.4", numcodecs.GZip()),
+    "bz2": ("0.4", numcodecs.BZ2()),
+    "lzma": ("0.4", numcodecs.LZMA()),
+    "zstd": ("0.4", numcodecs.Zstd(checksum=True)),
+    "gzip, version 3": ("0.5", [GzipCodec()]),
+    "crc32c": ("0.5", [Crc32cCodec()]),
+    "blosc, crc32c": ("0.5", [BloscCodec(), Crc32cCodec()]),
+    "zstd, version 3": ("0.5", [ZstdCodec(checksum=True)]),
+}
+
+
+@pytest.mark.parametrize(("version", "codecs"), VERIFIED.values(), ids=VERIFIED.keys())
+def test_a_flipped_bit_of_a_chunk_with_a_checksum_never_becomes_a_value(
+    write_foreign, rng, version, codecs
+):
+    voxels = rng.normal(500, 30, (8, 20, 25)).astype(np.uint16)
+    how = {"version": version, "chunks": (8, 20, 25), "compressors": codecs}
+    path = write_foreign("a.ome.zarr", voxels, **how)
+    key = "0/0.0.0" if version == "0.4" else "0/c/0/0/0"
+    whole = tuple(slice(0, n) for n in voxels.shape)
+    messages = refusals(path / key, lambda: open_image(path).read(whole), voxels)
+    # A few bits, as in the header of gzip, mean nothing.
+    assert len(messages) > 28
+    assert all(f"{path}: chunk {key} cannot be decoded" in message for message in messages)

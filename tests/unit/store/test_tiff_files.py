@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import tifffile
+from flipped_bits import refusals
 
 from octane.config.params import InputParameters
 from octane.core.errors import NoSpaceError, OctaneError
@@ -409,6 +410,21 @@ def test_voxels_that_are_damaged_name_the_file(write, voxels):
     os.truncate(path, 3000)
     with pytest.raises(OctaneError, match=r"a\.tif cannot be read as an image"):
         whole(volume)
+
+
+@pytest.mark.parametrize("options", [{}, {"predictor": True}, {"rowsperstrip": 16}])
+@pytest.mark.parametrize("compression", ["zlib", "lzma"])
+def test_a_flipped_bit_of_compressed_planes_never_becomes_a_value(
+    write, voxels, compression, options
+):
+    path = write(compression=compression, **options)
+    with tifffile.TiffFile(path) as file:
+        start = file.pages[0].dataoffsets[0]
+        last = file.pages[-1]
+        end = last.dataoffsets[-1] + last.databytecounts[-1]
+    messages = refusals(path, lambda: whole(opened(path, voxel_size=GIVEN)), voxels, start, end)
+    assert len(messages) > 28
+    assert all(f"{path} cannot be read as an image (" in message for message in messages)
 
 
 @pytest.mark.parametrize(
