@@ -311,7 +311,7 @@ def open_file(
         # ITK does not notice a truncated file.
         _require_size(path, path, start + math.prod(shape) * bits / 8, at_least=True)
     elif COMPRESSED.search(header):
-        volume.compressed = _compressed(volume, header, detached, end)
+        volume.compressed = _compressed_voxels(volume, header, detached, end)
     elif detached is not None and not PACKED.search(header):
         needed, at_least = math.prod(shape) * volume.dtype.itemsize, bool(SKIPPED.search(header))
         _require_size(path, detached, needed, at_least=at_least)
@@ -401,7 +401,7 @@ def _detached(path: Path, head: bytes) -> tuple[Path, Path | None]:
     return place, detached
 
 
-def _compressed(
+def _compressed_voxels(
     volume: FileVolume, header: bytes, detached: Path | None, end: int
 ) -> CompressedVoxels:
     lines, before = SKIPPED_LINES.search(header), SKIPPED_BYTES.search(header)

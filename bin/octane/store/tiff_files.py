@@ -416,7 +416,7 @@ def _micrometres(value: object, unit: object, input_unit: str | None) -> float |
     except ValueError:
         return None
     # ImageJ escapes non-ASCII characters as Java does.
-    name = ESCAPED.sub(lambda found: chr(int(found[1], 16)), str(unit or input_unit or "").strip())
+    name = ESCAPED.sub(lambda code: chr(int(code[1], 16)), str(unit or input_unit or "").strip())
     scale = LENGTHS.get(name, LENGTHS.get(name.lower()))
     return length * scale if scale is not None and 0 < length < math.inf else None
 
