@@ -633,6 +633,11 @@ class N4Parameters(StepParameters):
         "a mask computed from the data (Otsu per section), unset or 'none' for every voxel.",
         workflow_default="tissue",
     )
+    use_all_voxels: bool = parameter(
+        False,
+        "Fit every finite voxel of the mask, as ITK does: also values <= 0, without their "
+        "logarithm, and outliers, which may leave the field flat.",
+    )
     weights: Annotated[str | None, BeforeValidator(_or_none)] = parameter(
         None,
         "Weight image on the volume's grid (ITK's confidence image): how much each voxel counts "

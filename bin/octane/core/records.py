@@ -421,8 +421,30 @@ class VariationFigures(Figures):
     cv_after: float
 
 
+class LeftOutFigures(Figures):
+    """Voxels of the mask, on the grid that N4 fitted, that were not: their number by kind."""
+
+    nonfinite: int = 0
+    nonpositive: int = 0
+    outliers: int = 0
+
+
+class UnchangedFigures(Figures):
+    """What N4 left as it was, the volume or a section, and why.
+
+    ``all voxels``: voxels that only ITK fits stretched the histogram; ``histogram``: others did;
+    ``iterations``: there were too few; ``converged``: the field was found to be even.
+    """
+
+    name: str
+    cause: Literal["all voxels", "histogram", "iterations", "converged"]
+
+
 class N4Figures(Figures):
-    """A bias correction; ``boundaries`` are the result's, as in :class:`StackFigures`."""
+    """A bias correction; ``boundaries`` are the result's, as in :class:`StackFigures`.
+
+    ``unchanged`` is None if no correction was asked for.
+    """
 
     levels: list[LevelFigures]
     most_iterations: list[int] = []
@@ -435,6 +457,8 @@ class N4Figures(Figures):
     field_min: float
     field_max: float
     mask_fraction: float
+    left_out: LeftOutFigures | None = None
+    unchanged: list[UnchangedFigures] | None = None
     shrunk_shape: Shape
     shrunk_spacing: Vector
     preview_spacing: Vector | None = None

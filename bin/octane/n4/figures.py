@@ -8,13 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from octane.config.params import N4Parameters
 from octane.layout.sections import Section
 from octane.n4.fit import BiasFit
+from octane.n4.iteration import log_values
 from octane.n4.modes import BiasModel
 
 PREVIEW = 384
 """Longest edge of the preview's slices, pixels."""
 BINS = 128
+FLAT = 1e-3
+"""Deviation of a field from 1 up to which it changes nothing: noise alone moves it as much."""
 
 Voxels = npt.NDArray[np.float32]
 
@@ -74,6 +78,46 @@ def figures(
     if shown.truth is not None:
         found["truth"] = against_truth(shown, *shown.truth)
     return found
+
+
+def unchanged(
+    values: Voxels,
+    log_field: Voxels,
+    mask: npt.NDArray[np.bool_],
+    model: BiasModel,
+    p: N4Parameters,
+) -> list[dict[str, str]] | None:
+    """Name what the fits left as it was, the volume or sections, and the cause.
+
+    Parameters
+    ----------
+    values, log_field, mask : ndarray, (z, y, x)
+        What was fitted, the log field that was found, and the voxels of the fit.
+
+    Returns
+    -------
+    list of dict, or None
+        As :class:`octane.core.records.UnchangedFigures`; None if no correction was asked for.
+    """
+    levels = [level for part in model.fits for level in part.fit.levels if level.iterations]
+    if p.strength == 0 or not levels:
+        return None
+    parts = model.sections or model.fits
+    flat = []
+    for part, fit in parts:
+        inside = mask[part.kept]
+        if not inside.any() or np.ptp(log_field[part.kept][inside]) > 2 * FLAT:
+            continue
+        own = log_values(values[part.kept][inside])
+        stretched = np.ptp(own) > p.bias_field_fwhm * (p.number_of_histogram_bins - 1)
+        done = [level for level in fit.levels if level.iterations]
+        cause = "converged"
+        if stretched:
+            cause = "all voxels" if p.use_all_voxels else "histogram"
+        elif not all(level.converged for level in done):
+            cause = "iterations"
+        flat.append({"name": part.name, "cause": cause})
+    return flat
 
 
 def _levels(fit: BiasFit) -> list[dict[str, object]]:

@@ -32,6 +32,7 @@ from types import ModuleType
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from octane.core.arrays import namespace, to_host
 from octane.core.errors import InputError
@@ -40,7 +41,8 @@ from octane.core.timing import span
 from octane.n4 import bspline
 from octane.n4.apply import FieldPart, correct_block
 from octane.n4.cuda import MAX_BINS, MAX_ROW, CudaSteps
-from octane.n4.grid import FitVoxels, check_arrays, require_varied
+from octane.n4.grid import FitVoxels, check_arrays, included, require_varied
+from octane.n4.inclusion import voxels_to_fit
 from octane.n4.iteration import Steps
 from octane.n4.sharpening import Sharpening
 from octane.pipeline.workers import run_tiles
@@ -115,6 +117,7 @@ def n4_bias_field_correction(
     number_of_histogram_bins: int = 200,
     control_points: int | Sequence[int] = (4, 4, 4),
     on_iteration: Callable[[int, int, float], None] | None = None,
+    use_all_voxels: bool = False,
     strength: float = 1.0,
     workers: int = 1,
     xp: ModuleType = np,
@@ -125,8 +128,8 @@ def n4_bias_field_correction(
     ----------
     image : array, (z, y, x)
         Real intensities of any dtype, NumPy or CuPy; a CuPy volume is corrected on its device, in
-        the current stream. Values <= 0 are fitted without taking their logarithm, as in ITK: give a
-        mask that excludes a background of zeros.
+        the current stream. NaN, infinity, values <= 0, which lack a logarithm, and outliers are
+        not fitted (:func:`octane.n4.inclusion.voxels_to_fit`); their number is logged.
     mask : ndarray, (z, y, x), optional
         Bool, or 0 and 1: the voxels to fit. By default all. The whole volume is corrected.
     weights : ndarray, (z, y, x), optional
@@ -138,6 +141,8 @@ def n4_bias_field_correction(
     iterations, convergence_threshold, bias_field_fwhm, wiener_filter_noise, \
 number_of_histogram_bins, on_iteration
         See :func:`fit_bias_field`.
+    use_all_voxels : bool
+        Fit all voxels as ITK does, values <= 0 without taking their logarithm.
     strength : float
         0 returns the input's values, 1 the full correction, values between them a linear blend.
     workers : int
@@ -157,7 +162,7 @@ number_of_histogram_bins, on_iteration
     ------
     OctaneError
         For errors of :func:`fit_bias_field`, a shrink factor below 1, a strength outside 0 to 1,
-        and an image that is constant over the voxels to fit.
+        and an image that is constant, or nowhere above 0, over the voxels to fit.
 
     Examples
     --------
@@ -178,10 +183,14 @@ number_of_histogram_bins, on_iteration
 
     # CUDA's current device is set per thread, whatever device the array is on.
     with nullcontext() if own is np else own.cuda.Device(image.device):
+        shrunk, inside = image[keep], None if mask is None else mask[keep]
+        weight = None if weights is None else weights[keep]
+        if not use_all_voxels:
+            inside = _usable(shrunk, inside, weight)
         fit = fit_bias_field(
-            image[keep],
-            None if mask is None else mask[keep],
-            weights=None if weights is None else weights[keep],
+            shrunk,
+            inside,
+            weights=weight,
             iterations=iterations,
             convergence_threshold=convergence_threshold,
             bias_field_fwhm=bias_field_fwhm,
@@ -193,9 +202,24 @@ number_of_histogram_bins, on_iteration
             xp=xp,
         )
         if not any(level.iterations for level in fit.levels):
-            inside = slice(None) if mask is None else to_host(mask[keep]) == 1
-            require_varied("The volume", to_host(image[keep])[inside])
+            fitted = slice(None) if inside is None else to_host(inside) == 1
+            require_varied("The volume", to_host(shrunk)[fitted])
         return _corrected(image, fit, strength, workers, where), fit
+
+
+def _usable(
+    shrunk: np.ndarray, mask: np.ndarray | None, weights: np.ndarray | None
+) -> npt.NDArray[np.bool_]:
+    """Leave the voxels that N4 cannot fit out of a mask, on the host, and log their number."""
+    inside = included(mask, weights)
+    if inside is None:
+        inside = np.ones(shrunk.shape, np.bool_)
+    with np.errstate(over="ignore"):
+        values = to_host(shrunk).astype(np.float32, copy=False)
+    inside, left_out = voxels_to_fit(values, inside, "The volume")
+    if any(left_out):
+        log.warning("N4: excluded from the fit: %s", left_out)
+    return inside
 
 
 def _corrected(

@@ -73,7 +73,7 @@ class FitVoxels:
         # Copies, because the loops of a CPU overwrite the values.
         image = image.astype(np.float32, order="C")
         weights = None if weights is None else weights.astype(np.float32, order="C")
-        inside = _included(mask, weights)
+        inside = included(mask, weights)
         if not (image.size if inside is None else inside.any()):
             raise InputError("The N4 mask is empty: give a mask with voxels of 1, or omit it.")
         # Voxels outside the mask's bounding box do not take part in the fit.
@@ -169,8 +169,8 @@ def require_varied(name: str, values: np.ndarray) -> None:
         )
 
 
-def _included(mask: np.ndarray | None, weights: np.ndarray | None) -> npt.NDArray[np.bool_] | None:
-    """Return the voxels to fit, on the host; None if all are."""
+def included(mask: np.ndarray | None, weights: np.ndarray | None) -> npt.NDArray[np.bool_] | None:
+    """Return the voxels of a mask with a weight above 0, on the host; None if all are."""
     inside = None if mask is None else _as_bool(to_host(mask))
     if weights is not None:
         weighted = to_host(weights > 0)

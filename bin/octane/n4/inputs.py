@@ -1,5 +1,6 @@
 """Input of N4: voxels of the shrunk volume, sections, masks, weights, the truth of a phantom."""
 
+import logging
 import math
 from pathlib import Path
 
@@ -10,8 +11,8 @@ from octane.config.params import InputParameters, N4Parameters
 from octane.core.errors import InputError
 from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
-from octane.core.units import counted
 from octane.layout.sections import Section, read_sections
+from octane.n4.inclusion import LeftOut, voxels_to_fit
 from octane.n4.mask import tissue_mask
 from octane.n4.plan import READ_BLOCK, Plan, within
 from octane.pipeline.lanes import Lane, run_pipeline
@@ -19,6 +20,8 @@ from octane.store.companions import require_same_grid
 from octane.store.itk_files import FileVolume
 from octane.store.ngff import AS_STATED, CHANNEL, place_of
 from octane.store.volumes import Volume, bring_in, open_volume
+
+logger = logging.getLogger(__name__)
 
 TISSUE = "tissue"
 NEGATIVE = 0.1
@@ -121,7 +124,7 @@ class Reference:
             bring_in(self._volume, metrics, destination)
             shrunk = read_companion(self._volume, plan, metrics, "the reference channel")
             with metrics.timed("mask"):
-                self._mask = _tissue_of(self._volume.path, shrunk, plan, sections)
+                self._mask = _tissue_of(self._volume.path, shrunk, plan, sections, metrics)
             self._volume = None
         return self._mask
 
@@ -150,10 +153,14 @@ def open_reference(
 
 
 def _tissue_of(
-    path: Path, shrunk: npt.NDArray[np.float32], plan: Plan, sections: list[Section]
+    path: Path,
+    shrunk: npt.NDArray[np.float32],
+    plan: Plan,
+    sections: list[Section],
+    metrics: Metrics,
 ) -> npt.NDArray[np.bool_]:
     found = np.where(np.isfinite(shrunk), shrunk, 0)
-    mask = tissue_mask(found, shrunk_sections(plan, sections))
+    mask = tissue_mask(found, shrunk_sections(plan, sections), metrics.warn)
     if not mask.any():
         raise InputError(
             f"{path} contains no tissue (all sections are constant): check it, or give a mask of "
@@ -171,18 +178,17 @@ def fit_mask(
     metrics: Metrics,
     tissue: npt.NDArray[np.bool_] | None = None,
 ) -> npt.NDArray[np.bool_]:
-    """Mask of the voxels to fit, on the shrunk grid; a mask file is one of ``companions``.
+    """Mask that the user asked for, on the shrunk grid; a mask file is one of ``companions``.
 
     ``tissue`` is that of the reference channel, if the volume's own is not to be found.
     """
-    finite = np.isfinite(shrunk)
     with metrics.timed("mask"):
         if p.mask is None:
             mask = np.ones(shrunk.shape, np.bool_)
         elif tissue is not None:
             mask = tissue
         elif p.mask == TISSUE:
-            mask = _tissue_of(plan.volume.path, shrunk, plan, sections)
+            mask = _tissue_of(plan.volume.path, shrunk, plan, sections, metrics)
         else:
             mask = _read_mask(companions["mask"], plan, metrics)
     if not mask.any():
@@ -190,18 +196,44 @@ def fit_mask(
             f"The mask {p.mask} is empty on the shrunk grid; give another, or a smaller "
             "--n4_shrink_factor."
         )
-    if not finite.all():
-        left = counted(int((~finite).sum()), "voxel")
-        metrics.warn(f"Excluded from the fit: {left} of NaN or Inf.")
-    # A new array: other channels use the mask too.
-    mask = mask & finite
-    below = np.count_nonzero(mask & (shrunk < 0)) / max(1, np.count_nonzero(mask))
+    return mask
+
+
+def leave_out(
+    shrunk: npt.NDArray[np.float32],
+    mask: npt.NDArray[np.bool_],
+    weights: npt.NDArray[np.float32] | None,
+    name: str,
+    p: N4Parameters,
+    metrics: Metrics,
+) -> npt.NDArray[np.bool_]:
+    """Leave the voxels that N4 cannot fit out of a mask, and record their number.
+
+    ``name`` is that of the volume in an error. NaN and infinity are counted in the mask or not.
+    """
+    finite = np.isfinite(shrunk)
+    weighted = mask if weights is None else mask & (weights > 0)
+    below = np.count_nonzero(weighted & (shrunk < 0)) / max(1, np.count_nonzero(weighted))
+    kept, left_out = mask, LeftOut()
+    if not p.use_all_voxels:
+        kept, left_out = voxels_to_fit(shrunk, weighted, name)
+        # Voxels of weight 0 are not fitted, but count in the figures.
+        kept = kept | (mask & ~weighted & (shrunk > 0))
+    left_out = left_out._replace(nonfinite=int(np.count_nonzero(~finite)))
+    text = f"Excluded from the fit: {left_out}." if any(left_out) else ""
     if below > NEGATIVE:
         metrics.warn(
-            f"{100 * below:.0f} % of the fitted voxels are below 0, but N4 corrects by division: "
-            "give linear intensities (not in decibels) without an offset, or a mask."
+            f"{100 * below:.0f} % of the voxels to fit are below 0, but N4 corrects by division: "
+            f"give linear intensities (not in decibels) without an offset, or a mask. {text}"
         )
-    return mask
+    elif left_out.nonfinite or left_out.outliers:
+        metrics.warn(text)
+    elif text:
+        logger.info("N4: %s", text)
+    mask_fraction = float((mask & finite).mean())
+    metrics.figures |= {"left_out": left_out._asdict(), "mask_fraction": mask_fraction}
+    # A new array: other channels use the mask too.
+    return kept & finite
 
 
 def shrunk_sections(plan: Plan, sections: list[Section]) -> list[tuple[int, int]]:

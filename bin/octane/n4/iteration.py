@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -244,8 +245,12 @@ def itk_variation(moments: Moments, n: int, change: Callable[[int], np.ndarray])
 
 
 def log_image(grid: FitVoxels) -> np.ndarray:
-    """Return the logarithm of the included voxels; values <= 0, which lack one, stay the same."""
-    xp, values = grid.xp, grid.values
+    """Return the logarithm of the included voxels, as :func:`log_values` does."""
+    return log_values(grid.values, grid.xp)
+
+
+def log_values(values: np.ndarray, xp: ModuleType = np) -> np.ndarray:
+    """Return the logarithm of values; those <= 0, which lack one, stay the same."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return xp.where(values > 0, xp.log(values), values)
 

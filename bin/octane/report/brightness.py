@@ -9,7 +9,7 @@ import numpy as np
 
 from octane.core.records import EXPOSED, SHADING, N4Figures, StackFigures, StitchFigures
 from octane.core.units import counted
-from octane.report.check import Check, judged, titled, unchecked, unlike
+from octane.report.check import Check, judged, listed, titled, unchecked, unlike
 from octane.report.summary import title_of
 
 STILL = 10.0
@@ -20,6 +20,23 @@ BRIGHTNESS = (0.5, 2.0)
 """Brightness relative to neighbouring sections that refocusing and staining explain."""
 CHANCE = 0.01
 """Relative rise of the variation that a field fitted to noise or sparse labels may cause."""
+CAUSES = {
+    "all voxels": (
+        "values of 0 or less, or far from all others, stretch its histogram; leave out "
+        "--n4_use_all_voxels"
+    ),
+    "histogram": (
+        "the values to fit differ by so many orders of magnitude that its histogram cannot resolve "
+        "them; give a mask without the smallest"
+    ),
+    "iterations": "it had too few iterations; raise --n4_iterations",
+}
+"""Faults that keep N4 from a field, and their remedies."""
+EVEN = (
+    "tissue is even, or its own variation hides the field; if the pictures show shading, lower "
+    "--n4_convergence_threshold, or average speckle by a coarser --resolution"
+)
+"""What else leaves the field flat."""
 BAND = 0.05
 """Largest acceptable brightness jump between sections: volumes without bands stay below it."""
 
@@ -112,15 +129,37 @@ def field(n4: N4Figures) -> Check:
     return judged("Range of the bias field", f"{FIELD:g}", value, ratio > FIELD, text)
 
 
-def variation(n4: N4Figures, chance: float = 0.0) -> Check:
-    """Check that N4 made tissue more uniform, but for a rise by ``chance``, relative."""
+def effect(n4: N4Figures) -> Check | None:
+    """Check that N4 changed something; None if it was not asked to.
+
+    Even tissue, and speckle that hides its field, leave nothing to correct, which is no fault.
+    """
+    if n4.unchanged is None:
+        return None
+    name, limit = "Effect of N4", "more than 0.1 %"
+    of: dict[str, list[str]] = {}
+    for own in n4.unchanged:
+        of.setdefault(own.cause, []).append(own.name)
+    texts = [
+        f"N4 changed nothing in {listed(of[c])}: {why}." for c, why in CAUSES.items() if c in of
+    ]
+    if texts:
+        faulty = [own for cause in CAUSES for own in of.get(cause, ())]
+        return judged(name, limit, f"none in {listed(faulty)}", True, " ".join(texts))
+    if of:
+        return unchecked(name, limit, f"N4 changed nothing in {listed(of['converged'])}: {EVEN}.")
+    return judged(name, limit, "more", False, "")
+
+
+def variation(n4: N4Figures) -> Check:
+    """Check that N4 made tissue more uniform, but for a rise by chance."""
     kind = "cv_against_truth" if n4.truth else "cv"
     before, after = ((n4.truth or dict(n4))[f"{kind}_{when}"] for when in ("before", "after"))
     value = f"{100 * before:.1f} % before, {100 * after:.1f} % after N4"
     value += ", over the true tissue" if n4.truth else ""
     text = "The variation in tissue rose; check the mask, and use fewer levels of --n4_iterations."
     return judged(
-        "Variation in tissue", "not higher after N4", value, after > before * (1 + chance), text
+        "Variation in tissue", "not higher after N4", value, after > before * (1 + CHANCE), text
     )
 
 
@@ -175,5 +214,6 @@ def brightness_checks(
     if stack:
         found.append(bright(stack))
     if n4:
-        found += [converged(n4, threshold), field(n4), variation(n4, CHANCE)]
+        made = (converged(n4, threshold), effect(n4), field(n4), variation(n4))
+        found += [own for own in made if own]
     return [replace(own, name=f"{own.name} ({channel})") for own in found]

@@ -20,6 +20,7 @@ from octane.report.brightness import (
     banded,
     bright,
     converged,
+    effect,
     even,
     exposed,
     field,
@@ -87,7 +88,8 @@ def checks(
         covered = _elsewhere(quality, stack.voxel_size[0])
         found += [_depth(stack), bright(stack), _flipped(stack), _placed(stack, covered)]
     if n4:
-        found += [converged(n4, threshold), field(n4), variation(n4)]
+        made = (converged(n4, threshold), effect(n4), field(n4), variation(n4))
+        found += [own for own in made if own]
         varied = {s.title: s.cv_after for s in quality}
         found.append(_alike("Variation of a section", varied, COMPARED))
     if stack or n4:

@@ -25,13 +25,14 @@ from octane.layout.sections import Section, imaged_plane, read_sections, section
 from octane.n4.apply import correct_block
 from octane.n4.channels import Made, joined, require_joinable, save_each
 from octane.n4.choice import Choice, choose, load_of
-from octane.n4.figures import Shown, figures, previews
+from octane.n4.figures import Shown, figures, previews, unchanged
 from octane.n4.fit import BiasFit, fit_bias_field
 from octane.n4.grid import require_varied
 from octane.n4.inputs import (
     TISSUE,
     Reference,
     fit_mask,
+    leave_out,
     open_reference,
     read_companion,
     read_strided,
@@ -346,13 +347,14 @@ def _read(
         held = ArrayVolume(volume.path, whole, volume.grid, volume.attributes)
         run = replace(run, volume=held)
     mask = fit_mask(run.companions, shrunk, plan, run.sections, run.parameters, metrics, tissue)
-    name = name_of(run.volume.attributes)
-    of = f", channel '{name}'," if name else ""
-    require_varied(f"{run.volume.path}{of}", shrunk[mask])
     companions = dict(run.companions)
     weights = (
         read_weights(companions.pop("weights"), plan, metrics) if "weights" in companions else None
     )
+    name = name_of(run.volume.attributes)
+    named = f"{run.volume.path}, channel '{name}'," if name else f"{run.volume.path}"
+    mask = leave_out(shrunk, mask, weights, named, run.parameters, metrics)
+    require_varied(named, shrunk[mask])
     companions.pop("mask", None)
     # Companions that are no longer needed are dropped, with their open files.
     return replace(run, companions=companions), shrunk, mask, weights
@@ -443,7 +445,8 @@ def _record(
 ) -> None:
     """Record figures and previews on the shrunk grid, where everything is in memory."""
     volume, plan, metrics = run.volume, run.plan, run.metrics
-    field = np.exp(model.on_grid(plan.keep))
+    log_field = model.on_grid(plan.keep)
+    field = np.exp(log_field)
     after = before + (mapped / field - before) * np.float32(run.parameters.strength)
     field /= gain.astype(np.float32)[:, None, None]
     dtype = output_type(run.parameters.dtype, volume.dtype)
@@ -468,9 +471,12 @@ def _record(
         "most_iterations": plan.whole.mesh.iterations if plan.whole is not None else [],
         "predicted_memory_bytes": plan.predicted_bytes,
         "kept_in_memory": plan.kept,
+        "unchanged": unchanged(mapped, log_field, mask, model, run.parameters),
         "shape": volume.grid.shape,
         "voxel_size": volume.grid.spacing,
         **figures(shown, model, [(s, within(plan.planes, s)) for s in run.sections]),
+        # Of the mask as it was before voxels were left out.
+        **{name: metrics.figures[name] for name in ("left_out", "mask_fraction")},
     }
     metrics.add_figures(N4Figures.model_validate(found))
     metrics.previews, metrics.figures["preview_spacing"] = previews(shown)

@@ -208,6 +208,50 @@ def test_arrays_that_do_not_fit_are_refused_before_they_are_shrunk():
             n4.n4_bias_field_correction(volume, mask)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2"])
+@pytest.mark.parametrize("given", ["nothing", "mask", "weights"])
+@pytest.mark.parametrize("value", [0, -300, 1e-20, 1e9, np.nan, -np.inf])
+def test_voxels_that_spoil_the_fit_are_left_out_of_a_volume(caplog, dtype, given, value):
+    if dtype == "i2" and value not in (0, -300):
+        pytest.skip("not an integer of 16 bits")
+    image = (10 * IMAGE).astype(dtype)
+    spoiled = image.copy()
+    spoiled[8:12:2, 10:14:2, 12:16:2] = value
+    mask = MASK.astype(np.uint8) if given == "mask" else None
+    weights = MASK.astype(np.uint8) if given == "weights" else None
+    sound = (spoiled == image) & (1 if mask is None else mask)
+    correct = partial(
+        n4.n4_bias_field_correction, weights=weights, shrink_factor=1, iterations=(6, 4)
+    )
+    corrected, fit = correct(spoiled, mask)
+    _, expected = correct(image, sound)
+    equal(fit, expected)
+    assert corrected.dtype == image.dtype
+    assert "excluded from the fit: 8 voxels" in caplog.text
+    if np.isfinite(value):
+        _, literal = correct(spoiled, mask, use_all_voxels=True)
+        equal(literal, quick(spoiled, mask, weights=weights))
+        assert np.abs(literal.lattice - expected.lattice).max() > 1e-3
+
+
+def test_a_volume_that_needs_no_voxel_left_out_has_the_bits_of_itk_s_way(caplog):
+    for mask in (None, MASK):
+        for image in (IMAGE, np.rint(IMAGE).astype(np.uint8)):
+            fits = [
+                n4.n4_bias_field_correction(
+                    image, mask, shrink_factor=2, iterations=(4,), use_all_voxels=every
+                )[1]
+                for every in (False, True)
+            ]
+            equal(*fits)
+    assert not caplog.records
+
+
+def test_a_volume_without_a_value_above_0_is_refused():
+    with pytest.raises(OctaneError, match="no voxel above 0"):
+        n4.n4_bias_field_correction(IMAGE - 1000)
+
+
 def test_one_number_stands_for_three():
     correct = partial(n4.n4_bias_field_correction, IMAGE, MASK, iterations=(3,))
     one, _ = correct(shrink_factor=2, control_points=5)

@@ -21,6 +21,7 @@ from octane.core.records import (
     SectionFitFigures,
     StackFigures,
     StitchFigures,
+    UnchangedFigures,
 )
 from octane.report.check import Check
 from octane.report.summary import qualities
@@ -209,6 +210,7 @@ def n4(**given):
         (n4(levels=[LevelFigures(iterations=50, convergence=[0.02])]), ["N4 convergence"]),
         (n4(field_max=8.0), ["Range of the bias field"]),
         (n4(cv_after=0.31), ROSE),
+        (n4(cv_before=0.23595, cv_after=0.23597), []),
         (n4(truth={"cv_against_truth_before": 0, "cv_against_truth_after": 1}), ROSE),
     ],
 )
@@ -217,6 +219,30 @@ def test_the_correction_is_judged(figures, warned):
     assert [check.name for check in found if check.state == "warning"] == warned
     unknown = checks([], {}, None, figures)
     assert {check.name: check.state for check in unknown}["N4 convergence"] == "not checked"
+
+
+@pytest.mark.parametrize(
+    ("causes", "state", "words"),
+    [
+        ([], "good", ""),
+        (["all voxels"], "warning", "leave out --n4_use_all_voxels"),
+        (["histogram"], "warning", "give a mask"),
+        (["iterations"], "warning", "raise --n4_iterations"),
+        # Even tissue is no fault.
+        (["converged"], "not checked", "tissue is even, or"),
+        (["converged", "histogram"], "warning", "in s2: the values"),
+    ],
+)
+def test_a_field_that_changes_nothing_is_named_with_its_cause(causes, state, words):
+    flat = [UnchangedFigures(name=f"s{k}", cause=c) for k, c in enumerate(causes, start=1)]
+    (check,) = [c for c in checks([], {}, None, n4(unchanged=flat)) if c.name == "Effect of N4"]
+    assert check.state == state
+    assert words in check.sentence
+    assert ("N4 changed nothing" in check.sentence) is bool(causes)
+
+
+def test_a_correction_that_was_not_asked_for_is_not_judged():
+    assert "Effect of N4" not in [c.name for c in checks([], {}, None, n4())]
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -586,3 +586,101 @@ def test_the_record_has_the_device_that_was_chosen(volume, correct):
     found = metrics.figures["gpu"]
     assert found["backend"] == "cpu"
     assert [attempt["outcome"] for attempt in found["attempts"]] == ["done"]
+
+
+# Voxels that are not fitted
+
+SPOILT = (slice(9, 13, 2), slice(15, 19, 2), slice(20, 24, 2))
+"""8 voxels that remain on the grid that is shrunk by 2."""
+
+
+@pytest.mark.parametrize("mode", ["global", "per_section", "two_pass"])
+@pytest.mark.parametrize("given", ["none", "tissue", "file", "weights", "matched"])
+def test_values_that_spoil_the_fit_are_left_out_and_counted(
+    write_image, biased, correct, true_tissue, mode, given
+):
+    """Whatever the mask is and whatever is done before, as if a mask had left them out."""
+    inside = np.full(SHAPE, 1, np.uint8) if given in ("none", "weights") else true_tissue > 100
+    some = str(write_image("some.ome.zarr", inside.astype(np.uint8)))
+    settings = {
+        "none": {},
+        "tissue": {"mask": "tissue"},
+        "file": {"mask": some},
+        "weights": {"weights": some},
+        "matched": {"mask": some, "histogram_matching": "section", "z_profile_gain": True},
+    }[given] | {"mode": mode, "section_starts": STARTS, "shrink_factor": (2, 2, 1)}
+    spoilt = biased.copy()
+    spoilt[SPOILT] = -300
+    spoilt[SPOILT][0] = 1e-20
+    keep = shrink_slices(SHAPE, (1, 2, 2))
+    places = spoilt[keep] != biased[keep]
+    source = write_image("v.ome.zarr", spoilt)
+    path, metrics = correct(source, "spoilt.ome.zarr", dtype="float32", **settings)
+    figures = metrics.figures
+    assert figures["left_out"] == {
+        "nonfinite": 0, "nonpositive": places.sum() // 2, "outliers": places.sum() // 2,
+    }  # fmt: skip
+    assert figures["unchanged"] == []
+    assert 0 < figures["cv_after"] < figures["cv_before"] < 1.2
+    assert figures["mask_fraction"] == pytest.approx(inside[keep].mean(), rel=0.12)
+    if given == "tissue":
+        return  # Its mask differs by the spoilt voxels.
+    masked = inside.astype(bool)
+    masked[SPOILT] = False
+    without = str(write_image("without.ome.zarr", masked.astype(np.uint8)))
+    name = "weights" if given == "weights" else "mask"
+    clean, _ = correct(
+        write_image("clean.ome.zarr", biased), "clean.ome.zarr", dtype="float32",
+        **settings | {name: without},
+    )  # fmt: skip
+    differ = np.ones(SHAPE, bool)
+    differ[SPOILT] = False
+    np.testing.assert_allclose(read(path)[differ], read(clean)[differ], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("value", "warned"), [(0, False), (-300, False), (1e-20, True), (1e12, True)]
+)
+def test_outliers_are_warned_of_and_values_of_0_are_logged(
+    write_image, biased, correct, caplog, value, warned
+):
+    caplog.set_level("INFO")
+    voxels = biased.copy()
+    voxels[SPOILT] = value
+    source = write_image("v.ome.zarr", voxels)
+    _, metrics = correct(source, shrink_factor=1)
+    assert "Excluded from the fit: 8 voxels" in caplog.text
+    assert any("Excluded" in warning for warning in metrics.warnings) is warned
+
+
+def test_itk_s_way_is_a_flag_and_what_it_does_to_the_field_is_recorded(
+    write_image, biased, correct, tmp_path
+):
+    voxels = biased.copy()
+    voxels[SPOILT] = -300
+    source, given = write_image("v.ome.zarr", voxels), {"shrink_factor": 1}
+    path, metrics = correct(source, use_all_voxels=True, **given)
+    np.testing.assert_allclose(read(path), by_simpleitk(voxels, shrink=(1, 1, 1)), rtol=1e-3)
+    assert metrics.figures["unchanged"] == [{"name": "the volume", "cause": "all voxels"}]
+    assert metrics.figures["left_out"]["nonpositive"] == 0
+    _, metrics = correct(source, "default.ome.zarr", **given)
+    assert metrics.figures["unchanged"] == []
+    # Nothing was asked for.
+    for n, none in enumerate(({"strength": 0}, {"iterations": (0,)})):
+        _, metrics = correct(source, f"none{n}.ome.zarr", **given | none)
+        assert metrics.figures["unchanged"] is None
+
+
+def test_even_tissue_is_said_to_be_left_as_it_is(write_image, correct, rng):
+    voxels = rng.normal(600, 3, SHAPE).astype(np.float32)
+    _, metrics = correct(write_image("v.ome.zarr", voxels), shrink_factor=1)
+    assert metrics.figures["unchanged"] == [{"name": "the volume", "cause": "converged"}]
+
+
+@pytest.mark.parametrize("mask", ["none", "tissue"])
+def test_a_volume_without_a_value_above_0_is_refused_by_name(
+    write_image, biased, correct, tmp_path, mask
+):
+    source = write_image("v.ome.zarr", biased - 2000)
+    words = refused(correct, source, "no voxel above 0", tmp_path, mask=mask)
+    assert str(source) in words
