@@ -160,6 +160,7 @@ class Subject:
             "field_min": 0.5,
             "field_max": 1.75,
             "mask_fraction": 0.4,
+            "left_out": {"nonfinite": 0, "nonpositive": 1234, "outliers": 8},
             "shrunk_shape": [16, self.edge, self.edge],
             "shrunk_spacing": [40.0] * 3,
             "variation": [

@@ -19,6 +19,8 @@ PREVIEW = 384
 BINS = 128
 FLAT = 1e-3
 """Deviation of a field from 1 up to which it changes nothing: noise alone moves it as much."""
+FEW = 5
+"""Iterations that may leave a field where it began; after more, tissue is even."""
 
 Voxels = npt.NDArray[np.float32]
 
@@ -114,7 +116,7 @@ def unchanged(
         cause = "converged"
         if stretched:
             cause = "all voxels" if p.use_all_voxels else "histogram"
-        elif not all(level.converged for level in done):
+        elif sum(level.iterations for level in done) < FEW and not done[-1].converged:
             cause = "iterations"
         flat.append({"name": part.name, "cause": cause})
     return flat

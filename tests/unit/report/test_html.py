@@ -180,6 +180,7 @@ def test_headline_figures_and_gaps_stand_out(whole: Path) -> None:
         "Voxel size 10 µm",
         "0.6 × 0.96 × 1.44 mm",
         "iteration limit",
+        "0, 1234, 8",
         "Sections 2, 3: missing and left blank",
         "2 of 4",
     ):
