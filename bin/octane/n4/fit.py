@@ -218,7 +218,9 @@ def _usable(
         values = to_host(shrunk).astype(np.float32, copy=False)
     inside, left_out = voxels_to_fit(values, inside, "The volume")
     if any(left_out):
-        log.warning("N4: excluded from the fit: %s", left_out)
+        unexpected = left_out.nonfinite or left_out.outliers
+        level = logging.WARNING if unexpected else logging.INFO
+        log.log(level, "N4: excluded from the fit: %s", left_out)
     return inside
 
 

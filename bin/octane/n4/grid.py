@@ -71,7 +71,8 @@ class FitVoxels:
         check_arrays(image, mask, weights)
         self.shape = tuple(image.shape)
         # Copies, because the loops of a CPU overwrite the values.
-        image = image.astype(np.float32, order="C")
+        with np.errstate(over="ignore"):
+            image = image.astype(np.float32, order="C")
         weights = None if weights is None else weights.astype(np.float32, order="C")
         inside = included(mask, weights)
         if not (image.size if inside is None else inside.any()):
