@@ -25,6 +25,7 @@ def main(
     tile_list: Path | None = None,
     metrics: Path | None = None,
     preview: Path | None = None,
+    compare: bool = False,
     dry_run: bool = False,
 ) -> None:
     """Write the microscope's tiles as mosaic grids, one OME-Zarr per section.
@@ -38,6 +39,8 @@ def main(
         not needed with --dry_run.
     tile_list
         PREFLIGHT's table of the tiles' files, in place of their names, order and places.
+    compare
+        With --tile_list: compare neighbouring tiles, as is done without it.
     metrics
         Where to write the step's record, as JSON.
     preview
@@ -56,7 +59,8 @@ def main(
     if tile_list is None:
         made = write_mosaics(tiles, mosaics, *given, preview=preview)
     else:
-        made = write_listed(tiles, tile_list, mosaics, parameters, reading, execution)
+        given = parameters, reading, execution, placing if compare else None
+        made = write_listed(tiles, tile_list, mosaics, *given)
     made.save(metrics, None)
 
 

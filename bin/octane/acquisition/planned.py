@@ -1,19 +1,27 @@
 """Plan of MOSAIC: which inputs are tiles, the mosaics that they become, and each section's task."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from octane.acquisition.section_tiles import SectionTiles
 from octane.acquisition.survey import Acquisition
 from octane.acquisition.tile_files import list_files
+from octane.acquisition.tile_grid import TileEntry, fitted
 from octane.acquisition.tile_list import tile_list
 from octane.config.params import InputParameters, TileParameters
 from octane.core.errors import InputError
 from octane.core.geometry import shape_of
+from octane.layout.mosaic import read_positions
 from octane.store.array import planned_array
 from octane.store.channels import name_of
 from octane.store.chunks import is_store
 from octane.store.image import Image
 from octane.store.ngff import CHANNEL, place_of
+
+ROUNDED = 0.01
+"""Unit of the places in y and x in a tile list, fraction of a tile: only the comparison of
+neighbours depends on them, and a corrected table should not write the mosaics again."""
 
 Task = dict[str, str | list[str]]
 """A mosaic or section for the workflow: its name, its files and their tables."""
@@ -58,6 +66,29 @@ def unplaced_tiles(folder: Path) -> InputError:
     )
 
 
+def is_against(table: Path, sections: Sequence[SectionTiles]) -> bool:
+    """Tell whether a table of positions orders the tiles of a section against their files.
+
+    Then nobody can tell from the files where the tiles lie.
+    """
+    for section in sections:
+        extent = section.grid.tile_extent[1:]
+        given = fitted(read_positions(table, section.number, section.grid), extent)
+        stated = fitted(section.positions or section.grid.positions(extent), extent)
+        signs = [(y.per_row > 0, x.per_column > 0) for y, x in (given, stated)]
+        if signs[0] != signs[1]:
+            return True
+    return False
+
+
+def _rounded(entry: TileEntry, unit_y: float, unit_x: float) -> TileEntry:
+    """Round an entry's place in y and x to these units."""
+    if entry.y is None or entry.x is None:
+        return entry
+    y, x = round(entry.y / unit_y) * unit_y, round(entry.x / unit_x) * unit_x
+    return replace(entry, y=y, x=x)
+
+
 def _unchosen(reading: InputParameters) -> InputParameters:
     """Parameters without the channel, which the survey of tiles has applied."""
     return reading.model_copy(update={"channel": None, "timepoint": None})
@@ -79,5 +110,6 @@ def task_of(section: SectionTiles, found: Acquisition) -> Task:
             )
     names = [entry.file.relative_to(found.folder).as_posix() for entry in entries]
     staged = (f"{number}/{Path(name).name}" for number, name in enumerate(names, start=1))
-    listed = tile_list(zip(staged, entries, strict=True))
+    units = [ROUNDED * length for length in section.grid.tile_extent[1:]]
+    listed = tile_list(zip(staged, (_rounded(e, *units) for e in entries), strict=True))
     return {"id": section.name, "file": "", "tiles": names, "tile_list": listed}

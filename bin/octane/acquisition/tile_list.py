@@ -9,8 +9,8 @@ from octane.acquisition.tile_grid import TileEntry
 from octane.config.sheets import read_table
 from octane.core.errors import InputError
 
-COLUMNS = ("file", "section", "row", "column", "plane", "channel", "z")
-"""Columns: what :class:`TileEntry` holds, except places in y and x, on which no voxel depends."""
+COLUMNS = ("file", "section", "row", "column", "plane", "channel", "z", "y", "x")
+"""Columns: what :class:`TileEntry` holds."""
 
 
 def tile_list(files: Iterable[tuple[str, TileEntry]]) -> str:
@@ -19,7 +19,7 @@ def tile_list(files: Iterable[tuple[str, TileEntry]]) -> str:
     table = csv.writer(text, lineterminator="\n")
     table.writerow(COLUMNS)
     for file, e in files:
-        table.writerow((file, e.section, e.row, e.column, e.plane, e.channel, e.z))
+        table.writerow((file, e.section, e.row, e.column, e.plane, e.channel, e.z, e.y, e.x))
     return text.getvalue()
 
 
@@ -32,9 +32,9 @@ def _entry(path: Path, folder: Path, line: int, cells: dict[str, str]) -> TileEn
     try:
         section, row, column = (int(cells[name]) for name in ("section", "row", "column"))
         plane = int(cells["plane"]) if "plane" in cells else None
-        z = float(cells["z"]) if "z" in cells else None
+        place = [float(cells[axis]) if axis in cells else None for axis in "zyx"]
         channel = cells.get("channel")
-        return TileEntry(folder / cells["file"], section, row, column, plane, channel, z)
+        return TileEntry(folder / cells["file"], section, row, column, plane, channel, *place)
     except (KeyError, ValueError) as error:
         raise InputError(
             f"{path}, line {line}: not a tile, with {', '.join(COLUMNS)}; run PREFLIGHT again."

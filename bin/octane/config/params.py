@@ -514,6 +514,13 @@ class OverlapParameters(StepParameters):
         "x. Unset: read from the mosaic's metadata. 0: tiles abut.",
         workflow="overlap",
     )
+    check_overlap: Literal["error", "warning"] = parameter(
+        "error",
+        "If most tiles correlate with their neighbours at another overlap than they are placed at, "
+        "or only if rows or columns run the other way: error stops and names what fits, warning "
+        "goes on. A doubtful case only warns.",
+        workflow="stitch_check_overlap",
+    )
 
 
 class StitchParameters(OverlapParameters):
@@ -528,11 +535,6 @@ class StitchParameters(OverlapParameters):
     )
     max_shift: PositiveFloat = parameter(
         50.0, "Largest correction that refinement may make to a tile.", unit="micrometer"
-    )
-    check_overlap: Literal["error", "warning"] = parameter(
-        "error",
-        "If most tiles correlate with their neighbours at another overlap than they are placed at: "
-        "error stops and names that overlap, warning goes on. A doubtful case only warns.",
     )
     flat_field: Annotated[str, BeforeValidator(_flat_field)] = parameter(
         "none",

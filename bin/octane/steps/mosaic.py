@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from octane.acquisition.orders import changed_order
 from octane.acquisition.section_tiles import SectionTiles, write_positions
@@ -22,7 +23,6 @@ from octane.acquisition.survey import (
     survey,
     survey_listed,
 )
-from octane.acquisition.tile_grid import fitted
 from octane.config.params import (
     ExecutionParameters,
     InputParameters,
@@ -38,11 +38,13 @@ from octane.core.metrics import Metrics
 from octane.core.progress import Progress
 from octane.core.records import MosaicFigures
 from octane.core.units import counted, format_bytes
-from octane.layout.mosaic import Position, Tile, completed, position_rows
+from octane.layout.mosaic import Tile, completed, position_rows
 from octane.pipeline.workers import plan_workers, run_tiles
 from octane.report.tile_map import placed_tiles, preview_map, require_svg
-from octane.stitch.orientation import Orientation, find_orientation
-from octane.store.channels import name_of
+from octane.stitch.comparison import Images, finite, shrink_factor
+from octane.stitch.orientation import FoundOrientation, Orientation, find_orientation
+from octane.stitch.registration import coarse
+from octane.store.channels import is_nearest, name_of
 from octane.store.ngff import stated_orientation
 from octane.store.writer import Level, channel_writers, create_image
 
@@ -53,6 +55,8 @@ COPIES = 3
 """Most tiles that a worker holds: as read, as encoded, and in a decoder."""
 OFF = 0.02
 """Largest difference of overlaps that is not doubtful, fraction of a tile."""
+COMPARED = 9
+"""Tiles of a section that are compared with their neighbours: 3 x 3 where there are so many."""
 COMPARED_BYTES = 1e9
 """Most bytes of tiles that are read to compare neighbours."""
 
@@ -97,7 +101,9 @@ def write_mosaics(
         for text in found.remarks:
             metrics.warn(text)
         places = table if found.source else None
-        _write_sections(found.sections, destination, parameters, execution, metrics, places)
+        _write_sections(
+            found.sections, destination, parameters, execution, metrics, placing, places
+        )
     return metrics
 
 
@@ -108,10 +114,12 @@ def write_listed(
     parameters: TileParameters,
     reading: InputParameters,
     execution: ExecutionParameters,
+    placing: OverlapParameters | None = None,
 ) -> Metrics:
     """Write the mosaic grids of PREFLIGHT's tile list, whose files are in ``folder``.
 
-    Raises an OctaneError for a file that is not as PREFLIGHT found it.
+    Neighbours are compared if ``placing`` says what to do where they fit another way. Raises an
+    OctaneError for a file that is not as PREFLIGHT found it.
     """
     require_cpu(execution.backend, "MOSAIC")
     used = parameters.recorded(reading).items()
@@ -126,7 +134,7 @@ def write_listed(
         metrics.warn(text)
     for text in not_kept(sections):
         metrics.warn_in_report(text)
-    _write_sections(sections, destination, parameters, execution, metrics)
+    _write_sections(sections, destination, parameters, execution, metrics, placing)
     return metrics
 
 
@@ -136,6 +144,7 @@ def _write_sections(
     p: TileParameters,
     execution: ExecutionParameters,
     metrics: Metrics,
+    placing: OverlapParameters | None,
     places: Path | None = None,
 ) -> None:
     """Write mosaic grids, and their rows of the table ``places``."""
@@ -146,7 +155,7 @@ def _write_sections(
     metrics.orientation = stated_orientation(sections[0].attributes)
     advance = Progress("MOSAIC", sum(len(section.grid.imaged) for section in sections))
     for section, store in zip(sections, stores, strict=True):
-        _write_section(section, store, p, execution, metrics, advance)
+        _write_section(section, store, p, execution, metrics, placing, advance)
         if places is not None:
             write_positions(places, [section])
     noted = MosaicFigures(
@@ -163,9 +172,14 @@ def _write_section(
     p: TileParameters,
     execution: ExecutionParameters,
     metrics: Metrics,
+    placing: OverlapParameters | None,
     advance: Progress,
 ) -> None:
-    """Write the mosaic grid of a section; each worker holds one tile at a time."""
+    """Write the mosaic grid of a section; each worker holds one tile at a time.
+
+    The middle tiles come first, and are compared if ``placing`` is given, before the others are
+    read.
+    """
     section.require_codec(p.codec)
     grid, several = section.grid, len(section.channels) > 1
     level = Level(grid.grid, grid.tile)
@@ -189,23 +203,72 @@ def _write_section(
         buffers = deque(section.buffer() for _ in range(workers))
 
         writers = channel_writers(writer, len(section.channels))
+        measured = min(section.channels)
+        is_compared = placing is not None and not is_nearest(section.channels[measured])
+        first = _middle(section) if is_compared else []
+        seen: dict[Tile, npt.NDArray[np.float32]] = {}
 
         def write(tile: Tile) -> None:
             region, buffer = grid.region(tile), buffers.popleft()
             for own, channel in zip(writers, section.channels, strict=True):
                 with metrics.timed("read"):
                     voxels = section.read(tile, channel, buffer, store.parent)
+                if tile in first and channel == measured:
+                    with metrics.timed("compute"):
+                        seen[tile] = coarse(_projected(voxels), shrink_factor(grid.tile[1:]))
                 own[region] = voxels
                 metrics.count("written", voxels.nbytes)
             buffers.append(buffer)
             advance(voxels.nbytes * len(section.channels))
 
-        run_tiles(
-            grid.imaged,
-            write,
-            workers=workers,
-            describe=lambda tile: f"row {tile[0]}, column {tile[1]} of section {section.number}",
+        for tiles in (first, [tile for tile in grid.imaged if tile not in first]):
+            run_tiles(
+                tiles,
+                write,
+                workers=workers,
+                describe=lambda tile: (
+                    f"row {tile[0]}, column {tile[1]} of section {section.number}"
+                ),
+            )
+            if placing is not None and tiles is first and len(first) > 1:
+                _check_orientation(section, seen, p, placing, metrics)
+
+
+def _check_orientation(
+    section: SectionTiles,
+    seen: Images,
+    p: TileParameters,
+    placing: OverlapParameters,
+    metrics: Metrics,
+) -> None:
+    """Warn if several neighbours fit only with other rows and columns.
+
+    ``seen`` are the tiles' shrunk means over depth. Raises an InputError if that is certain and
+    ``placing`` does not allow it.
+    """
+    found = _orientation(section, seen, shrink_factor(section.grid.tile[1:]))
+    if found is None or not found.is_several:
+        return
+    text = f"Section {section.number}: neighbouring tiles fit with {_changed(found.best, p)}"
+    if found.is_certain and placing.check_overlap == "error":
+        raise InputError(
+            f"{text}, not as they are arranged; run again with that, or give "
+            "--stitch_check_overlap warning to keep them as they are."
         )
+    metrics.warn_in_report(f"{text} better than as they are arranged; compare the two.")
+
+
+def _projected(voxels: npt.NDArray) -> npt.NDArray[np.float32]:
+    """Mean of a tile over depth."""
+    return finite(np.abs(voxels).mean(0, np.float32))
+
+
+def _orientation(section: SectionTiles, seen: Images, factor: int = 1) -> FoundOrientation | None:
+    """Find how the tiles are arranged by their means over depth, shrunk by a factor."""
+    is_placed = section.positions.keys() >= seen.keys()
+    sy, sx = section.grid.spacing[1:]
+    places = section.positions if is_placed else None
+    return find_orientation(seen, places, (sy * factor, sx * factor))
 
 
 def _map(section: SectionTiles) -> str:
@@ -276,21 +339,11 @@ def _uneven(found: Acquisition) -> list[str]:
 def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -> list[str]:
     """Check overlap and orientation by the tiles in the middle of the middle section."""
     section = found.sections[len(found.sections) // 2]
-    tiles = _middle(section)
-    extent = section.grid.tile_extent[1:]
-    steps: Position | None = None
-    if section.positions:
-        along_y, along_x = fitted(section.positions, extent)
-        steps = along_y.per_row, along_x.per_column
-    # By place, because the numbers of rows and columns may run against it.
-    signs = [-1 if step < 0 else 1 for step in steps or (1, 1)]
-    images = {}
-    for row, column in tiles:
-        voxels = section.read((row, column))
-        images[signs[0] * row, signs[1] * column] = np.abs(voxels).mean(0, np.float32)
-    if len(images) == 1:
+    near = _middle(section)
+    tiles = near[: max(2, int(COMPARED_BYTES // section.tile_bytes))]
+    if len(tiles) == 1:
         return []
-    seen = find_orientation(images)
+    seen = _orientation(section, {tile: _projected(section.read(tile)) for tile in tiles})
     if seen is None:
         return ["How tiles are arranged is not checked: none are neighbours, or they are small."]
     if not seen.is_clear:
@@ -300,15 +353,14 @@ def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -
         ]
     if seen.is_other:
         return [
-            f"Doubtful: {seen.agreeing:.0%} of neighbours fit with {_changed(seen.best, p)}, "
+            f"Doubtful: {seen.fit.agreeing:.0%} of neighbours fit with {_changed(seen.best, p)}, "
             f"but {seen.as_given:.0%} as given."
         ]
     placed: Sequence[float | None] = placing.overlap or (None, None)
-    if steps is not None:
-        placed = [1 - abs(step) / length for step, length in zip(steps, extent, strict=True)]
     lines = []
-    for axis, own, given in zip("yx", seen.overlap, placed, strict=True):
+    for axis, own, further, asked in zip("yx", seen.overlap, seen.fit.further, placed, strict=True):
         if own is not None:
+            given = own + further if section.positions and further is not None else asked
             differs = given is not None and abs(own - given) > OFF
             said = f", but are placed with {given:.2f}" if differs else ""
             doubt = "Doubtful: neighbours" if differs else "Neighbours"
@@ -317,12 +369,15 @@ def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -
 
 
 def _middle(section: SectionTiles) -> list[Tile]:
-    """The middle 3 x 3 tiles that were imaged, fewer if they are large."""
+    """The tiles that are compared: those around the middle that were imaged, it first."""
     grid = section.grid
     centre = grid.rows // 2, grid.columns // 2
-    near = [t for t in grid.imaged if max(abs(t[0] - centre[0]), abs(t[1] - centre[1])) <= 1]
-    near.sort(key=lambda t: abs(t[0] - centre[0]) + abs(t[1] - centre[1]))
-    return near[: max(2, int(COMPARED_BYTES // section.tile_bytes))]
+
+    def distance(tile: Tile) -> tuple[int, int]:
+        rows, columns = (abs(tile[axis] - centre[axis]) for axis in (0, 1))
+        return max(rows, columns), rows + columns
+
+    return sorted(grid.imaged, key=distance)[:COMPARED]
 
 
 def _changed(change: Orientation, p: TileParameters) -> str:

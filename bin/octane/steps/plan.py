@@ -11,6 +11,7 @@ from octane.config.params import (
     FLAT_FIELD_WORDS,
     MASK_WORDS,
     NEAREST,
+    OverlapParameters,
     Settings,
     TileParameters,
 )
@@ -122,7 +123,8 @@ class SubjectPlan:
 
     Each item of a channel is a mosaic, a section or one volume: its ``id``, its ``file`` in the
     staged input, or its ``tiles`` and their ``tile_list``, and its rows of the ``positions`` table.
-    ``found`` says how tiles were found, and ``remarks`` are warnings about them.
+    ``found`` says how tiles were found, and ``remarks`` are warnings about them. MOSAIC tells from
+    the tiles whether rows and columns are right, unless ``compared`` is False.
     """
 
     subject: str
@@ -130,6 +132,7 @@ class SubjectPlan:
     layout: SubjectLayout
     found: str = ""
     remarks: Sequence[str] = ()
+    compared: bool = True
 
     @property
     def is_joined(self) -> bool:
@@ -220,8 +223,9 @@ class SubjectPlan:
         if step not in ("resample", "n4"):
             changes["execution"] = {"backend": "cpu"}
         # The tile list says which file is which tile, but not how many rows and columns a section
-        # has.
-        listed = {*TileParameters.searching} - {"rows", "columns"}
+        # has, nor what to change if rows and columns run the other way.
+        needed = {"rows", "columns", "order", "flip", "transpose"}
+        listed = {*TileParameters.searching} - needed
         changes["mosaic"] = {name: getattr(TileParameters(), name) for name in listed}
         # The workflow stages files, and adds their flags.
         if str(settings.n4.mask).lower() not in MASK_WORDS:
@@ -235,6 +239,9 @@ class SubjectPlan:
             getattr(settings, name).model_copy(update=changes.get(name)) for name in MODELS[step]
         ]
         words = [word for model in models for word in model.flags()]
+        if step == "mosaic" and channel.is_reference and self.compared:
+            allowed = OverlapParameters(check_overlap=settings.stitch.check_overlap)
+            words += ["--compare", *allowed.flags()]
         if step != "n4":
             return words
         if settings.workflow.save_bias_field and not channel.is_nearest:

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from octane.acquisition.planned import (
     Task,
     holds_tiles,
+    is_against,
     planned_mosaic,
     task_of,
     unplaced_tiles,
@@ -364,7 +365,11 @@ def _plan(
     remarks = doubted_reference(channels, kind, settings)
     if tiles is None:
         return SubjectPlan(subject, own, layout, remarks=remarks)
-    return SubjectPlan(subject, own, layout, f" {tiles.about()}", [*tiles.remarks, *remarks])
+    table = beside.get("positions")
+    is_given = table is not None and table != stated
+    compared = not (is_given and is_against(table, tiles.sections))
+    remarks = [*tiles.remarks, *remarks]
+    return SubjectPlan(subject, own, layout, f" {tiles.about()}", remarks, compared)
 
 
 def _channels(

@@ -4,7 +4,7 @@ Tiles are shrunk and band-passed, which is cheap and removes speckle and shading
 compared as Fisher's z, whose spread is the same for low and high ones.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -58,6 +58,11 @@ def finite(image: npt.NDArray) -> npt.NDArray:
     return np.nan_to_num(image, posinf=0, neginf=0)
 
 
+def shrink_factor(shape: Sequence[int]) -> int:
+    """Number of voxels along a pixel of compared tiles, of which a full one has this shape."""
+    return max(1, -(-max(shape) // EDGE))
+
+
 @dataclass(frozen=True)
 class ComparedPair:
     """Two neighbours, compared.
@@ -106,7 +111,7 @@ class CoarseTiles:
     def of(cls, tiles: Images, starts: Mapping[Tile, Position]) -> "CoarseTiles":
         """Shrink the means over depth of tiles; ``starts`` are in voxels."""
         longest = np.max([tile.shape for tile in tiles.values()], axis=0)
-        factor = max(1, -(-int(longest.max()) // EDGE))
+        factor = shrink_factor(longest.tolist())
         small = {tile: coarse(finite(image), factor) for tile, image in tiles.items()}
         small = {tile: image for tile, image in small.items() if min(image.shape) >= NARROWEST}
         # Variances of very small or large stored values could leave the range of float32.
