@@ -23,6 +23,13 @@ def tile_at(index: int, order: TileOrder, rows: int, columns: int) -> Tile:
     )
 
 
+def other_way(order: TileOrder) -> TileOrder:
+    """The order with every other row or column reversed, or no longer."""
+    along, way, side, start = order.split("-")
+    way = "raster" if way == "snake" else "snake"
+    return cast("TileOrder", f"{along}-{way}-{side}-{start}")
+
+
 def changed_order(order: TileOrder, flip: str, *, transpose: bool) -> TileOrder:
     """Order after rows and columns are exchanged, and then the axes in ``flip`` reversed."""
     along, way, side, start = order.split("-")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from octane.acquisition.orders import changed_order
+from octane.acquisition.orders import changed_order, other_way, tile_at
 from octane.acquisition.section_tiles import SectionTiles, write_positions
 from octane.acquisition.survey import (
     Acquisition,
@@ -27,6 +27,7 @@ from octane.config.params import (
     ExecutionParameters,
     InputParameters,
     OverlapParameters,
+    TileOrder,
     TileParameters,
     bytes_of,
 )
@@ -38,7 +39,7 @@ from octane.core.metrics import Metrics
 from octane.core.progress import Progress
 from octane.core.records import MosaicFigures
 from octane.core.units import counted, format_bytes
-from octane.layout.mosaic import Tile, completed, position_rows
+from octane.layout.mosaic import MosaicGrid, Tile, completed, position_rows
 from octane.pipeline.workers import plan_workers, run_tiles
 from octane.report.tile_map import placed_tiles, preview_map, require_svg
 from octane.stitch.comparison import Images, finite, shrink_factor
@@ -246,10 +247,10 @@ def _check_orientation(
     ``seen`` are the tiles' shrunk means over depth. Raises an InputError if that is certain and
     ``placing`` does not allow it.
     """
-    found = _orientation(section, seen, shrink_factor(section.grid.tile[1:]))
-    if found is None or not found.is_several:
+    found, change = _arranged(section, seen, p, shrink_factor(section.grid.tile[1:]))
+    if found is None or not change or not found.is_several:
         return
-    text = f"Section {section.number}: neighbouring tiles fit with {_changed(found.best, p)}"
+    text = f"Section {section.number}: neighbouring tiles fit with {change}"
     if found.is_certain and placing.check_overlap == "error":
         raise InputError(
             f"{text}, not as they are arranged; run again with that, or give "
@@ -263,12 +264,31 @@ def _projected(voxels: npt.NDArray) -> npt.NDArray[np.float32]:
     return finite(np.abs(voxels).mean(0, np.float32))
 
 
-def _orientation(section: SectionTiles, seen: Images, factor: int = 1) -> FoundOrientation | None:
-    """Find how the tiles are arranged by their means over depth, shrunk by a factor."""
-    is_placed = section.positions.keys() >= seen.keys()
-    sy, sx = section.grid.spacing[1:]
-    places = section.positions if is_placed else None
-    return find_orientation(seen, places, (sy * factor, sx * factor))
+def _arranged(
+    section: SectionTiles, seen: Images, p: TileParameters, factor: int = 1
+) -> tuple[FoundOrientation | None, str]:
+    """How the tiles fit by their means over depth, shrunk by a factor, and the flags for it.
+
+    There are no flags if tiles fit as they are, or in no way.
+    """
+    grid, places = section.grid, section.positions
+    is_placed = places.keys() >= seen.keys()
+    sy, sx = grid.spacing[1:]
+    found = find_orientation(seen, places if is_placed else None, (sy * factor, sx * factor))
+    if p.order is not None and not is_placed and not (found is not None and found.is_clear):
+        other = other_way(p.order)
+        numbers, size = range(grid.rows * grid.columns), (grid.rows, grid.columns)
+        renamed = {tile_at(n, p.order, *size): tile_at(n, other, *size) for n in numbers}
+        again = find_orientation({renamed[tile]: image for tile, image in seen.items()})
+        if again is not None and again.is_clear:
+            as_given = 0.0 if found is None else found.as_given
+            return again._replace(as_given=as_given), _ordered(other, again.best, grid)
+    if found is None or not found.is_other:
+        return found, ""
+    if p.order is not None and not is_placed:
+        return found, _ordered(p.order, found.best, grid)
+    # Places come before an order, and flags change them.
+    return found, _changed(found.best, p) + " instead of --tile_order" * (p.order is not None)
 
 
 def _map(section: SectionTiles) -> str:
@@ -343,7 +363,8 @@ def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -
     tiles = near[: max(2, int(COMPARED_BYTES // section.tile_bytes))]
     if len(tiles) == 1:
         return []
-    seen = _orientation(section, {tile: _projected(section.read(tile)) for tile in tiles})
+    means = {tile: _projected(section.read(tile)) for tile in tiles}
+    seen, change = _arranged(section, means, p)
     if seen is None:
         return ["How tiles are arranged is not checked: none are neighbours, or they are small."]
     if not seen.is_clear:
@@ -351,9 +372,9 @@ def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -
             "Doubtful: neighbouring tiles do not fit, in any orientation; they show too little, or "
             "their names, order or places are not what they seem."
         ]
-    if seen.is_other:
+    if change:
         return [
-            f"Doubtful: {seen.fit.agreeing:.0%} of neighbours fit with {_changed(seen.best, p)}, "
+            f"Doubtful: {seen.fit.agreeing:.0%} of neighbours fit with {change}, "
             f"but {seen.as_given:.0%} as given."
         ]
     placed: Sequence[float | None] = placing.overlap or (None, None)
@@ -381,12 +402,17 @@ def _middle(section: SectionTiles) -> list[Tile]:
 
 
 def _changed(change: Orientation, p: TileParameters) -> str:
-    """Spell the parameters that change the orientation further."""
-    if p.order is not None:
-        order = changed_order(p.order, change.flip, transpose=change.transpose)
-        return f"--tile_order {order}"
+    """Spell the flags that change the orientation further."""
     before = p.flip.translate(str.maketrans("yx", "xy")) if change.transpose else p.flip
     flip = "".join(axis for axis in "yx" if (axis in before) != (axis in change.flip))
     words = ["--tile_transpose"] * (p.transpose != change.transpose)
     words += [f"--tile_flip {flip}"] * bool(flip)
     return " ".join(words) or "neither --tile_flip nor --tile_transpose"
+
+
+def _ordered(order: TileOrder, change: Orientation, grid: MosaicGrid) -> str:
+    """Spell the flags for tiles in an order whose orientation is changed."""
+    text = f"--tile_order {changed_order(order, change.flip, transpose=change.transpose)}"
+    if change.transpose and grid.rows != grid.columns:
+        text += f" --tile_rows {grid.columns} --tile_columns {grid.rows}"
+    return text

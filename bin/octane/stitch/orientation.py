@@ -101,14 +101,14 @@ class FoundOrientation(NamedTuple):
 
     @property
     def is_certain(self) -> bool:
-        """True if so many fit so well after changes, and not otherwise, that it is no chance."""
+        """True if so many fit so well, and not under another orientation, that it is no chance."""
         alone = gain(self.rival, self.fit.best) >= CLEAR
         return self.is_several and alone and self.fit.best >= SURE
 
     @property
     def is_several(self) -> bool:
-        """True if several neighbours fit, and only after changes."""
-        return self.is_other and self.fit.pairs >= SEVERAL and self.fit.agreeing > MOST
+        """True if several neighbours fit, and more than half of those along each axis."""
+        return self.fit.pairs >= SEVERAL and self.fit.agreeing > MOST
 
 
 def find_orientation(

@@ -153,6 +153,36 @@ def test_places_that_files_state_become_positions(write_tiles, plan, tmp_path):
     assert flags_of(moved)["mosaic"] == flags_of(made)["mosaic"]
 
 
+def test_the_measured_channel_is_compared_as_it_is_placed(write_tiles, plan, tmp_path):
+    source = write_tiles(write_ome_tiff, placed=True)
+    given = {"section_thickness": 10, "allow_missing_sections": 4, "tile_transpose": "true"}
+    made = plan(source, **given, stitch_check_overlap="warning")
+    words = flags_of(made)["mosaic"].split()
+    assert "--compare" in words
+    assert words[words.index("--stitch_check_overlap") + 1] == "warning"
+    assert words[words.index("--tile_transpose") + 1] == "true"
+    header, first = items_of(made)[0]["tile_list"].splitlines()[:2]
+    assert header.endswith(",y,x")
+    assert first.split(",")[-2:] == ["0.0", "0.0"]
+    # A table that orders the tiles otherwise is all that tells where they lie.
+    rows = [f"{s},{c},{r},{-c * 60},{r * 80}" for s in SECTIONS for r, c in np.ndindex(2, 3)]
+    table = tmp_path / "positions.csv"
+    table.write_text("\n".join(["section,row,column,y,x", *rows]), encoding="utf-8")
+    assert "--compare" not in flags_of(plan(source, {"positions": table}, **given))["mosaic"]
+
+
+def test_other_channels_than_the_measured_one_are_not_compared(plan, tmp_path):
+    for row, column in np.ndindex(ROWS, COLUMNS):
+        own = np.stack([VOXELS[2, row, column]] * 2)
+        (tmp_path / "tiles").mkdir(exist_ok=True)
+        name = tmp_path / "tiles" / f"section_2_r{row}_c{column}"
+        write_ome_tiff(name, own, SPACING, channels=("GFP", "red"))
+    given = {"channel": "red", "channels": "all", "overlap": "0.1", "section_thickness": 10}
+    made = plan(tmp_path / "tiles", **given).as_json()
+    words = {own["id"]: own["flags"]["mosaic"] for own in made["channels"]}
+    assert {name: "--compare" in own for name, own in words.items()} == {"": True, "GFP": False}
+
+
 def test_a_table_of_places_is_an_input_of_the_run(write_tiles, plan, tmp_path):
     source = write_tiles(write_ome_tiff, placed=True)
     rows = [{"r": r, "c": c, "y": 60 * r, "x": 80 * c} for r, c in np.ndindex(2, 3)]

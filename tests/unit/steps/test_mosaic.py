@@ -573,7 +573,7 @@ def real_tiles(extract_tiles):
 
 def test_real_tiles_are_arranged_and_checked(real_tiles, tmp_path, capsys):
     size = {"voxel_size": "1"}
-    run(real_tiles, tmp_path / "made", size, overlap="0.1133")
+    assert not run(real_tiles, tmp_path / "made", size, overlap="0.1133").warnings
     image = open_image(tmp_path / "made" / STORES[0])
     for (row, column), voxels in tiles_of(image).items():
         expected = np.asarray(Image.open(real_tiles / f"r{row}-c{column}.png"))
@@ -591,6 +591,9 @@ def test_real_tiles_are_arranged_and_checked(real_tiles, tmp_path, capsys):
         run(real_tiles, tmp_path / "no", size, dry_run=True, **given)
         printed = capsys.readouterr().out
         assert (f"% of neighbours fit with {proposed}," in printed) == (proposed is not None)
+        if proposed is not None:
+            with pytest.raises(InputError, match=f"^Section 1: .* fit with {proposed}, not as"):
+                run(real_tiles, tmp_path / "no", size, overlap="0.1133", **given)
         found = [float(number) for number in re.findall(r"overlap by about ([\d.]+) of", printed)]
         # 58 of 512 pixels, as its authors found.
         assert proposed is not None or found == pytest.approx([0.113, 0.113], abs=0.01)

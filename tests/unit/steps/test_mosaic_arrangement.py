@@ -170,15 +170,45 @@ def test_names_that_run_against_the_images_stop_the_run(tmp_path, name, change):
     require_mended(folder, tmp_path / "made", change, words, **given)
 
 
-@pytest.mark.parametrize("order", ["rows-snake-top-left", "columns-raster-bottom-left"])
-@pytest.mark.parametrize("given", ["top", "bottom"])
-def test_numbers_in_another_order_stop_the_run(tmp_path, order, given):
-    tiles, (along, way, *_) = tiles_of_scene(grid=(3, 4))[0], order.split("-")
+@pytest.mark.parametrize(
+    ("order", "given"),
+    [
+        ("rows-snake-top-left", "rows-snake-top-right"),
+        ("columns-raster-bottom-left", "columns-raster-top-right"),
+        ("rows-snake-top-left", "rows-raster-top-left"),
+        ("columns-raster-top-left", "columns-snake-bottom-left"),
+    ],
+)
+def test_numbers_in_another_order_stop_the_run(tmp_path, order, given, capsys):
+    tiles = tiles_of_scene(grid=(3, 4))[0]
     numbers = {tile_at(index, order, 3, 4): index for index in range(12)}
     folder = write_named(tmp_path / "tiles", tiles, lambda *tile: f"t{numbers[tile]:02}")
-    asked = {"rows": 3, "columns": 4, "order": f"{along}-{way}-{given}-right"}
+    asked = {"rows": 3, "columns": 4, "order": given}
     placed = {"reading": SIZE, "overlap": (0.2, 0.2)}
+    run(folder, None, **placed, **asked)
+    printed = capsys.readouterr().out
+    assert f"100% of neighbours fit with --tile_order {order}, but" in printed
+    assert "100% as given" not in printed
     require_mended(folder, tmp_path / "made", {"order": order}, **placed, **asked)
+
+
+def test_rows_that_are_columns_are_named_with_their_numbers(tmp_path):
+    tiles, order = tiles_of_scene(grid=(3, 4))[0], "rows-raster-top-left"
+    numbers = {tile_at(index, order, 3, 4): index for index in range(12)}
+    folder = write_named(tmp_path / "tiles", tiles, lambda *tile: f"t{numbers[tile]:02}")
+    asked = {"rows": 4, "columns": 3, "order": "columns-raster-top-left"}
+    placed = {"reading": SIZE, "overlap": (0.2, 0.2)}
+    change = {"order": order, "rows": 3, "columns": 4}
+    require_mended(folder, tmp_path / "made", change, **placed, **asked)
+
+
+def test_places_come_before_an_order(tmp_path):
+    tiles, places = tiles_of_scene()
+    folder = write_placed(tmp_path / "tiles", tiles, mirrored(places, 1, -1))
+    change = {"flip": "x", "order": None}
+    asked = {"rows": 3, "columns": 3, "order": "rows-raster-top-left"}
+    words = "--tile_flip x instead of --tile_order"
+    require_mended(folder, tmp_path / "made", change, words, **asked)
 
 
 def test_a_table_of_places_that_runs_against_the_images_stops_the_run(tmp_path):
