@@ -283,6 +283,7 @@ class StitchFigures(Figures):
     within the section; ``nominal_positions`` those before refinement, empty without it. On another
     channel than the reference, positions and surface are the reference's, and what was found about
     the places of tiles (``overlaps``, ``misplaced``) is left to its record.
+    ``placed_by`` names what states the places of tiles, empty if an overlap does.
     ``tile_extent`` is the size of a full tile, and ``mosaic_extent`` that of all tiles side by
     side, whose last row and column may be cut. ``not_imaged`` lists the rows and columns of tiles
     that the metadata declare as not imaged; ``holes`` are those of them that imaged tiles enclose,
@@ -307,6 +308,7 @@ class StitchFigures(Figures):
     holes: list[tuple[int, int]] = []
     positions: dict[str, tuple[float, float]] = {}
     nominal_positions: dict[str, tuple[float, float]] = {}
+    placed_by: str = ""
     tile_extent: tuple[float, float] | None = None
     mosaic_extent: tuple[float, float] | None = None
     tiles: int

@@ -163,10 +163,11 @@ def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
     given, found = (float(np.median([getattr(o, k) for o in known])) for k in ("given", "found"))
     other = {title: own.found for title, own in every if own.axis == axis and own.better}
     fits = float(np.median([*other.values()] or [found]))
+    placed = " and ".join(sorted({own.placed_by for own in sections.values()} - {""}))
+    remedy = f"give --overlap {fitting([own for _, own in every])}, or correct --positions"
     text = (
         f"{titled([*other])}: tiles correlate at an overlap of {fits:.3f} of a tile along "
-        f"{axis}, not {given:.3g}; give --overlap {fitting([own for _, own in every])}, or "
-        "correct --positions."
+        f"{axis}, not {given:.3g}; {f'correct the places in {placed}' if placed else remedy}."
     )
     return judged(name, f"{given:.3g}, as given", f"{found:.3f} of a tile", other, text)
 

@@ -29,7 +29,6 @@ from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.stitch.attenuation import MOST_STEADY, REACH, Compensation, require_compensable
 from octane.stitch.blending import accumulate, choose
-from octane.stitch.checks import Findings
 from octane.stitch.flat_field import FlatField, Light, given_flat_field
 from octane.stitch.measurement import Measurement, Mosaic, applicable, measure
 from octane.stitch.reference import reference_of
@@ -82,21 +81,30 @@ def _planned(
 
 def _checked(
     name: str,
-    found: Findings,
+    measured: Measurement,
     parameters: StitchParameters,
-    table: Path | None,
+    placed_by: str,
     metrics: Metrics,
 ) -> None:
     """Warn of what the comparison of tiles found.
 
-    Raises an OctaneError if most pairs correlate at another overlap, and not at the given one.
+    ``placed_by`` names what states their places, empty if an overlap does. Raises an OctaneError if
+    most pairs correlate at another overlap, or under another orientation, and not as given.
     """
-    overlaps, misplaced, uneven = found
+    overlaps, misplaced, uneven = measured.findings
+    if measured.turned is not None:
+        text = f"{name}: its tiles fit their neighbours only if {measured.turned.best.said}; "
+        mended = "write the grid so, or give --positions"
+        text += f"correct the places in {placed_by}" if placed_by else mended
+        if measured.turned.is_certain and parameters.check_overlap == "error":
+            raise InputError(f"{text}, or --stitch_check_overlap warning to keep them as they are.")
+        metrics.warn_in_report(f"{text}.")
     wrong = [o for o in overlaps if o.better and o.found is not None]
     if wrong:
         text = " and ".join(f"{o.found:.3f} along {o.axis}, not {o.given:.3g}" for o in wrong)
         text = f"{name}: its tiles correlate at an overlap of {text}; "
-        text += f"correct {table}" if table else f"give --overlap {fitting(overlaps)}"
+        mended = f"give --overlap {fitting(overlaps)}"
+        text += f"correct the places in {placed_by}" if placed_by else mended
         if any(o.certain for o in wrong) and parameters.check_overlap == "error":
             raise InputError(f"{text}, or --stitch_check_overlap warning to keep them as they are.")
         metrics.warn(f"{text}.")
@@ -300,7 +308,8 @@ def stitch_section(
     metrics.figures["kept_in_memory"] = mosaic.voxels is not None
     measured = measure(mosaic, nominal, given, parameters, reference, metrics)
     placement, light = measured.placement, measured.light
-    _checked(image.path.name, measured.findings, parameters, positions_table, metrics)
+    placed_by = "" if positions_table is None else parameters.placed_by or str(positions_table)
+    _checked(image.path.name, measured, parameters, placed_by, metrics)
     _note_light(image.path.name, measured, parameters, metrics)
     if save_flat_field is not None and light.applied is not None and not light.is_given:
         from tifffile import imwrite
@@ -352,6 +361,7 @@ def stitch_section(
         shading_before=before,
         shading_after=after,
         uncovered_pixels=uncovered,
+        placed_by=placed_by,
         tile_extent=tiling.tile_extent[1:],
         mosaic_extent=tiling.extent[1:],
         not_imaged=sorted(tiling.not_imaged),

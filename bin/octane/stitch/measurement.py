@@ -20,6 +20,7 @@ from octane.stitch.checks import Findings, compare, compare_brightness
 from octane.stitch.columns import Columns, columns
 from octane.stitch.flat_field import FlatField, Light, light_of
 from octane.stitch.flat_field import Image as Profile
+from octane.stitch.orientation import FoundOrientation, find_orientation
 from octane.stitch.reference import Reference
 from octane.stitch.registration import refined_positions
 from octane.stitch.seams import measured_seams
@@ -67,8 +68,10 @@ def applicable(parameters: StitchParameters, image: Image, *, is_placed: bool) -
 class Measurement:
     """A section's tiles at their ``positions``, and what they show.
 
-    ``empty`` tiles were not imaged. Seams and brightness are those after ``light`` was evened out,
-    whose rest is ``left``; values that must not be averaged have neither.
+    ``empty`` tiles were not imaged, and ``turned`` is another orientation of rows and columns under
+    which several tiles fit their neighbours, but not as placed. Seams and brightness are those
+    after ``light`` was evened out, whose rest is ``left``; values that must not be averaged have
+    neither.
     """
 
     positions: dict[Tile, Position]
@@ -80,6 +83,7 @@ class Measurement:
     seams: Mapping[tuple[Tile, Tile], float] = field(default_factory=dict)
     along: Mapping[str, float] = field(default_factory=dict)
     findings: Findings = field(default_factory=lambda: ([], [], []))
+    turned: FoundOrientation | None = None
 
 
 def measure(
@@ -116,18 +120,34 @@ def measure(
         del seen
         left = light.left(evened, placement)
         seams, along = measured_seams(placement, {t: evened[t] for t in tiling.imaged}, left)
+    turned = None
     starts = {tile: (y.shift, x.shift) for tile, (y, x) in placement.places.items()}
     if reference is None:
         with metrics.timed("check"):
             sizes = (tiling.tile_extent[1:], tiling.spacing[1:])
             findings = compare(evened, profiles, starts, positions, *sizes)
+            if any(overlap.found is None or overlap.better for overlap in findings[0]):
+                turned = _turned(tiling, evened, positions)
+            if turned is not None:
+                # Whatever was found as placed is by chance.
+                findings = [], [], findings[2]
         with metrics.timed("surface"):
             surface = measured_surface(profiles, placement, dark=dark)
     else:
         with metrics.timed("check"):
             findings = [], [], compare_brightness(evened, starts, reference.odd)
         surface = reference.surface
-    return Measurement(positions, placement, empty, surface, light, left, seams, along, findings)
+    seen = light, left, seams, along, findings, turned
+    return Measurement(positions, placement, empty, surface, *seen)
+
+
+def _turned(
+    tiling: MosaicGrid, projections: Projections, positions: dict[Tile, Position]
+) -> FoundOrientation | None:
+    """Find the orientation of rows and columns under which several neighbours fit, if another."""
+    imaged = {tile: projections[tile] for tile in tiling.imaged}
+    found = find_orientation(imaged, positions, tiling.spacing[1:])
+    return found if found is not None and found.is_other and found.is_several else None
 
 
 def _projected(mosaic: Mosaic, metrics: Metrics) -> tuple[Projections, dict[Tile, Columns]]:

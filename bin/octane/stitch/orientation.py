@@ -49,6 +49,13 @@ class Orientation(NamedTuple):
         y, x = reversed(place) if self.transpose else place
         return (-y if "y" in self.flip else y, -x if "x" in self.flip else x)
 
+    @property
+    def said(self) -> str:
+        """The changes in words."""
+        words = ["rows and columns are exchanged"] * self.transpose
+        words += [f"{' and '.join(self.flip)} run the other way"] * bool(self.flip)
+        return ", and then ".join(words)
+
 
 EVERY = [Orientation(*changes) for changes in product((False, True), ("", "y", "x", "yx"))]
 

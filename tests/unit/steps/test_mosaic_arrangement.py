@@ -12,12 +12,14 @@ from octane.config.params import (
     ExecutionParameters,
     InputParameters,
     OverlapParameters,
+    StitchParameters,
     TileParameters,
 )
 from octane.core.errors import InputError
 from octane.core.filters import gaussian
 from octane.layout.mosaic import MosaicGrid
 from octane.steps.mosaic import write_mosaics
+from octane.steps.stitch import stitch_section
 from octane.store.image import open_image
 
 SIDE, STEP, PLANES = 64, 51, 2
@@ -227,6 +229,39 @@ def test_a_run_that_was_told_to_goes_on_with_a_warning(tmp_path):
     assert "--tile_flip x" in text
     assert metrics.figures["remarks"] == [text]
     assert (tmp_path / "made" / "positions.csv").exists()
+
+
+@pytest.mark.parametrize("signs", SIGNS, ids=str)
+def test_stitch_finds_what_mosaic_was_told_to_keep(tmp_path, signs):
+    tiles, places = tiles_of_scene(grid=(3, 3))
+    folder = write_placed(tmp_path / "tiles", tiles, mirrored(places, *signs))
+    made = tmp_path / "made"
+    run(folder, made, check_overlap="warning")
+
+    def stitched(name, check_overlap, positions=None, **given):
+        return stitch_section(
+            made / "section_01.ome.zarr",
+            tmp_path / f"{name}.ome.zarr",
+            StitchParameters(check_overlap=check_overlap, **given),
+            InputParameters(),
+            ExecutionParameters(backend="cpu", workers=2),
+            positions,
+        )
+
+    table = made / "positions.csv"
+    wrong = [axis for axis, sign in zip("yx", signs, strict=True) if sign < 0]
+    if not wrong:
+        assert not stitched("good", "error", table).warnings
+        return
+    with pytest.raises(InputError) as seen:
+        stitched("no", "error", table)
+    assert f"only if {' and '.join(wrong)} run the other way;" in str(seen.value)
+    assert f"correct the places in {table}, or" in str(seen.value)
+    metrics = stitched("kept", "warning", table, placed_by="OME-XML")
+    assert "correct the places in OME-XML." in metrics.warnings[0]
+    assert (metrics.figures["placed_by"], metrics.figures["overlaps"]) == ("OME-XML", [])
+    with pytest.raises(InputError, match="write the grid so, or give --positions"):
+        stitched("no", "error", overlap=(0.203, 0.203))
 
 
 def noise(rng):
