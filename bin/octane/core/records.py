@@ -162,6 +162,7 @@ class OverlapFigures(Figures):
 
     ``found`` is None if neighbours share too little structure to tell; ``better`` means that it
     fits clearly better than the given one, ``certain`` that most tiles do not fit as placed.
+    ``turned`` says under which other orientation of rows and columns they fit instead.
     """
 
     axis: str
@@ -169,6 +170,7 @@ class OverlapFigures(Figures):
     found: float | None = None
     better: bool = False
     certain: bool = False
+    turned: str = ""
 
 
 def fitting(overlaps: Collection[OverlapFigures]) -> str:

@@ -145,6 +145,13 @@ def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
     name = f"Overlap along {axis}"
     every = [(title, o) for title, own in sections.items() for o in own.overlaps]
     known = [own for _, own in every if own.axis == axis and own.found is not None]
+    placed = " and ".join(sorted({own.placed_by for own in sections.values()} - {""}))
+    turned = {title: own.turned for title, own in every if own.axis == axis and own.turned}
+    if turned:
+        words = " or ".join(sorted({*turned.values()}))
+        remedy = f"correct the places in {placed}" if placed else "write their mosaics so"
+        text = f"{titled([*turned])}: tiles fit their neighbours only if {words}; {remedy}."
+        return judged(name, "as given", "none", turned, text)
     if not known:
         apart = [
             title
@@ -163,7 +170,6 @@ def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
     given, found = (float(np.median([getattr(o, k) for o in known])) for k in ("given", "found"))
     other = {title: own.found for title, own in every if own.axis == axis and own.better}
     fits = float(np.median([*other.values()] or [found]))
-    placed = " and ".join(sorted({own.placed_by for own in sections.values()} - {""}))
     remedy = f"give --overlap {fitting([own for _, own in every])}, or correct --positions"
     text = (
         f"{titled([*other])}: tiles correlate at an overlap of {fits:.3f} of a tile along "

@@ -129,8 +129,7 @@ def measure(
             if any(overlap.found is None or overlap.better for overlap in findings[0]):
                 turned = _turned(tiling, evened, positions)
             if turned is not None:
-                # Whatever was found as placed is by chance.
-                findings = [], [], findings[2]
+                findings = turned.best.instead(findings[0]), [], findings[2]
         with metrics.timed("surface"):
             surface = measured_surface(profiles, placement, dark=dark)
     else:

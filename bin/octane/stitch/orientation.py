@@ -4,12 +4,13 @@ The best displacement of neighbours is measured under all eight orientations; on
 one do most of them agree.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from octane.core.records import OverlapFigures
 from octane.layout.mosaic import Position, Tile
 from octane.stitch.comparison import (
     CLEAR,
@@ -55,6 +56,15 @@ class Orientation(NamedTuple):
         words = ["rows and columns are exchanged"] * self.transpose
         words += [f"{' and '.join(self.flip)} run the other way"] * bool(self.flip)
         return ", and then ".join(words)
+
+    def instead(self, overlaps: Sequence[OverlapFigures]) -> list[OverlapFigures]:
+        """Overlaps of tiles that fit after the changes; what was found as placed is by chance."""
+        return [
+            OverlapFigures(axis=own.axis, given=own.given, turned=self.said)
+            if self.transpose or own.axis in self.flip
+            else own
+            for own in overlaps
+        ]
 
 
 EVERY = [Orientation(*changes) for changes in product((False, True), ("", "y", "x", "yx"))]

@@ -17,7 +17,9 @@ from octane.config.params import (
 )
 from octane.core.errors import InputError
 from octane.core.filters import gaussian
+from octane.core.records import StitchFigures
 from octane.layout.mosaic import MosaicGrid
+from octane.report.verdict import checks
 from octane.steps.mosaic import write_mosaics
 from octane.steps.stitch import stitch_section
 from octane.store.image import open_image
@@ -259,7 +261,12 @@ def test_stitch_finds_what_mosaic_was_told_to_keep(tmp_path, signs):
     assert f"correct the places in {table}, or" in str(seen.value)
     metrics = stitched("kept", "warning", table, placed_by="OME-XML")
     assert "correct the places in OME-XML." in metrics.warnings[0]
-    assert (metrics.figures["placed_by"], metrics.figures["overlaps"]) == ("OME-XML", [])
+    figures = StitchFigures.model_validate(metrics.figures)
+    judged = {check.name: check for check in checks([], {"section_01": figures}, None, None)}
+    for axis in "yx":
+        check = judged[f"Overlap along {axis}"]
+        assert (check.state == "warning") == (axis in wrong)
+        assert ("correct the places in OME-XML." in check.sentence) == (axis in wrong)
     with pytest.raises(InputError, match="write the grid so, or give --positions"):
         stitched("no", "error", overlap=(0.203, 0.203))
 
