@@ -5,25 +5,17 @@ A shard is a file of several (inner) chunks with an index at its end or start: 1
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import cast
+from typing import NamedTuple, cast
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import zarr
 from numcodecs import Blosc, Zstd
-from zarr.codecs import (
-    BloscCodec,
-    BloscShuffle,
-    BytesCodec,
-    Crc32cCodec,
-    Endian,
-    ShardingCodec,
-    ZstdCodec,
-)
+from zarr.abc.metadata import Metadata
 
 ABSENT = 2**64 - 1
 """Offset and length of an inner chunk that the shard does not hold."""
@@ -34,12 +26,13 @@ CHECKSUM_BYTES = 4
 TYPES = [np.dtype(f"<{code}") for code in ("?", *"bBhHiI", "i8", "u8", *"efdFD")]
 """Voxel types that octane decodes."""
 SHUFFLES = {
-    BloscShuffle.noshuffle: Blosc.NOSHUFFLE,
-    BloscShuffle.shuffle: Blosc.SHUFFLE,
-    BloscShuffle.bitshuffle: Blosc.BITSHUFFLE,
+    "noshuffle": Blosc.NOSHUFFLE,
+    "shuffle": Blosc.SHUFFLE,
+    "bitshuffle": Blosc.BITSHUFFLE,
 }
 """Blosc's number for each kind of shuffle."""
-INDEX_CODECS = ([BytesCodec()], [BytesCodec(), Crc32cCodec()])
+LITTLE = ("bytes", {"endian": "little"})
+INDEX_CODECS = ([LITTLE], [LITTLE, ("crc32c", {})])
 """Codecs of a shard's index that octane decodes."""
 
 
@@ -70,12 +63,14 @@ class ShardLayout:
         """Layout of an array's shards, or None; NotDirectError for unsupported index codecs."""
         if array.shards is None or array.metadata.zarr_format == 2:
             return None
-        codec = next(c for c in array.metadata.codecs if isinstance(c, ShardingCodec))
-        index = [*codec.index_codecs]
+        [codec] = array.metadata.codecs
+        stated = StatedCodec.of(codec.to_dict()).configuration
+        described = cast("Iterable[Mapping[str, object]]", stated["index_codecs"])
+        index = [StatedCodec.of(own) for own in described]
         if index not in INDEX_CODECS:
             raise NotDirectError("its shard indices have unsupported codecs")
         counts = (n // c for n, c in zip(array.shards, array.chunks, strict=True))
-        return cls(tuple(counts), codec.index_location.value == "end", len(index) > 1)
+        return cls(tuple(counts), stated["index_location"] == "end", len(index) > 1)
 
     @property
     def index_bytes(self) -> int:
@@ -115,6 +110,23 @@ class NotDirectError(Exception):
     """Only zarr can read the array; the message says why, as the end of a sentence."""
 
 
+class StatedCodec(NamedTuple):
+    """A codec of zarr v3 as an array's metadata state it.
+
+    The specification defines these values, while the attributes of zarr's own objects differ
+    between its versions: enumerations up to 3.2, strings since.
+    """
+
+    name: str
+    configuration: Mapping[str, object]
+
+    @classmethod
+    def of(cls, stated: Mapping[str, object]) -> "StatedCodec":
+        """Take the codec from an entry of the metadata's ``codecs``."""
+        configuration = stated.get("configuration", {})
+        return cls(str(stated["name"]), cast("Mapping[str, object]", configuration))
+
+
 def decoding_of(array: zarr.Array) -> tuple[np.generic, Zstd | Blosc | None, bool]:
     """Fill value, compressor (or None) and whether a crc32c follows; or a NotDirectError."""
     if array.filters:
@@ -123,31 +135,41 @@ def decoding_of(array: zarr.Array) -> tuple[np.generic, Zstd | Blosc | None, boo
         big = array.dtype.byteorder == ">"
         if array.order != "C":
             raise NotDirectError(f"its chunks are in {array.order} order")
-    elif isinstance(array.serializer, BytesCodec):
-        big = array.dtype.itemsize > 1 and array.serializer.endian is not Endian.little
     else:
-        raise NotDirectError(f"it has the codec {_names([array.serializer])}")
+        name, stated = StatedCodec.of(cast("Metadata", array.serializer).to_dict())
+        if name != "bytes":
+            raise NotDirectError(f"it has the codec {name}")
+        big = array.dtype.itemsize > 1 and stated.get("endian") != "little"
     if big:
         raise NotDirectError("it is big-endian")
     if array.dtype not in TYPES:
         raise NotDirectError(f"its voxels are of type {array.dtype}")
     fill = array.dtype.type(0 if array.fill_value is None else array.fill_value)
-    codecs = [*array.compressors]
-    checked = bool(codecs) and isinstance(codecs[-1], Crc32cCodec)
+    # In version 2 they are those of numcodecs.
+    codecs = [
+        StatedCodec.of(codec.to_dict()) if isinstance(codec, Metadata) else codec
+        for codec in array.compressors
+    ]
+    checked = bool(codecs) and codecs[-1] == ("crc32c", {})
     match codecs[:-1] if checked else codecs:
         case []:
             return fill, None, checked
         case [Zstd() | Blosc() as codec]:
             return fill, codec, checked
-        case [ZstdCodec() as codec]:
-            return fill, Zstd(codec.level, codec.checksum), checked
-        case [BloscCodec() as codec]:
-            shuffle = SHUFFLES[codec.shuffle]
-            sizes = codec.blocksize, codec.typesize
-            return fill, Blosc(codec.cname.value, codec.clevel, shuffle, *sizes), checked
+        case [StatedCodec("zstd", stated)]:
+            return fill, Zstd(stated["level"], stated["checksum"]), checked
+        case [StatedCodec("blosc", stated)]:
+            shuffle = SHUFFLES[str(stated["shuffle"])]
+            sizes = stated["blocksize"], stated["typesize"]
+            return fill, Blosc(stated["cname"], stated["clevel"], shuffle, *sizes), checked
     raise NotDirectError(f"it has the codecs {_names(codecs)}")
 
 
 def _names(codecs: Iterable[object]) -> str:
-    """Names of codecs, either zarr's or, in version 2, those of numcodecs."""
-    return ", ".join(type(codec).__name__.removesuffix("Codec").lower() for codec in codecs)
+    """Names of codecs, either as stated, or those of zarr's or numcodecs' classes."""
+    return ", ".join(
+        codec.name
+        if isinstance(codec, StatedCodec)
+        else type(codec).__name__.removesuffix("Codec").lower()
+        for codec in codecs
+    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +20,15 @@ from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from octane import __version__
 from octane.config.params import NEAREST, OME_ZARR, Codec, OmeZarrVersion
-from octane.core.errors import InputError
-from octane.core.files import link_or_copy, write_object, writing
+from octane.core.errors import InputError, OctaneError
+from octane.core.files import left_by, link_or_copy, write_object, writing
 from octane.core.geometry import Grid, Region, block_at, place_in, shape_of, vector
 from octane.core.metrics import Metrics
 from octane.core.timing import span
 from octane.store.array import Array, array_metadata, array_metadata_2, create_array
 from octane.store.channels import kinds_of
 from octane.store.encoding import ABSENT, CHECKSUM_BYTES, crc32c
-from octane.store.image import Image
+from octane.store.image import DECODING_ERRORS, Image
 from octane.store.ngff import Attributes, ShownChannel, Window, read_json, stated_orientation
 
 CHUNK = 128
@@ -104,15 +104,27 @@ class Level:
         return self.shards or self.chunks
 
 
+class Witness(NamedTuple):
+    """A chunk of the shard ``held``, to be read again: its region, and its voxels' crc32c."""
+
+    held: Region
+    region: Region
+    checksum: int
+
+
 class ShardWriter:
     """Collects the chunks of one shard, in any order and encoded.
 
     ``held`` is the shard's region of the array, and ``positions`` are those of its chunks within
-    it, in raster order.
+    it, in raster order. With ``testify``, ``witness`` is the chunk that was collected last.
     """
 
-    def __init__(self, array: Array, held: Region, samples: Samples) -> None:
-        self._array, self._samples = array, samples
+    def __init__(
+        self, array: Array, held: Region, samples: Samples, *, testify: bool = False
+    ) -> None:
+        self._array, self._held, self._samples = array, held, samples
+        self._testify = testify
+        self.witness: Witness | None = None
         axes = [*zip(held, array.chunks, strict=True)]
         self._first = [r.start // c for r, c in axes]
         self.positions = list(product(*(range(-(-(r.stop - r.start) // c)) for r, c in axes)))
@@ -141,9 +153,11 @@ class ShardWriter:
         else:
             whole = np.full(array.chunks, array.fill, array.dtype)
             whole[tuple(slice(n) for n in shape)] = block
-        place = self._place(position)
+        place, inside = self._place(position), whole[tuple(slice(n) for n in shape)]
         if place in self._samples:
-            self._samples[place] = sample(whole[tuple(slice(n) for n in shape)])
+            self._samples[place] = sample(inside)
+        if self._testify:
+            self.witness = Witness(self._held, self.region(position), _checksum(inside))
         with span("encode"):
             compressor = array.compressor
             if compressor is not None:
@@ -177,7 +191,8 @@ class ShardWriter:
 class DirectWriter:
     """Writer of an array that octane creates; many threads may write, each different shards.
 
-    ``samples`` holds a :func:`sample` of each chunk in ``sampled`` once it is written.
+    ``samples`` holds a :func:`sample` of each chunk in ``sampled`` once it is written. An array
+    whose chunks octane cannot encode as the metadata say is an OctaneError.
     """
 
     def __init__(
@@ -185,6 +200,10 @@ class DirectWriter:
     ) -> None:
         self.array, self._to_disk = array, to_disk
         self._owned = array.owned
+        self._first: Witness | None = None
+        if array.why_zarr or (array.layout and not array.layout.at_end):
+            why = array.why_zarr or "its shards begin with their index"
+            raise self._refusal(f"octane cannot write the array {array.path}, because {why}")
         self.samples: Samples = dict.fromkeys(sampled)
 
     def __setitem__(self, region: Region, block: npt.NDArray) -> None:
@@ -228,11 +247,41 @@ class DirectWriter:
         passes through and leaves nothing of the shard.
         """
         held = block_at(position, self._owned, self.array.shape)
-        shard = ShardWriter(self.array, held, self.samples)
+        is_first = self._first is None or self._first.held == held
+        shard = ShardWriter(self.array, held, self.samples, testify=is_first)
         yield shard
         with span("write"):
             file = self.array.folder / self.array.key(position)
             write_object(file, shard.contents(), to_disk=self._to_disk)
+        if is_first:
+            self._first = shard.witness
+
+    def require_readable(self) -> None:
+        """Raise an OctaneError unless zarr reads a chunk of the first shard as it was written.
+
+        It takes the memory of two chunks more, so call it when all are written.
+        """
+        if self._first is None:
+            return
+        _, region, checksum = self._first
+        try:
+            alike = _checksum(np.asarray(self.array.opened[region])) == checksum
+        except DECODING_ERRORS:
+            alike = False
+        if not alike:
+            raise self._refusal(f"zarr reads other voxels in {self.array.path} than were written")
+
+    def _refusal(self, problem: str) -> OctaneError:
+        folder = self.array.folder
+        unfinished = left_by(folder)
+        return OctaneError(
+            f"{unfinished.destination if unfinished else folder}: {problem}; install octane again, "
+            "with the versions of zarr and numcodecs that it requires."
+        )
+
+
+def _checksum(voxels: npt.NDArray) -> int:
+    return crc32c(np.ascontiguousarray(voxels).reshape(-1).view(np.uint8))
 
 
 @dataclass(frozen=True)
@@ -307,7 +356,8 @@ def create_image(
     Raises
     ------
     OctaneError
-        If the destination exists or cannot be written, or a chunk is missing at the end.
+        If the destination exists or cannot be written, or if at the end a chunk is missing, or
+        zarr does not read one of the chunks of a level as it was written.
     """
     require_store_name(destination)
     with writing(destination, overwrite=overwrite) as partial:
@@ -343,6 +393,8 @@ def create_image(
                     f"{destination}: {len(lost)} chunks were not written (first {lost[0]}); "
                     "run the step again."
                 )
+        for writer in writers:
+            writer.require_readable()
         # Not for a mosaic, which only the next step reads and whose chunks may be large; but one
         # of several channels must be found by its name.
         omero = {}

@@ -1,16 +1,27 @@
 """Arrays written directly match zarr's; one owner writes an entire shard."""
 
 import resource
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import zarr
+from numcodecs import Zstd
 from own_arrays import create_v3, own
-from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
+from zarr.codecs import (
+    BloscCodec,
+    BytesCodec,
+    Crc32cCodec,
+    GzipCodec,
+    TransposeCodec,
+    ZstdCodec,
+)
 
+from octane.core.errors import OctaneError
+from octane.core.geometry import Grid
 from octane.store.chunks import missing_keys
 from octane.store.reader import DirectReader
-from octane.store.writer import DirectWriter
+from octane.store.writer import DirectWriter, Level, create_image
 
 SHAPE = (20, 50, 25)
 CHUNKS = (8, 11, 10)
@@ -109,3 +120,40 @@ def test_a_full_disk_is_an_oserror_and_leaves_the_old_shard(create, voxels):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert files(array) == before
+
+
+@pytest.mark.parametrize(
+    ("codecs", "more"),
+    [
+        ([GzipCodec()], {}),
+        ([BytesCodec(endian="big")], {}),
+        ([TransposeCodec(order=(2, 1, 0)), BytesCodec()], {}),
+        ([ZstdCodec()], {"shards": ((1, 2, 2), "start", True)}),
+    ],
+)
+def test_an_array_that_cannot_be_written_as_its_metadata_say_is_refused(create, codecs, more):
+    array = own(create(codecs=codecs, **more))
+    with pytest.raises(OctaneError, match=r"a\.zarr"):
+        DirectWriter(array)
+
+
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+@pytest.mark.parametrize("codec", ["zstd", "blosc-lz4", "none"])
+@pytest.mark.parametrize("shards", [None, (8, 22, 20)])
+def test_a_chunk_that_zarr_reads_otherwise_is_an_error(tmp_path, voxels, version, codec, shards):
+    levels = [Level(Grid(SHAPE, (1.0, 1.0, 1.0)), CHUNKS, shards)]
+    path = tmp_path / "a.ome.zarr"
+
+    def write(values, **fault):
+        with create_image(path, levels, "f4", codec=codec, version=version) as [writer]:
+            writer.array = replace(writer.array, **fault)
+            writer[WHOLE] = values
+
+    for compressor, checked in ((None, False), (Zstd(), True)):
+        with pytest.raises(OctaneError, match=r"/a\.ome\.zarr"):
+            write(voxels, compressor=compressor, checked=checked)
+        assert not path.exists()
+    values = voxels.copy()
+    values[0, 0, :5] = np.nan, -np.nan, np.inf, -0.0, 1e-45
+    write(values)
+    np.testing.assert_array_equal(zarr.open_array(path / "0", mode="r")[:], values)
