@@ -148,10 +148,14 @@ and a pattern in their sentences."""
 
 
 def spoil(mosaic: Path, change: Change, made: PhantomParameters) -> None:
-    """Change the voxels of a phantom's mosaic in place; zarr does not store chunks of zeros."""
+    """Change the voxels of a phantom's mosaic in place; a tile of zeros lacks its chunk.
+
+    A section of zeros keeps its chunks, as its microscope wrote them.
+    """
     image = open_image(mosaic)
     changed = change(np.asarray(image.array.opened[:]), MosaicGrid.of(image), made)
-    zarr.open_array(mosaic / "0")[:] = changed
+    with zarr.config.set({"array.write_empty_chunks": not changed.any()}):
+        zarr.open_array(mosaic / "0")[:] = changed
 
 
 def judged(

@@ -577,8 +577,10 @@ def _check_volume(
 
 def _require_chunks(volume: Volume) -> None:
     """Raise if chunks are missing; even where they may be, this finds those that are not files."""
-    lost = volume.missing_chunks() if isinstance(volume, Image) else []
-    if lost and isinstance(volume, Image) and volume.missing == "error":
+    if not isinstance(volume, Image) or not (lost := volume.missing_chunks()):
+        return
+    volume.require_any_chunk()
+    if volume.missing == "error":
         least = "at least " if len(lost) == 1000 else ""
         more = f" and {least}{len(lost) - 1} more" if len(lost) > 1 else ""
         raise InputError(

@@ -4,16 +4,22 @@ zarr returns the fill value for a missing chunk, so a lost tile would go unnotic
 """
 
 import os
+import re
 from collections.abc import Generator, Iterator
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from octane.core.errors import CorruptChunkError, MissingChunkError, UnreadableChunkError
+from octane.core.errors import (
+    CorruptChunkError,
+    MissingChunkError,
+    UnreadableChunkError,
+    unreadable,
+)
 from octane.core.files import IrregularFileError, open_regular, require_regular
 from octane.core.geometry import Region
 from octane.store.archive import ENDINGS
@@ -62,6 +68,60 @@ def stored_objects(array: Array, region: Region) -> Iterator[StoredObject]:
         axes = zip(position, size, array.shape, strict=True)
         held = tuple(slice(p * n, min((p + 1) * n, m)) for p, n, m in axes)
         yield StoredObject(key, held)
+
+
+def other_key(array: Array) -> str | None:
+    """Tell whether a store lacks every chunk of an array, and what lies there instead.
+
+    Returns None if the store holds any chunk. Else the key of a file that looks like a chunk, but
+    has another separator or count of numbers than the metadata ask for; or an empty text.
+    """
+    counts = [-(-n // size) for n, size in zip(array.shape, array.owned, strict=True)]
+    prefix = f"{array.path}/" if array.path else ""
+    asked = array.key((0,) * len(counts)).removeprefix(prefix)
+    pattern = re.escape(asked).replace("0", r"(\d{1,18})")
+    other = ""
+    for name in _chunk_names(array, prefix, len(counts)):
+        found = re.fullmatch(pattern, name)
+        if found is None:
+            other = other or f"{prefix}{name}"
+        elif all(int(k) < n for k, n in zip(found.groups(), counts, strict=True)) and not (
+            array.layout is not None and _is_empty(array, array.layout, prefix + name)
+        ):
+            return None
+    return other
+
+
+def _chunk_names(array: Array, prefix: str, axes: int) -> Iterator[str]:
+    """Names of the files of an array that look like chunks, whatever their separator."""
+    if array.archive is not None:
+        keys = (key for key in array.archive.entries if key.startswith(prefix))
+        names = (key.removeprefix(prefix) for key in keys)
+    else:
+        # A chunk's folders are its numbers, after "c" in version 3.
+        names = _files(array.folder / array.path, axes + 1)
+    yield from (name for name in names if re.fullmatch(r"(c[/.])?\d+([/.]\d+)*", name))
+
+
+def _files(folder: Path, depth: int) -> Iterator[str]:
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not entry.is_dir():
+                    yield entry.name
+                elif depth and re.fullmatch(r"c|\d+", entry.name):
+                    below = _files(folder / entry.name, depth - 1)
+                    yield from (f"{entry.name}/{name}" for name in below)
+    except OSError as error:
+        raise unreadable(error) from error
+
+
+def _is_empty(array: Array, layout: ShardLayout, key: str) -> bool:
+    """Tell whether a shard holds no chunk; False if its index is damaged."""
+    file, offset, size = array.locate(key)
+    with suppress(ShardIndexError, OSError), os.fdopen(open_regular(file), "rb") as stream:
+        return bool((layout.read_index(stream.fileno(), offset, size) == ABSENT).all())
+    return False
 
 
 def missing_keys(

@@ -32,7 +32,7 @@ from octane.core.files import task_folder
 from octane.core.geometry import Grid, Region, place_in, shape_of, spelled
 from octane.store.array import Array, open_array
 from octane.store.channels import attributes_of, kinds_of
-from octane.store.chunks import METADATA, chunk_errors, missing_keys, stored_objects
+from octane.store.chunks import METADATA, chunk_errors, missing_keys, other_key, stored_objects
 from octane.store.ngff import (
     AS_STATED,
     CHANNEL,
@@ -68,16 +68,17 @@ MOST_VOXELS = 10**14
 class Image:
     """A 3-D image in an OME-Zarr store: the array of one level, and its grid in micrometres.
 
-    ``missing`` says how to treat a missing chunk; ``attributes`` are octane's own; ``place`` is the
-    image's index along the array's axes before z, y and x; ``overruled`` says in
-    sentences that a stated unit or orientation is replaced; ``channels`` are the names of all
+    ``missing`` says how to treat a missing chunk: as an error, as the fill value unless the array
+    has no chunk at all, or as the fill value even then (``blank``). ``attributes`` are octane's
+    own; ``place`` is the image's index along the array's axes before z, y and x; ``overruled`` says
+    in sentences that a stated unit or orientation is replaced; ``channels`` are the names of all
     channels in the array, empty for those without one.
     """
 
     path: Path
     array: Array
     grid: Grid
-    missing: Literal["error", "fill"] = "error"
+    missing: Literal["error", "fill", "blank"] = "error"
     attributes: Attributes = field(default_factory=dict)
     place: tuple[int, ...] = ()
     overruled: str = ""
@@ -113,10 +114,15 @@ class Image:
 
     @cached_property
     def reader(self) -> DirectReader | None:
-        """Reader without zarr; None if only zarr can read the array (see ``array.why_zarr``)."""
+        """Reader without zarr; None if only zarr can read the array (see ``array.why_zarr``).
+
+        An InputError says that chunks are to be filled, but none exists.
+        """
+        fill = self.missing != "error"
+        if fill:
+            self.require_any_chunk()
         if self.array.why_zarr:
             return None
-        fill = self.missing == "fill"
         return DirectReader(self.array, self.place, fill_missing=fill, left_out=self.not_imaged)
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
@@ -173,6 +179,34 @@ class Image:
             keys = missing_keys(self.array, self.within(self.whole), self.not_imaged)
             return list(islice(keys, 1000))
 
+    def require_any_chunk(self) -> None:
+        """Raise an InputError if no chunk of the array exists, so that all would be filled.
+
+        Not if the image may be blank, unless files are there under other names, nor if all its
+        tiles are declared as not imaged.
+        """
+        other = other_key(self.array)
+        sizes = zip(self.grid.shape[1:], self.chunks[1:], strict=True)
+        may_be_blank = self.missing == "blank" or len(self.not_imaged) == prod(
+            -(-n // c) for n, c in sizes
+        )
+        if other is None or (not other and may_be_blank):
+            return
+        first = self.array.key((0,) * len(self.array.shape))
+        if other:
+            raise InputError(
+                f"{self.path} has no chunk by the names that its metadata ask for, such as "
+                f"{first}, but files such as {other}; correct the separator of chunk names in its "
+                "metadata (dimension_separator in .zarray, chunk_key_encoding in zarr.json)."
+            )
+        remedy = _restore(self.path)
+        if task_folder(self.path) is None:
+            remedy = (
+                "restore it and all others of its dataset, of which none exists, or leave the "
+                "image out if it is blank (--exclude_sections for a section)."
+            )
+        raise InputError(f"{self.path}: chunk {first} is missing; {remedy}")
+
     def _named(self, error: ChunkError) -> ChunkError:
         missing = isinstance(error, MissingChunkError)
         problem = "is missing" if missing else f"cannot be decoded ({error.reason})"
@@ -180,6 +214,7 @@ class Image:
             problem = f"cannot be read ({error.reason})"
             remedy = "check permissions, disk and network, and run again (a workflow with -resume)."
         elif missing and task_folder(self.path) is None:
+            self.require_any_chunk()
             remedy = (
                 "restore it, or give --missing_chunks fill if empty chunks were left out on "
                 "purpose."
@@ -206,7 +241,7 @@ def open_image(path: Path, reading: InputParameters | None = AS_STATED) -> Image
     OctaneError says why the store is not an image with axes z, y, x, a scale and a unit.
     """
     metadata = read_metadata(path, reading)
-    missing = "fill" if reading is None else reading.missing_chunks
+    missing = "blank" if reading is None else reading.missing_chunks
     array = _array(path, metadata.datasets[0], metadata)
     place = place_of(path, metadata.axes, array.shape[:-3], metadata.labels, reading)
     grid = Grid(_shape(array), metadata.spacing, metadata.origin)
@@ -253,6 +288,9 @@ def open_levels(path: Path, reading: InputParameters | None = None) -> list[Imag
         grid = Grid(_shape(array), level.spacing, level.origin)
         places = np.ndindex(array.shape[:-3])
         overruled = metadata.overruled
+        # A coarser level may be blank where the finest is not.
+        if index and missing == "fill":
+            missing = "blank"
         images += [Image(path, array, grid, missing, own, place, overruled) for place in places]
     return images
 

@@ -631,6 +631,14 @@ def test_a_missing_chunk_is_named_unless_it_is_filled(problems, plan, mosaics):
     assert "chunk 0/c/0/1/2 cannot be decoded (empty file); write it again" in line
 
 
+def test_a_section_without_any_chunk_is_never_filled(problems, mosaics):
+    shutil.rmtree(mosaics / "section_02.ome.zarr/0/c")
+    for given in ({}, {"missing_chunks": "fill"}):
+        (line,) = problems(mosaics, **given)
+        assert "section_02.ome.zarr: chunk 0/c/0/0/0 is missing" in line
+        assert "--missing_chunks" not in line
+
+
 def test_tiles_that_were_not_imaged_need_neither_chunks_nor_space(mosaics, tmp_path):
     given = {"outdir": str(tmp_path), "subject": "brain", "resolution": 20}
     before = plan_of(given, mosaics, {}).layout.bytes()[0]

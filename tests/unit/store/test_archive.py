@@ -19,7 +19,7 @@ from google_crc32c import value
 from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ZstdCodec
 
 from octane.config.params import InputParameters
-from octane.core.errors import ChunkError, OctaneError
+from octane.core.errors import ChunkError, InputError, OctaneError
 from octane.store import archive
 from octane.store.chunks import is_store
 from octane.store.image import open_image, open_levels
@@ -103,6 +103,14 @@ def test_the_names_of_archives_are_those_of_stores(write, tmp_path):
     # A folder may have any name.
     folder.rename(tmp_path / "folder.ozx")
     np.testing.assert_array_equal(open_volume(tmp_path / "folder.ozx").read(WHOLE), VOXELS)
+
+
+def test_an_archive_without_any_chunk_by_its_names_is_never_filled(write_foreign):
+    store = write_foreign("a.zarr", VOXELS, version="0.4", chunks=(6, 10, 14))
+    change(store / "0/.zarray", b'"dimension_separator": "."', b'"dimension_separator": "/"')
+    path = pack(store, ".zarr.zip")
+    with pytest.raises(InputError, match=r"a\.zarr\.zip .*such as 0/0\.\d\.\d;"):
+        open_image(path, InputParameters(missing_chunks="fill")).read(WHOLE)
 
 
 def test_missing_chunks_are_found_and_filled(write):

@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import os
+import re
 import shutil
 
 import numcodecs
@@ -92,6 +93,69 @@ def test_a_store_that_was_emptied_is_never_filled(write_foreign, voxels):
     (path / "0" / "zarr.json").rename(path / "0" / "emptied.json")
     with pytest.raises(InputError, match=r"a\.zarr was emptied after use .* again with -resume"):
         open_image(path, InputParameters(missing_chunks="fill"))
+
+
+@pytest.mark.parametrize(
+    ("version", "shards"), [("0.4", None), ("0.5", None), ("0.5", (20, 20, 20))]
+)
+@pytest.mark.parametrize("missing", ["error", "fill"])
+def test_a_store_without_any_chunk_is_never_filled(write_foreign, voxels, version, shards, missing):
+    more = {"version": version, "chunks": (10, 10, 10), "shards": shards}
+    reading = InputParameters(missing_chunks=missing)
+    blank = write_foreign("blank.zarr", np.zeros_like(voxels), **more)
+    for image in (open_image(blank, reading), *open_levels(blank, reading)):
+        with pytest.raises(
+            InputError, match=r"blank\.zarr: chunk 0/.* is missing.*--exclude_sections"
+        ):
+            image.read(WHOLE)
+    # A mask may be.
+    assert not open_image(blank, None).read(WHOLE).any()
+    # One chunk is enough.
+    voxels[...], voxels[19, 29, 24] = 0, 1
+    sparse = open_image(
+        write_foreign("sparse.zarr", voxels, **more), InputParameters(missing_chunks="fill")
+    )
+    np.testing.assert_array_equal(sparse.read(WHOLE), voxels)
+
+
+@pytest.mark.parametrize("missing", ["error", "fill"])
+@pytest.mark.parametrize("version", ["0.4", "0.5", "v2 names in 0.5"])
+@pytest.mark.parametrize("written", "./")
+def test_a_wrong_separator_is_named(write_foreign, voxels, missing, version, written):
+    name = "default" if version == "0.5" else "v2"
+    path = write_foreign(
+        "a.zarr", voxels, version=version[-3:], chunks=(10, 10, 10),
+        chunk_key_encoding={"name": name, "separator": written},
+    )  # fmt: skip
+    file = path / "0" / (".zarray" if version == "0.4" else "zarr.json")
+    described = json.loads(file.read_text())
+    if version == "0.4":
+        # Not stated is a point.
+        described.pop("dimension_separator")
+        if written == ".":
+            described["dimension_separator"] = "/"
+    else:
+        other = {".": "/", "/": "."}[written]
+        described["chunk_key_encoding"]["configuration"]["separator"] = other
+    file.write_text(json.dumps(described))
+    reading = InputParameters(missing_chunks=missing)
+    for image in (open_image(path, reading), open_image(path, None)):
+        with pytest.raises(InputError, match=r"a\.zarr .*dimension_separator") as caught:
+            image.read(WHOLE)
+        numbers = rf"\d[{written}]\d[{written}]\d"
+        assert re.search(rf"files such as 0/(c[{written}])?{numbers};", str(caught.value))
+
+
+def test_a_coarser_level_may_be_blank(write_foreign, voxels):
+    path = write_foreign("a.zarr", voxels, version="0.5", chunks=(10, 10, 10))
+    described = json.loads((path / "zarr.json").read_text())
+    multiscale = described["attributes"]["ome"]["multiscales"][0]
+    multiscale["datasets"].append({**multiscale["datasets"][0], "path": "1"})
+    (path / "zarr.json").write_text(json.dumps(described))
+    (path / "1").mkdir()
+    shutil.copy(path / "0/zarr.json", path / "1/zarr.json")
+    _, blank = open_levels(path)
+    assert not blank.read(WHOLE).any()
 
 
 def test_broken_and_missing_chunks_are_named_if_zarr_reads(write_foreign, voxels, denied):
