@@ -7,8 +7,7 @@ second to import.
 import hashlib
 import logging
 import os
-import pickle
-import shutil
+import stat
 import sys
 import tempfile
 import threading
@@ -29,6 +28,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 PACKAGE = Path(__file__).resolve().parents[1]
+CHECKSUM = "sha256"
+"""Name of the file with the checksum of a folder of the cache."""
+WRITABLE = stat.S_IWGRP | stat.S_IWOTH
+"""Bits of the mode of a folder into which others may write."""
 # IEEE division by zero: Python's check for it would prevent vectorization.
 _njit = partial(numba.njit, nogil=True, error_model="numpy")
 
@@ -57,18 +60,62 @@ def compiled(signature: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 def _compile(function: Callable[P, R], signature: str) -> Callable[P, R]:
     root = _root()
     if root is not None:
-        folder = root / f"octane-{_key(signature, Path(getfile(function)).parent)}"
+        folder = root / f"octane-{_key(function, signature)}"
         try:
-            try:
+            if _is_intact(folder):
                 return _cached(function, signature, folder)
-            except (EOFError, pickle.UnpicklingError):
-                # Truncated by a crash, or zeroed by a power failure.
-                logger.warning("The compiled code in %s is damaged; compiling it again.", folder)
-                shutil.rmtree(folder)
-                return _cached(function, signature, folder)
+            return _kept(function, signature, folder)
         except OSError as error:
             _warn(error)
     return _njit(signature)(function)
+
+
+def _is_intact(folder: Path) -> bool:
+    """Tell whether a folder is as this user made it: numba would run whatever is there."""
+    try:
+        state = folder.lstat()
+        private = state.st_uid == os.geteuid() and not state.st_mode & WRITABLE
+        # The files first, of which none may be a FIFO.
+        return private and _checksum(folder) == (folder / CHECKSUM).read_text()
+    except OSError:
+        return False
+
+
+def _checksum(folder: Path) -> str:
+    """Checksum of the files below a folder and their names; an OSError for a FIFO among them."""
+    content = hashlib.sha256()
+    for path, folders, files in os.walk(folder):
+        folders.sort()
+        for name in sorted(files):
+            file = Path(path, name)
+            if not stat.S_ISREG(file.lstat().st_mode):
+                raise OSError(f"{file} is not a regular file")
+            if name != CHECKSUM:
+                code = file.read_bytes()
+                content.update(f"{file.relative_to(folder)} {len(code)} ".encode() + code)
+    return content.hexdigest()
+
+
+def _kept(function: Callable[P, R], signature: str, folder: Path) -> Callable[P, R]:
+    """Compile a function, and keep its code in place of a damaged folder."""
+    # Complete before it has its name, so that processes that compile at once do not mix theirs.
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}-") as made:
+        new = Path(made, "new")
+        new.mkdir(0o700)
+        function = _cached(function, signature, new)
+        (new / CHECKSUM).write_text(_checksum(new))
+        if not _is_intact(new):
+            raise PermissionError(f"others may write to {folder.parent}")
+        try:
+            if os.path.lexists(folder) and not _is_intact(folder):
+                logger.warning("The compiled code in %s is damaged; it was made again.", folder)
+                folder.rename(Path(made, "old"))
+            new.rename(folder)
+        except OSError:
+            # Unless another process was first.
+            if not _is_intact(folder):
+                raise
+    return function
 
 
 def _cached(function: Callable[P, R], signature: str, folder: Path) -> Callable[P, R]:
@@ -82,15 +129,19 @@ def _cached(function: Callable[P, R], signature: str, folder: Path) -> Callable[
             numba.config.CACHE_DIR = before  # ty: ignore[missing-attribute]
 
 
-def _key(signature: str, home: Path) -> str:
+def _key(function: Callable, signature: str) -> str:
     """Hash of everything that machine code depends on.
 
     numba notices changes only in the function's own file, not in a helper's; helpers and constants
-    come from ``home``, that file's folder. A folder per key also separates processes that compile a
-    function for other types or processors at the same time.
+    come from that file's folder. A folder per key also separates users, functions, and processes
+    that compile a function for other types or processors at the same time.
     """
+    file, name = Path(getfile(function)), getattr(function, "__qualname__", "")
     cpu = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    made_from = signature, cpu, numba.__version__, sys.version_info[:2], _digest_of_code(home)
+    made_from = (
+        *(str(file), name, signature, os.geteuid(), cpu),
+        *(numba.__version__, sys.version_info[:2], _digest_of_code(file.parent)),
+    )
     return hashlib.sha256(repr(made_from).encode()).hexdigest()[:16]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from python_path import python_path
 
+from octane.core.compiled import _checksum as checksum
 from octane.core.compiled import compiled
 
 MODULE = """
@@ -117,6 +118,71 @@ def test_a_damaged_file_is_made_again(start, tmp_path):
             assert out == "2.0\n"
             assert f"compiled code in {file.parents[1]} is damaged" in err
     assert finish(start()) == ("2.0\n", "")
+
+
+@pytest.mark.slow
+def test_no_flipped_bit_is_run(start, tmp_path):
+    finish(start())
+    [folder] = {file.parents[1] for file in files(tmp_path)}
+    kept = [file for file in folder.rglob("*") if file.is_file()]
+    assert {file.suffix for file in kept} == {".nbc", ".nbi", ""}
+    before = {file: file.read_bytes() for file in kept}
+    for file, content in before.items():
+        for at in (0, len(content) // 3, len(content) - 1)[: len(content) // 32]:
+            flipped = bytearray(content)
+            flipped[at] ^= 16
+            file.write_bytes(flipped)
+            out, err = finish(start())
+            assert out == "2.0\n"
+            assert f"compiled code in {folder} is damaged" in err
+    assert finish(start()) == ("2.0\n", "")
+
+
+def test_several_processes_make_a_damaged_file_again(start, tmp_path):
+    finish(start())
+    [data] = files(tmp_path)
+    data.write_bytes(b"damaged")
+    assert {finish(process)[0] for process in [start() for _ in range(4)]} == {"2.0\n"}
+    assert finish(start()) == ("2.0\n", "")
+    assert len([*data.parents[2].glob("octane-*")]) == 1
+
+
+@pytest.mark.parametrize("kind", ["folder", "data", "checksum", "another"])
+def test_a_fifo_in_the_place_of_code_does_not_block(start, tmp_path, kind):
+    finish(start())
+    [data] = files(tmp_path)
+    folder = data.parents[1]
+    names = {"folder": folder, "data": data, "checksum": folder / "sha256"}
+    place = names.get(kind, folder / "another")
+    if kind == "folder":
+        shutil.rmtree(folder)
+    else:
+        place.unlink(missing_ok=True)
+    os.mkfifo(place)
+    assert finish(start())[0] == "2.0\n"
+    assert finish(start()) == ("2.0\n", "")
+
+
+@pytest.mark.parametrize("owner", ["mine", "another's"])
+def test_code_that_others_may_change_is_not_run(start, tmp_path, owner):
+    finish(start())
+    [data] = files(tmp_path)
+    folder, content = data.parents[1], data.read_bytes()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    # With its checksum: it would crash if it were run.
+    data.write_bytes(content[: len(content) // 2])
+    (folder / "sha256").write_text(checksum(folder))
+    if owner == "mine":
+        folder.chmod(0o770)
+    elif os.geteuid():
+        pytest.skip("only root may give a folder to another user")
+    else:
+        os.chown(folder, 12345, -1)
+    out, err = finish(start())
+    assert out == "2.0\n"
+    # Another user's folder cannot be replaced.
+    assert ("is damaged" in err, "NUMBA_CACHE_DIR" in err) == (True, owner != "mine")
+    assert (data.stat().st_size == len(content)) == (owner == "mine")
 
 
 def test_code_is_kept_next_to_its_source(start, code, tmp_path):
