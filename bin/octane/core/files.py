@@ -1,13 +1,14 @@
 """Atomic outputs, which get their name only when complete, and durable ones."""
 
 import errno
+import json
 import logging
 import os
 import re
 import shutil
 import stat
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from ctypes import CDLL, c_int64
 from pathlib import Path
@@ -22,6 +23,19 @@ PARTIAL = ".partial-"
 """Prefix of the temporary name of an unfinished output."""
 OLD = ".old"
 """Prefix of the temporary name of an output that is being replaced."""
+STORE = r"zarr\.json|\.zgroup|\.zattrs|\d+/((zarr|emptied)\.json|\.zarray|(c/)?(\d+/)*\d*)"
+"""Paths of the files and folders of a store that octane writes."""
+PHANTOM = (
+    r"positions\.csv|truth/(truth\.json|\w+\.csv|flat_field\.npy)?|mosaics/"
+    rf"|(truth|mosaics)/\w+\.ome\.zarr/({STORE})?"
+)
+"""Paths of the files and folders of a phantom."""
+PICTURE = r"[^/]+\.(png|svg)"
+"""Paths of the pictures of a report."""
+MARK = b"octane"
+"""What each of its pictures contains."""
+MARKED = 256
+"""Bytes in which the mark is: the first fields of a PNG, or the tag of an SVG."""
 ATTEMPT = "OCTANE_ATTEMPT"
 """Environment variable of every Nextflow task: the number of its attempt, from 1."""
 
@@ -88,11 +102,54 @@ def _is_taken(path: Path) -> bool:
     return path.exists() or path.is_symlink()
 
 
-def _is_own(folder: Path) -> bool:
-    """Tell whether octane wrote a folder: a zarr store, a phantom, or a report's pictures."""
-    if any((folder / name).exists() for name in ("zarr.json", ".zgroup", "truth/truth.json")):
-        return True
-    return all(path.suffix in (".png", ".svg") for path in folder.iterdir())
+def _foreign(folder: Path) -> Path | None:
+    """What octane did not write in a folder that is to be replaced; None if it wrote all.
+
+    It writes stores, phantoms and the pictures of a report.
+    """
+    if not any(folder.iterdir()):
+        return None
+    stores, pattern = [folder], STORE
+    if (folder / "truth" / "truth.json").exists():
+        stores, pattern = [*folder.glob("mosaics/*"), *folder.glob("truth/*.zarr")], PHANTOM
+    elif not any((folder / name).exists() for name in ("zarr.json", ".zgroup")):
+        stores, pattern = [], PICTURE
+    for name in _names(folder):
+        path = folder / name.removesuffix("?")
+        if not re.fullmatch(pattern, name) or (pattern == PICTURE and not _is_marked(path)):
+            return path
+    return next((store for store in stores if not _is_own(store)), None)
+
+
+def _names(folder: Path, above: str = "") -> Iterator[str]:
+    """Paths of all files and folders below a folder, those of folders with a slash at the end.
+
+    One that is not followed or not regular, such as a link, ends in a question mark.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = f"{above}{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                yield f"{name}/"
+                yield from _names(Path(entry), f"{name}/")
+            else:
+                yield name if entry.is_file(follow_symlinks=False) else f"{name}?"
+
+
+def _is_own(store: Path) -> bool:
+    """Tell whether a store has octane's own attributes."""
+    for name in ("zarr.json", ".zattrs"):
+        with suppress(OSError, ValueError, AttributeError):
+            content = json.loads(read_regular(store / name))
+            return "octane" in content.get("attributes", content)
+    return False
+
+
+def _is_marked(picture: Path) -> bool:
+    """Tell whether a picture has octane's mark near its beginning; an empty file need not."""
+    with os.fdopen(open_regular(picture), "rb") as stream:
+        beginning = stream.read(MARKED)
+    return not beginning or MARK in beginning
 
 
 def require_free(destination: Path, *, overwrite: bool) -> None:
@@ -103,10 +160,12 @@ def require_free(destination: Path, *, overwrite: bool) -> None:
         raise OctaneError(f"Output {destination} exists already; give --overwrite to replace it.")
     if not (destination.is_symlink() or destination.is_dir() or destination.is_file()):
         raise OctaneError(f"{destination} is not a regular file; choose another name.")
-    if destination.is_dir() and not destination.is_symlink() and not _is_own(destination):
+    if not destination.is_dir() or destination.is_symlink():
+        return
+    if foreign := _foreign(destination):
         raise OctaneError(
-            f"{destination} is a folder that octane did not make, so it is not replaced; choose "
-            "another name."
+            f"{destination} is not replaced, because octane did not make {foreign}; remove it, or "
+            "choose another name."
         )
 
 

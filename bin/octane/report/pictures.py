@@ -9,6 +9,9 @@ from io import BytesIO
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
+from PIL.PngImagePlugin import PngInfo
+
+from octane.core.files import MARK
 
 GREY = ("#000000", "#ffffff")
 DIVERGING = (
@@ -113,7 +116,7 @@ def _letters(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)
 
 
-def _encoded(image: Image.Image, kind: str, **options: int) -> bytes:
+def _encoded(image: Image.Image, kind: str, **options: int | PngInfo) -> bytes:
     stream = BytesIO()
     image.save(stream, format=kind, **options)
     return stream.getvalue()
@@ -121,7 +124,10 @@ def _encoded(image: Image.Image, kind: str, **options: int) -> bytes:
 
 def png(image: Image.Image) -> bytes:
     """Encode a picture for a file."""
-    return _encoded(image, "png", compress_level=3)
+    # By which --overwrite knows the report's pictures.
+    mark = PngInfo()
+    mark.add_text("Software", MARK.decode())
+    return _encoded(image, "png", compress_level=3, pnginfo=mark)
 
 
 def uri(image: Image.Image) -> str:

@@ -349,7 +349,8 @@ def tile_map(
     width, height = LEFT + LONGEST + RIGHT, y + LINE
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:.0f}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="octane" '
+            f'viewBox="0 0 {width} {height:.0f}" '
             'font-family="system-ui,sans-serif" fill="none" stroke-linejoin="round" '
             f'stroke-linecap="round" style="background:{DARK["card"]}">',
             *drawn,

@@ -18,6 +18,9 @@ from octane.core.files import (
     writing,
 )
 
+OWN = '{"attributes": {"octane": {}}}'
+"""Metadata of a store that octane wrote."""
+
 
 def replace(folder):
     with writing(folder, overwrite=True) as partial:
@@ -85,7 +88,7 @@ def test_what_exists_is_replaced_when_asked(tmp_path, monkeypatch, folder, swap)
         monkeypatch.setattr(files, "_exchange", lambda *_: False)
     if folder:
         (tmp_path / "a").mkdir()
-        (tmp_path / "a" / "zarr.json").touch()
+        (tmp_path / "a" / "zarr.json").write_text(OWN)
     else:
         (tmp_path / "a").write_text("old")
     replace(tmp_path / "a")
@@ -158,6 +161,59 @@ def test_a_folder_of_others_is_never_replaced(tmp_path):
     assert (tmp_path / "a" / "sub").exists()
 
 
+FOREIGN = {
+    "a thesis beside the metadata": ("thesis.pdf", "thesis.pdf"),
+    "a thesis beside the chunks": ("0/c/thesis.pdf", "0/c/thesis.pdf"),
+    "a folder": ("labels/nuclei/zarr.json", "labels"),
+    "a hidden file": (".git/config", ".git"),
+}
+
+
+@pytest.mark.parametrize(("file", "named"), FOREIGN.values(), ids=FOREIGN)
+def test_a_store_with_a_file_of_others_is_not_replaced(store, file, named):
+    (store / file).parent.mkdir(parents=True, exist_ok=True)
+    (store / file).write_text("years of work")
+    with pytest.raises(OctaneError, match=rf"{store / named};"):
+        replace(store)
+    assert (store / file).read_text() == "years of work"
+    # Once it is gone, the store is.
+    (store / file).unlink()
+    for folder in (store / file).parents:
+        if not any(folder.iterdir()):
+            folder.rmdir()
+    replace(store)
+
+
+@pytest.mark.parametrize("name", ["0/c/1", "0/1", "1"])
+@pytest.mark.parametrize("target", ["elsewhere", "gone"])
+def test_a_store_with_a_link_is_not_replaced(store, name, target):
+    (store.parent / "elsewhere").mkdir()
+    (store / name).symlink_to(store.parent / target)
+    with pytest.raises(OctaneError, match=rf"{store / name};"):
+        replace(store)
+    assert (store / name).is_symlink()
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"attributes": {"ome": {}}}', "\xff"])
+def test_a_store_of_others_is_not_replaced(store, content):
+    (store / "zarr.json").write_bytes(content.encode("latin-1"))
+    with pytest.raises(OctaneError, match=rf"did not make {store};"):
+        replace(store)
+    assert (store / "0" / "c" / "0").read_bytes() == b"chunk"
+
+
+def test_pictures_of_others_are_not_replaced(tmp_path):
+    (tmp_path / "a").mkdir()
+    # Nothing is lost with an empty folder.
+    replace(tmp_path / "a")
+    (tmp_path / "a" / "new").unlink()
+    (tmp_path / "a" / "holiday.png").write_bytes(b"\x89PNG\r\n...")
+    with pytest.raises(OctaneError, match=r"a/holiday\.png;"):
+        replace(tmp_path / "a")
+    (tmp_path / "a" / "holiday.png").write_bytes(b"\x89PNG\r\n... Software\0octane")
+    replace(tmp_path / "a")
+
+
 def write_twice(path):
     """Write a name that another process creates in the meantime."""
     with writing(path) as partial:
@@ -176,7 +232,7 @@ def test_what_was_made_meanwhile_is_kept(tmp_path):
 def store(tmp_path):
     folder = tmp_path / "a.ome.zarr"
     (folder / "0" / "c").mkdir(parents=True)
-    (folder / "zarr.json").write_text("{}")
+    (folder / "zarr.json").write_text(OWN)
     (folder / "0" / "c" / "0").write_bytes(b"chunk")
     return folder
 

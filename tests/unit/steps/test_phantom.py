@@ -8,7 +8,7 @@ import pytest
 from noisy_overlaps import fill_overlaps
 
 from octane.config.params import ExecutionParameters, InputParameters, PhantomParameters
-from octane.core.errors import InputError
+from octane.core.errors import InputError, OctaneError
 from octane.layout.displacement import Displacement
 from octane.layout.mosaic import MosaicGrid
 from octane.steps.phantom import (
@@ -36,6 +36,21 @@ def first_section(folder):
 def positions_of(folder):
     with (folder / "positions.csv").open(newline="") as stream:
         return list(csv.DictReader(stream))
+
+
+def test_a_phantom_is_replaced_and_not_what_others_put_there(tmp_path):
+    made = PhantomParameters(sections=1, tiles=(1, 1), tile_shape=(8, 16, 16))
+    again = ExecutionParameters(backend="cpu", workers=1, overwrite=True)
+    for _ in range(2):
+        make_phantom(tmp_path / "p", made, again)
+    for name in ("notes.txt", "mosaics/notes.txt", f"{SECTION}/0/notes.txt", "truth/my.tif"):
+        (tmp_path / "p" / name).write_text("years of work")
+        with pytest.raises(OctaneError, match=rf"{name};"):
+            make_phantom(tmp_path / "p", made, again)
+        (tmp_path / "p" / name).unlink()
+    (tmp_path / "p" / "mosaics/mine.ome.zarr").mkdir()
+    with pytest.raises(OctaneError, match=r"mine\.ome\.zarr;"):
+        make_phantom(tmp_path / "p", made, again)
 
 
 def test_the_seed_decides_and_not_the_workers(tmp_path):
