@@ -68,7 +68,7 @@ pack() {
     done
     [[ -n $folder ]] || stop "name the folder to make: tools/first_run.sh pack FOLDER"
     [[ ! -e $folder ]] || stop "$folder exists; remove it, or name another folder"
-    [[ $python =~ ^3\.1[1-4]$ ]] || stop "--python is '$python'; give 3.11, 3.12, 3.13 or 3.14"
+    [[ $python =~ ^3\.1[1-3]$ ]] || stop "--python is '$python'; give 3.11, 3.12 or 3.13"
     [[ $platform == x86_64 || $platform == aarch64 ]] || stop "--platform is '$platform'; give x86_64 or aarch64"
     for tool in git xz strip python3; do
         command -v "$tool" >/dev/null || stop "$tool was not found; install it (Debian: apt-get install git xz-utils binutils python3)"

@@ -48,13 +48,13 @@ jars=()
 
 find_python() {
     local candidate
-    for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11; do
+    for candidate in "${PYTHON:-}" python3 python3.13 python3.12 python3.11; do
         [[ -n $candidate && -x $(command -v "$candidate" || true) ]] || continue
         # The base interpreter: the python3 on the PATH may be that of .venv, which a rebuild deletes.
-        # The pinned wheels set the upper limit.
+        # pyproject.toml sets the limits.
         "$candidate" -c '
 import sys
-if not (3, 11) <= sys.version_info[:2] <= (3, 14):
+if not (3, 11) <= sys.version_info[:2] <= (3, 13):
     sys.exit(1)
 print(getattr(sys, "_base_executable", sys.executable))' 2>/dev/null && return 0
     done
@@ -73,7 +73,7 @@ install_python_packages() {
         return 0
     fi
     python=$(find_python) ||
-        stop "no Python 3.11 to 3.14 was found; install one (Debian: apt-get install python3 python3-venv) or name it: PYTHON=/path/to/python3 tools/setup.sh $set_name"
+        stop "no Python 3.11 to 3.13 was found; install one (Debian: apt-get install python3 python3-venv) or name it: PYTHON=/path/to/python3 tools/setup.sh $set_name"
     if [[ ! -f $stamp ]] || ! .venv/bin/python -c '' 2>/dev/null; then
         # Debian's python3 has venv without ensurepip, which installs pip into it.
         "$python" -c 'import ensurepip, venv' 2>/dev/null ||

@@ -75,7 +75,7 @@ def recorded(folder):
         (("pack", "tools"), "tools exists; remove it, or name another folder"),
         (("pack", "x", "y"), "pack makes one folder, not x and y"),
         (("pack", "x", "--python"), "--python needs a value"),
-        (("pack", "x", "--python", "3.9"), "--python is '3.9'; give 3.11, 3.12, 3.13 or 3.14"),
+        (("pack", "x", "--python", "3.9"), "--python is '3.9'; give 3.11, 3.12 or 3.13"),
         (("pack", "x", "--platform", "ppc"), "--platform is 'ppc'; give x86_64 or aarch64"),
         (("pack", "x", "--zip"), "--zip is not an option of pack; it has --python and --platform"),
     ],

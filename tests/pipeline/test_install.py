@@ -1,14 +1,19 @@
 """``pip install`` from a clone, and the Nextflow that the set-up prepares."""
 
+import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import PathDistribution
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from octane import __version__
 
@@ -59,6 +64,90 @@ def test_the_package_and_its_commands_are_installed(environment, tmp_path):
     script = f"PATH={commands}:$PATH; source octane-completion\n{TAB}"
     tabs = call("bash", "-c", script, "bash", "octane-n4", "--n4_m")
     assert tabs.split() == ["--n4_mask", "--n4_mode"]
+
+
+def test_every_page_and_script_allows_the_same_pythons():
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    stated = re.fullmatch(r">=3\.(\d+),<3\.(\d+)", project["requires-python"])
+    assert stated is not None
+    minors = [*range(int(stated[1]), int(stated[2]))]
+    classified = [c.rpartition("3.")[2] for c in project["classifiers"] if ":: 3." in c]
+    assert classified == [*map(str, minors)]
+    words = f"Python 3.{minors[0]} to 3.{minors[-1]}"
+    setup = (PROJECT / "tools/setup.sh").read_text()
+    assert words in setup
+    assert f"(3, {minors[0]}) <= sys.version_info[:2] <= (3, {minors[-1]})" in setup
+    assert words in (PROJECT / "README.md").read_text()
+
+
+def newest_python():
+    """The newest Python on this machine that octane allows, and its version; of pyenv's too."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    allowed = SpecifierSet(project["requires-python"])
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    named = [shutil.which(f"python3.{minor}") for minor in range(11, 30)]
+    versions = {}
+    for path in [*filter(None, named), *root.glob("versions/*/bin/python3")]:
+        told = subprocess.run(
+            [path, "-c", "import ensurepip, platform; print(platform.python_version())"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if not told.returncode and told.stdout.strip() in allowed:
+            versions[Version(told.stdout.strip())] = str(path)
+    return versions[max(versions)], max(versions)
+
+
+HASHES = """
+import hashlib, sys, zarr
+from pathlib import Path
+for path in sorted(Path(sys.argv[1]).rglob("*.ome.zarr")):
+    for name, array in zarr.open_group(path, mode="r").arrays():
+        print(path.relative_to(sys.argv[1]), name, hashlib.sha256(array[...]).hexdigest())
+"""
+"""Prints a checksum of each level of each store, as zarr reads it."""
+
+
+@pytest.mark.soak
+def test_the_newest_versions_on_the_newest_python_make_the_same(environment, tmp_path):
+    """What pip installs today, at the upper ends of pyproject's bounds."""
+    python, version = newest_python()
+    if version.release[:2] <= sys.version_info[:2]:
+        pytest.skip(f"no Python above {version.major}.{version.minor} that octane allows")
+
+    def call(*words, place=tmp_path):
+        line = [str(word) for word in words]
+        return subprocess.check_output(line, env=environment, cwd=place, text=True)
+
+    call(*PIP, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", "wheels", PROJECT)
+    call(python, "-m", "venv", "newest")
+    folder = tmp_path / "newest" / "bin"
+    pip = ("-m", "pip", "--quiet", "--disable-pip-version-check", "install")
+    call(folder / "python", *pip, *(tmp_path / "wheels").iterdir())
+    lines = (
+        "phantom p --sections 2 --tiles 2 --tile_shape 12,64,64 --bias 0.4",
+        "resample p/mosaics/section_01.ome.zarr 1.ome.zarr --scale 0.5 --resample_codec blosc-lz4",
+        "resample p/mosaics/section_02.ome.zarr 2.ome.zarr --scale 0.5 --resample_codec none",
+        "stitch 1.ome.zarr section_01.ome.zarr --stitch_refine",
+        "stitch 2.ome.zarr section_02.ome.zarr",
+        "stack stack.ome.zarr section_01.ome.zarr section_02.ome.zarr",
+        "n4 stack.ome.zarr n4.ome.zarr",
+        "pyramid n4.ome.zarr brain.ome.zarr --pyramid_resolutions 20 40",
+        "export brain.ome.zarr brain.ome.tif",
+        "export brain.ome.zarr brain.nii.gz",
+        "export brain.ome.zarr old.ome.zarr --ome_zarr_version 0.4",
+        "pyramid brain.ome.tif tif.ome.zarr --pyramid_resolutions 20",
+        "pyramid brain.nii.gz nii.ome.zarr --pyramid_resolutions 20",
+    )
+    hashes = {}
+    for name, own in (("theirs", folder / "python"), ("ours", sys.executable)):
+        (tmp_path / name).mkdir()
+        for command, *words in map(str.split, lines):
+            installed = (folder / f"octane-{command}",)
+            here = (sys.executable, PROJECT / "bin" / f"{command}.py")
+            call(*(installed if name == "theirs" else here), *words, place=tmp_path / name)
+        hashes[name] = call(own, "-c", HASHES, tmp_path / name).splitlines()
+    assert len(hashes["ours"]) == 16
+    assert hashes["theirs"] == hashes["ours"]
 
 
 TAB = """
