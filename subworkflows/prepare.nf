@@ -284,12 +284,27 @@ def claimFolder(subject, plan) {
         : null
     if (problem) { error(problem) }
     if (isOther) {
+        def real = folder.toRealPath()
+        def old = java.nio.file.Files.walk(real).toList().drop(1)
+        def foreign = old.find { path -> !isResult(real.relativize(path).toString()) }
+        if (foreign) {
+            error("${foreign} is not a result of octane, and --overwrite_subject would delete it; move it, or give " +
+                'another --outdir or --subject.')
+        }
         log.warn("${folder} is emptied: it has the results of another input, ${earlier.input}.")
-        def old = java.nio.file.Files.walk(folder.toRealPath()).toList().drop(1)
         old.reverse().each { path -> java.nio.file.Files.delete(path) }
     }
     record.text = groovy.json.JsonOutput.prettyPrint(groovy.json.JsonOutput.toJson(source)) + '\n'
     return [subject, plan]
+}
+
+// Tell whether a path in a subject's folder is one that a run writes, now or before.
+def isResult(path) {
+    def store = '[^/]+[.]ome[.]zarr(/(zarr[.]json|[0-9]+(/(zarr[.]json|c(/[0-9]+)*))?))?'
+    def files = '[^/]+_((positions|displacements)[.]csv|report[.](html|json)|trace[.]json[.]gz)'
+    def fixed = 'input[.]json|ro-crate-metadata[.]json|(metrics|flat_fields|profiles|previews)'
+    def inner = 'metrics/[^/]+[.]json|flat_fields/[^/]+[.]tif|profiles/[^/]+|previews/[^/]+[.](png|svg)'
+    return path ==~ "(earlier_[-0-9]+/)?(${store}|${files}|${fixed}|${inner})|earlier_[-0-9]+"
 }
 
 // One [meta, image], or [meta, tiles], for each input and channel of a plan. `seen` is a fingerprint of the stores'

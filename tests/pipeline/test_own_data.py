@@ -1,6 +1,7 @@
 """Results of two inputs never mix, and inputs are never overwritten."""
 
 import json
+import re
 import shlex
 import shutil
 
@@ -41,6 +42,17 @@ def test_a_second_subject_under_the_name_of_the_first_is_refused(
 
     # With other steps than before, results of the first would otherwise remain.
     steps = ("-stub", "--skip_n4", "--skip_report", "--overwrite_subject", "true")
+    for name in ("thesis.pdf", "metrics/thesis.pdf", "raw/0"):
+        (first.outdir / "mosaics" / name).parent.mkdir(exist_ok=True)
+        (first.outdir / "mosaics" / name).write_text("years of work")
+    kept = nextflow(tmp_path, *steps, "--input", "second/mosaics")
+    assert kept.code == 1
+    assert re.search(r"(thesis\.pdf|raw) is not a result of octane", kept.output)
+    assert stack.resolve() == made
+    for name in ("thesis.pdf", "metrics/thesis.pdf", "raw/0"):
+        assert (first.outdir / "mosaics" / name).read_text() == "years of work"
+        (first.outdir / "mosaics" / name).unlink()
+    (first.outdir / "mosaics/raw").rmdir()
     again = succeeding(tmp_path, *steps, "--input", "second/mosaics")
     assert f"{first.outdir}/mosaics is emptied: it has the results of another" in again.output
     folder = again.outdir / "mosaics"
