@@ -64,7 +64,7 @@ def _compile(function: Callable[P, R], signature: str) -> Callable[P, R]:
         try:
             if _is_intact(folder):
                 return _cached(function, signature, folder)
-            return _kept(function, signature, folder)
+            return _compile_and_keep(function, signature, folder)
         except OSError as error:
             _warn(error)
     return _njit(signature)(function)
@@ -76,12 +76,12 @@ def _is_intact(folder: Path) -> bool:
         state = folder.lstat()
         private = state.st_uid == os.geteuid() and not state.st_mode & WRITABLE
         # The files first, of which none may be a FIFO.
-        return private and _checksum(folder) == (folder / CHECKSUM).read_text()
+        return private and _checksum(folder) == (folder / CHECKSUM).read_bytes()
     except OSError:
         return False
 
 
-def _checksum(folder: Path) -> str:
+def _checksum(folder: Path) -> bytes:
     """Checksum of the files below a folder and their names; an OSError for a FIFO among them."""
     content = hashlib.sha256()
     for path, folders, files in os.walk(folder):
@@ -93,17 +93,17 @@ def _checksum(folder: Path) -> str:
             if name != CHECKSUM:
                 code = file.read_bytes()
                 content.update(f"{file.relative_to(folder)} {len(code)} ".encode() + code)
-    return content.hexdigest()
+    return content.hexdigest().encode()
 
 
-def _kept(function: Callable[P, R], signature: str, folder: Path) -> Callable[P, R]:
+def _compile_and_keep(function: Callable[P, R], signature: str, folder: Path) -> Callable[P, R]:
     """Compile a function, and keep its code in place of a damaged folder."""
     # Complete before it has its name, so that processes that compile at once do not mix theirs.
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}-") as made:
         new = Path(made, "new")
         new.mkdir(0o700)
         function = _cached(function, signature, new)
-        (new / CHECKSUM).write_text(_checksum(new))
+        (new / CHECKSUM).write_bytes(_checksum(new))
         if not _is_intact(new):
             raise PermissionError(f"others may write to {folder.parent}")
         try:

@@ -130,7 +130,7 @@ def test_no_flipped_bit_is_run(start, tmp_path):
     for file, content in before.items():
         for at in (0, len(content) // 3, len(content) - 1)[: len(content) // 32]:
             flipped = bytearray(content)
-            flipped[at] ^= 16
+            flipped[at] ^= 128
             file.write_bytes(flipped)
             out, err = finish(start())
             assert out == "2.0\n"
@@ -171,7 +171,7 @@ def test_code_that_others_may_change_is_not_run(start, tmp_path, owner):
     assert folder.stat().st_mode & 0o777 == 0o700
     # With its checksum: it would crash if it were run.
     data.write_bytes(content[: len(content) // 2])
-    (folder / "sha256").write_text(checksum(folder))
+    (folder / "sha256").write_bytes(checksum(folder))
     if owner == "mine":
         folder.chmod(0o770)
     elif os.geteuid():
