@@ -54,7 +54,7 @@ def planned_mosaic(section: SectionTiles, folder: Path, reading: InputParameters
     place_of(folder, [CHANNEL], [len(names)], names, _unchosen(reading))
     grid, path = section.grid, folder / section.name
     array = planned_array(path, grid.shape, section.dtype, grid.tile)
-    return Image(path, array, grid.grid, "fill", section.attributes)
+    return Image(path, array, grid.grid, "blank", section.attributes)
 
 
 def unplaced_tiles(folder: Path) -> InputError:

@@ -112,6 +112,8 @@ def _files(folder: Path, depth: int) -> Iterator[str]:
                 elif depth and re.fullmatch(r"c|\d+", entry.name):
                     below = _files(folder / entry.name, depth - 1)
                     yield from (f"{entry.name}/{name}" for name in below)
+    except FileNotFoundError:
+        return
     except OSError as error:
         raise unreadable(error) from error
 
