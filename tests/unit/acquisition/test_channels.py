@@ -111,6 +111,8 @@ def test_each_channel_has_a_task_that_writes_its_voxels(tmp_path, form):
         assert image.attributes == {**section.attributes, "mosaic": image.attributes["mosaic"]}
         planned = planned_mosaic(section, own.folder, InputParameters())
         assert planned.attributes == section.attributes
+        # Its chunks are yet to be written.
+        planned.require_any_chunk()
         assert image.attributes["channel"] == made.channel == name
         assert image.attributes.get("channel_kind") == ("nearest" if kind else None)
         for tile, voxels in tiles_of(image).items():
