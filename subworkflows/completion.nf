@@ -1,7 +1,7 @@
 // The end of a run: where the results are and what they lack, or why it stopped and how to continue. Also the lock that
 // keeps a second run out of the same outdir.
 
-include { changed ; outputFolder ; read ; switched } from '../lib/functions'
+include { changed ; metadataOf ; outputFolder ; read ; switched } from '../lib/functions'
 
 // What a subject's results lack when its tasks have ended, or null. `missing` lists planned tasks without a record;
 // `changed` is a sentence if the input changed during the run.
@@ -85,6 +85,11 @@ def complete(seen, lock) {
     seen.outcomes += unreported.collectEntries { id ->
         [id, [missing: ['report'], changed: '', sentence: lostOf(id, ['report'])]]
     }
+    def unpublished = seen.outcomes
+        .findAll { _id, outcome -> !outcome }
+        .collectEntries { id, _outcome -> [id, unpublishedOf(id, seen)] }
+        .findAll { _id, outcome -> outcome }
+    seen.outcomes += unpublished
     removeEmptied(made, seen)
     seen.outcomes.findAll { _id, outcome -> outcome }.each { id, outcome ->
         setAside(id, made.findAll { item -> item.id == id }, outcome)
@@ -92,6 +97,22 @@ def complete(seen, lock) {
     workflow.success ? succeeded(made, seen) : failed(made, seen)
     escapeMarkup()
     lock.close()
+    // Only here are all results published, and no error changes the exit code any more.
+    if (unpublished) { Runtime.runtime.addShutdownHook(new Thread({ Runtime.runtime.halt(1) })) }
+}
+
+// What a subject whose tasks succeeded lacks of its planned results in outdir, as from outcomeOf, or null. A file of an
+// earlier run does not count: it differs from the one that this run made, or for a store in its metadata.
+def unpublishedOf(id, seen) {
+    def folder = outputFolder().resolve(id)
+    def files = seen.made.findAll { owner, _file -> owner == id }.collectEntries { _owner, file -> [file.name, file] }
+    def lost = seen.plans[id].results.findAll { name ->
+        def pair = [files[name], folder.resolve(name)].findAll().collect { path -> metadataOf(path) ?: path }
+        pair.size() < 2 || !pair[1].isFile() || java.nio.file.Files.mismatch(pair[0], pair[1]) != -1
+    }
+    def sentence = "${folder} lacks ${lost.join(', ')}, although all tasks succeeded; see that no config changes " +
+        'process.publishDir, check the disk, and run again with -resume.'
+    return lost ? [missing: [], changed: '', sentence: sentence] : null
 }
 
 // Nextflow writes these unescaped into its report.html afterwards.

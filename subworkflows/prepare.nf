@@ -340,14 +340,17 @@ def tableOf(text) {
 }
 
 // A subject's part of each step's inputs, [more meta, flags by channel, file...], the numbers of its sections and
-// channels, and the tasks whose records its report expects, such as section_01_resample or stack.
+// channels, the tasks whose records its report expects, such as section_01_resample or stack, and the files in outdir
+// that it cannot end well without.
 def stepsOf(subject, plan) {
     def flags = ['mosaic', 'resample', 'stitch', 'stack', 'n4', 'pyramid'].collectEntries { step ->
         [step, plan.channels.collectEntries { own -> [own.id, own.flags[step] ?: ''] }]
     }
-    // With --channels, conf/modules.config publishes only the joined image. With a column of that name in the
-    // samplesheet it cannot know, and the reference channel's volume must have a name of its own.
-    def lead = isGiven('channels') ? '' : plan.lead ?: ''
+    // With --channels, conf/modules.config publishes only the joined image. It cannot see a samplesheet's column: the
+    // last step is told, and PYRAMID, whose volume has the name of the joined image, gives it another.
+    def isCell = plan.joined && !isGiven('channels')
+    def lead = isCell ? plan.lead : ''
+    def last = { step -> isCell && step == plan.last ? [joined: true] : [:] }
     def items = plan.channels[0].items
     def files = subject.files
     def tables = items.collectEntries { item ->
@@ -360,10 +363,10 @@ def stepsOf(subject, plan) {
     }
     return [
         mosaic: [[:], flags.mosaic, lists],
-        resample: [[:], flags.resample],
+        resample: [last.call('resample'), flags.resample],
         stitch: [[:], flags.stitch, tables, files.stitch_flat_field ?: []],
-        stack: [[:], flags.stack, files.displacements ?: []],
-        n4: [[beside: seen], flags.n4, mask, files.truth ?: [], plan.tissue],
+        stack: [last.call('stack'), flags.stack, files.displacements ?: []],
+        n4: [[beside: seen] + last.call('n4'), flags.n4, mask, files.truth ?: [], plan.tissue],
         pyramid: [[:], flags.pyramid + [(lead): flags.pyramid[''] ?: '']],
         channels: [[:], ['': plan.flags.channels]],
         report: [[input: files.input.toString()], ['': plan.flags.report]],
@@ -373,6 +376,7 @@ def stepsOf(subject, plan) {
         lead: lead,
         written: plan.channels.findAll { own -> own.written }*.id,
         tasks: tasksOf(subject, plan, lead),
+        results: plan.results ?: [],
         states: subject.states,
     ]
 }

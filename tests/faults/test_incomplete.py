@@ -144,3 +144,26 @@ def test_a_subject_that_needs_what_was_emptied_begins_again(
         name for name in before if name.startswith("b.")
     }
     assert len(list(tmp_path.glob("work/??/*/*.ome.zarr/0/emptied.json"))) == 10
+
+
+@pytest.mark.parametrize("mode", ["symlink", pytest.param("copy", marks=pytest.mark.soak)])
+def test_a_result_is_not_published(nextflow, succeeding, quick, phantom, tmp_path, mode):
+    (tmp_path / "fault.config").write_text(
+        "process { withName: PYRAMID { publishDir = [] } }\n", encoding="utf-8"
+    )
+    volume = phantom / "truth" / "tissue.ome.zarr"
+    given = (*quick, "--input", volume, "--subject", "brain", "--skip_n4", "--skip_resample")
+    given += ("--publish_dir_mode", mode)
+    result = tmp_path / "out" / "brain" / "brain.ome.zarr"
+    run = nextflow(tmp_path, *given, "-c", "fault.config")
+    assert run.code == 1
+    assert f"brain: Incomplete: {result.parent} lacks {result.name}" in run.output
+    # Nextflow has kept what it knows.
+    again = succeeding(tmp_path, *given, "-resume")
+    assert again.processes("CACHED") == {"PYRAMID"}
+    assert list(checksums(again.outdir)) != []
+    # That of an earlier run is not the result.
+    changed = (*given, "--pyramid_resolutions", "10 40", "-resume")
+    run = nextflow(tmp_path, *changed, "-c", "fault.config")
+    assert run.code == 1
+    assert f"{result.parent} lacks {result.name}" in run.output

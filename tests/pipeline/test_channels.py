@@ -149,6 +149,38 @@ def test_the_reference_is_that_of_a_run_on_it_alone(succeeding, folder, given, e
         )
 
 
+@pytest.mark.parametrize(
+    "skipped",
+    [
+        pytest.param(("n4", "pyramid"), id="stack"),
+        pytest.param(("pyramid",), id="n4", marks=pytest.mark.soak),
+        pytest.param((), id="pyramid", marks=pytest.mark.soak),
+    ],
+)
+def test_each_subject_of_a_sheet_has_the_channels_of_its_row(
+    succeeding, folder, given, skipped, tmp_path
+):
+    sheet = tmp_path / "cohort.csv"
+    names = " ".join(CHANNELS[:2])
+    sheet.write_text(
+        f"subject,input,channels\nbrain,{folder}/mosaics,{names}\nother,{folder}/mosaics,\n",
+        encoding="utf-8",
+    )
+    words = [word for word in given if word not in ("--input", "mosaics", "--subject", "brain")]
+    run = succeeding(
+        *(tmp_path, *words, "--samplesheet", sheet, "--skip_report", "--skip_resample"),
+        *("--save_bias_field", "true", *(f"--skip_{step}" for step in skipped)),
+    )
+    ending = {"n4": "_stack", "pyramid": "_n4", "": ""}["".join(skipped[:1])]
+    fields = [] if "n4" in skipped else ["bias.ome.zarr"]
+    stores = {p.name for p in run.outdir.glob("*/*.ome.zarr")}
+    assert stores == {
+        *("brain.ome.zarr", f"other{ending}.ome.zarr"),
+        *(f"{name}_{field}" for name in ("brain", "brain_retardance", "other") for field in fields),
+    }
+    assert labels(run) == list(CHANNELS[:2])
+
+
 @pytest.mark.soak
 def test_what_all_channels_read_is_emptied_last(succeeding, folder, given, every):
     names = [CHANNELS[1], ADDED]

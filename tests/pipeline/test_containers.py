@@ -162,6 +162,32 @@ def test_the_tasks_find_all_they_need_in_their_containers(
 
 
 @pytest.mark.soak
+def test_a_subject_gets_gpus_by_its_own_backend(succeeding, quick, phantom, environment, tmp_path):
+    # Runs a task's script without a container.
+    tool = tmp_path / "bin" / "docker"
+    tool.parent.mkdir()
+    tool.write_text(
+        "#!/bin/bash\n[[ $1 == run ]] || exit 0\n"
+        'while [[ $1 && $1 != octane:* ]]; do shift; done\nshift\nexec "$@"\n',
+        encoding="utf-8",
+    )
+    tool.chmod(0o755)
+    volume = phantom / "truth" / "tissue.ome.zarr"
+    (tmp_path / "cohort.csv").write_text(
+        f"subject,input,backend\nwith,{volume},auto\nwithout,{volume},cpu\nunset,{volume},\n",
+        encoding="utf-8",
+    )
+    run = succeeding(
+        *(tmp_path, *quick[2:], "-profile", "test,docker", "--samplesheet", "cohort.csv"),
+        *("--skip_n4", "--skip_pyramid", "--skip_report", "--resolution", "20"),
+        *("--backend", "cpu", "--gpu_count", "1"),
+        env={"PATH": f"{tool.parent}{os.pathsep}{environment['PATH']}"},
+    )
+    wrappers = {name: run.wrapper(f"RESAMPLE ({name}:") for name in ("with", "without", "unset")}
+    assert [name for name, text in wrappers.items() if "--gpus all" in text] == ["with"]
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("engine", ["apptainer"], indirect=True)
 def test_the_voxels_of_a_header_are_seen_wherever_they_lie(engine, succeeding, quick, tmp_path):
     name, env, _, elsewhere = engine

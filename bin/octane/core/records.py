@@ -19,6 +19,8 @@ from octane.core.orientation import UNSTATED, Orientation
 Context = dict[str, object]
 ORDER = ("mosaic", "resample", "stitch", "stack", "n4", "pyramid", "channels")
 """Steps in the order of the workflow."""
+ENDINGS = {"channels": "", "pyramid": "", "n4": "_n4", "stack": "_stack"}
+"""End of a resulting volume's name by the step that made it, the last step first."""
 OF_SECTIONS = ("mosaic", "resample", "stitch")
 """Steps with a task for each section; the others have one for each channel, or one in all."""
 

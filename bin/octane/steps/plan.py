@@ -15,6 +15,7 @@ from octane.config.params import (
     Settings,
     TileParameters,
 )
+from octane.core.records import ENDINGS
 from octane.layout.subject import StepBytes, SubjectLayout
 from octane.store.channels import channel_ids, channel_names, chosen_channels, stated_kinds
 from octane.store.ngff import AS_STATED, CHANNEL, place_of
@@ -182,7 +183,8 @@ class SubjectPlan:
         """The plan as the workflow reads it; ``flags`` are words of each step's command.
 
         ``lead`` is the id of the reference channel among the ones that are joined, else empty; its
-        own tasks are named without it.
+        own tasks are named without it. ``last`` is the last step of each channel, ``results`` are
+        names of files in the subject's folder of outdir.
         """
         channels = [
             {
@@ -202,14 +204,43 @@ class SubjectPlan:
             "channels": channels,
             "joined": self.is_joined,
             "lead": "".join(channel.id for channel in leads),
+            "last": self._last,
+            "results": self.results(),
             "tissue": masks_tissue(self.layout.settings),
             "flags": {step: shlex.join(words) for step, words in once.items()},
         }
+
+    def results(self) -> list[str]:
+        """Names of the volumes and tables that the results cannot lack."""
+        workflow, last = self.layout.settings.workflow, "channels" if self.is_joined else self._last
+        found: list[str] = []
+        if last in ENDINGS:
+            found.append(f"{self.subject}{ENDINGS[last]}.ome.zarr")
+        elif last:
+            # A resampled volume keeps its name.
+            found += [f"{item['id']}.ome.zarr" for item in self.channels[0][1]]
+        if workflow.save_bias_field and not workflow.skip_n4:
+            written = [channel for channel, _ in self.channels if channel.is_written]
+            found += [self._field_of(channel) for channel in written if not channel.is_nearest]
+        if self.layout.slabs:
+            found.append(f"{self.subject}_displacements.csv")
+        if self.layout.placements and not workflow.skip_report:
+            found.append(f"{self.subject}_positions.csv")
+        return found
+
+    def _field_of(self, channel: Channel) -> str:
+        own = [] if channel.is_reference else [channel.id]
+        return "_".join([self.subject, *own, "bias.ome.zarr"])
 
     @cached_property
     def _first(self) -> str:
         """The only step that reads the input; empty if all are skipped."""
         return "".join(step.name.lower() for step in self.layout.bytes()[:1])
+
+    @cached_property
+    def _last(self) -> str:
+        """The last step of each channel; empty if all are skipped."""
+        return "".join(step.name.lower() for step in self.layout.bytes()[-1:])
 
     def _used(self) -> list[str]:
         return [step for step in MODELS if step != "mosaic" or self.layout.from_tiles]
@@ -248,8 +279,7 @@ class SubjectPlan:
         if step != "n4":
             return words
         if settings.workflow.save_bias_field and not channel.is_nearest:
-            own = [] if channel.is_reference else [channel.id]
-            words += ["--save_bias_field", "_".join([self.subject, *own, "bias.ome.zarr"])]
+            words += ["--save_bias_field", self._field_of(channel)]
         # The volume that all channels of the input are in.
         if step == self._first and masks_tissue(self.layout.settings) and not channel.is_reference:
             choices = [c.choice or str(c.index) for c, _ in self.channels if c.is_reference]

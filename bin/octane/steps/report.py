@@ -16,7 +16,7 @@ from octane.core.errors import OctaneError
 from octane.core.files import writing
 from octane.core.geometry import expected_position
 from octane.core.metrics import as_json
-from octane.core.records import Outcome, StitchFigures, by_tile, read_record
+from octane.core.records import ENDINGS, Outcome, StitchFigures, by_tile, read_record
 from octane.report.crate import CRATE, crate
 from octane.report.html import build
 from octane.report.tables import described
@@ -30,12 +30,12 @@ RECORD, PREVIEW = "_metrics.json", "_preview.npz"
 POSITIONS, TRACE = "_positions.csv", "_trace.json.gz"
 """Endings of two more files that are named like the report."""
 VOLUMES = {
-    "channels": ("", "the finished volume with its channels, one level per resolution, OME-Zarr"),
-    "pyramid": ("", "the finished volume, one level per resolution, OME-Zarr"),
-    "n4": ("_n4", "the corrected volume, OME-Zarr"),
-    "stack": ("_stack", "the assembled volume, OME-Zarr"),
+    "channels": "the finished volume with its channels, one level per resolution, OME-Zarr",
+    "pyramid": "the finished volume, one level per resolution, OME-Zarr",
+    "n4": "the corrected volume, OME-Zarr",
+    "stack": "the assembled volume, OME-Zarr",
 }
-"""Name and description of the volume by the step that made it, the last step first."""
+"""Description of the volume by the step that made it."""
 
 
 def _read_preview(path: Path) -> dict[str, npt.NDArray]:
@@ -114,10 +114,9 @@ def _files(
     if lost is not None:
         found["metrics/"] = "the record of every finished task"
     elif workflow:
-        last = next((step for step in VOLUMES if step in steps), None)
+        last = next((step for step in ENDINGS if step in steps), None)
         if last is not None:
-            ending, text = VOLUMES[last]
-            found[f"{subject}{ending}.ome.zarr/"] = text
+            found[f"{subject}{ENDINGS[last]}.ome.zarr/"] = VOLUMES[last]
         for entry in entries if last is None else ():
             if entry.record.settings.get("layout") == "volume":
                 name = entry.name.removesuffix("_resample")

@@ -85,6 +85,45 @@ def test_every_channel_has_tasks_of_its_own_and_the_reference_keeps_its_own(plan
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "results"),
+    [
+        ({}, ["brain.ome.zarr"]),
+        ({"skip_pyramid": True}, ["brain_n4.ome.zarr"]),
+        ({"skip_pyramid": True, "skip_n4": True, "resolution": "10"}, ["other.ome.zarr"]),
+        ({"skip_pyramid": True, "skip_n4": True}, []),
+        ({"skip_pyramid": True, "channels": "all"}, ["brain.ome.zarr"]),
+        (
+            {"channels": "oct, slow axis, 488", "channel_kind": "slow axis=nearest"}
+            | {"save_bias_field": True},
+            ["brain.ome.zarr", "brain_bias.ome.zarr", "brain_488_bias.ome.zarr"],
+        ),
+        ({"save_bias_field": True, "skip_n4": True}, ["brain.ome.zarr"]),
+    ],
+)
+def test_results_of_a_volume_are_planned_by_name(plan, store, given, results):
+    made = plan(store(path="other.ome.zarr"), channel="oct", **given)
+    assert made.as_json()["results"] == results
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "results"),
+    [
+        ("mosaic", {}, ["brain.ome.zarr", "brain_displacements.csv", "brain_positions.csv"]),
+        ("mosaic", {"skip_report": True}, ["brain.ome.zarr", "brain_displacements.csv"]),
+        ("mosaic", {"skip_stitch": True}, ["brain.ome.zarr", "brain_displacements.csv"]),
+        (
+            "section",
+            {"skip_n4": True, "skip_pyramid": True},
+            ["brain_stack.ome.zarr", "brain_displacements.csv"],
+        ),
+    ],
+)
+def test_tables_of_sections_are_planned_by_name(plan, store, kind, given, results):
+    made = plan(store(kind), channel="oct", overlap=0.1, **given)
+    assert made.as_json()["results"] == results
+
+
 def test_a_tiff_is_planned_as_a_store_of_the_same_channels(plan, store, tmp_path):
     given = {"channel": "oct", "channels": "all", "channel_kind": "slow axis=nearest"}
     voxels = np.ones((4, 4, 20, 20), np.uint16)
