@@ -83,6 +83,11 @@ class Record(BaseModel, defer_build=True):
         return self.seconds.get("total", 0.0)
 
     @property
+    def moved(self) -> int:
+        """Bytes of voxels that the task read and wrote."""
+        return self.traffic.get("read", 0) + self.traffic.get("written", 0)
+
+    @property
     def on_gpu(self) -> bool:
         """True if the step computed on a GPU."""
         return self.device.get("backend") == "gpu"

@@ -18,7 +18,11 @@ from octane.report.verdict import State
 
 logger = logging.getLogger(__name__)
 
-COMPARED = {"seam_median": "seams", "cv_after": "variation after N4", "seconds": "computing time"}
+COMPARED = {
+    "seam_median": "seams",
+    "cv_after": "variation after N4",
+    "seconds": "computing time, also for its amount of data,",
+}
 """Figures in which a subject may be an outlier, and their names in sentences."""
 SAID: dict[State, tuple[str, str]] = {
     "incomplete": ("is incomplete", "are incomplete"),
@@ -64,7 +68,7 @@ def _rows(subjects: Sequence[SubjectSummary]) -> list[Context]:
     marks: list[dict[str, str]] = [{} for _ in subjects]
     known = [None if one.state == "incomplete" else one.summary for one in subjects]
     for figure, words in COMPARED.items():
-        far = outliers([getattr(own, figure, None) for own in known])[1]
+        far = _outliers(known, figure)
         for own in (own for own, out in zip(marks, far, strict=True) if out):
             own[figure] = f"{words} above median + 3 MAD of all subjects"
     return [
@@ -78,6 +82,24 @@ def _rows(subjects: Sequence[SubjectSummary]) -> list[Context]:
         }
         for one, own in zip(subjects, marks, strict=True)
     ]
+
+
+def _outliers(summaries: Sequence[Summary | None], figure: str) -> list[bool]:
+    """Tell which subjects are outliers in a figure; None stands for one that is not compared.
+
+    An outlier in seconds must also be one for its amount of data: a larger subject, or one of more
+    channels, takes longer; a small one takes longer per byte, because tasks need time to start.
+    """
+    far = outliers([getattr(own, figure, None) for own in summaries])[1]
+    if figure != "seconds":
+        return far
+    sizes = [own.data_bytes if own is not None else 0 for own in summaries]
+    rates = [
+        1e9 * own.seconds / size if own is not None and size else None
+        for own, size in zip(summaries, sizes, strict=True)
+    ]
+    slow = outliers(rates)[1]
+    return [out and (odd or not size) for out, odd, size in zip(far, slow, sizes, strict=True)]
 
 
 def _read(path: Path) -> SubjectSummary:

@@ -59,8 +59,9 @@ class Summary(BaseModel):
 
     ``sections`` counts all but the ``excluded`` ones, which the user left out; ``missing`` counts
     blank and unfinished sections; ``seam_median`` is the median over all sections; ``flagged``
-    lists the titles of marked sections. Seconds are sums over all tasks, ``peak_memory_bytes`` is
-    that of the largest task, and ``retried`` counts tasks with more than one attempt.
+    lists the titles of marked sections. Seconds are sums over all tasks, like ``data_bytes``, those
+    of voxels read and written; ``peak_memory_bytes`` is that of the largest task, and ``retried``
+    counts tasks with more than one attempt.
     """
 
     sections: int = 0
@@ -71,6 +72,7 @@ class Summary(BaseModel):
     cv_before: float | None = None
     cv_after: float | None = None
     seconds: float = 0.0
+    data_bytes: int = 0
     gpu_wait_seconds: float = 0.0
     peak_memory_bytes: int | None = None
     devices: list[str] = []
@@ -167,6 +169,7 @@ def summary_of(
         cv_before=n4.cv_before if n4 else None,
         cv_after=n4.cv_after if n4 else None,
         seconds=sum(r.total for r in records),
+        data_bytes=sum(r.moved for r in records),
         gpu_wait_seconds=sum(r.waited for r in records),
         peak_memory_bytes=max((r.peak_memory_bytes or 0 for r in records), default=0) or None,
         devices=sorted({str(r.device["device"]) for r in records if r.on_gpu}) or ["CPU"],

@@ -31,13 +31,12 @@ def tables(records: Sequence[Record], *, workflow: bool) -> Context:
 
 def performance(records: Sequence[Record]) -> Context:
     """Sum up the seconds, bytes, memory and bound of a step's tasks."""
-    traffic = summed(record.traffic for record in records)
     peaks = [r.peak_memory_bytes for r in records if r.peak_memory_bytes is not None]
     walls = summed(record.wall_seconds for record in records)
     return {
         "tasks": len(records),
         "seconds": sum(record.total for record in records),
-        "bytes": traffic.get("read", 0) + traffic.get("written", 0),
+        "bytes": sum(record.moved for record in records),
         "peak": max(peaks, default=None),
         "bound": bound_of(walls, gpu=any(record.on_gpu for record in records)),
         "waited": sum(record.waited for record in records),

@@ -130,3 +130,21 @@ def test_a_subject_is_given_once(twin, tmp_path):
     write_cohort_report([path], tmp_path / "cohort.html")
     with pytest.raises(OctaneError, match="exists already"):
         write_cohort_report([path], tmp_path / "cohort.html")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "data", "is_odd"),
+    [
+        (10_800.0, 3, False),  # of three channels, or three times as large
+        (10_800.0, 1, True),
+        (3600.0, 0.3, False),  # a small one, of which the start of each task is a larger part
+        (21_600.0, 3, True),
+        (10_800.0, 0, True),
+    ],
+)
+def test_computing_time_is_compared_with_the_amount_of_data(twin, tmp_path, seconds, data, is_odd):
+    size = 10**10
+    others = [twin(f"sub-{k}", data_bytes=size) for k in range(5)]
+    odd = twin("sub-9", seconds=seconds, data_bytes=int(size * data))
+    write_cohort_report([*others, odd], tmp_path / "cohort.html")
+    assert ("sub-9 computing time" in text_of(tmp_path / "cohort.html")) == is_odd

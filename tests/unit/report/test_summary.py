@@ -107,3 +107,10 @@ def test_the_summary_adds_up_tasks():
     assert summary.seam_median == pytest.approx(0.03)
     assert (summary.sections, summary.retried, summary.devices) == (2, 1, ["A GPU"])
     assert summary.peak_memory_bytes == 5
+
+
+def test_the_summary_adds_up_the_data_of_all_channels():
+    # Aliased: the field in the record's JSON is "bytes".
+    record = {"step": "n4", "bytes": {"read": 3, "written": 4, "linked": 100}}
+    records = [Record.model_validate(record | {"channel": name}) for name in ("a", "b", "c")]
+    assert summary_of(records, [], None).data_bytes == 21
