@@ -170,3 +170,46 @@ def test_slurm_gets_the_options_of_every_job_and_a_lost_one_is_tried_again(
         for variable in ("OCTANE_GPU_SLOTS='1'", "OCTANE_AUTO_TIMEOUT='300.0'"):
             assert (f"export {variable}\n" in wrapper) == on_gpu
         assert "OCTANE_GPU_TIMEOUT" not in wrapper
+
+
+def test_on_slurm_jobs_ask_for_no_more_time_than_the_partition_allows(
+    succeeding, phantom, environment, tmp_path
+):
+    # The first job is not taken while squeue says that jobs stay pending or wait their turn.
+    submit = f"""grep -o -m1 'octane:[-0-9a-f]*' "${{@: -1}}" > {tmp_path}/mark
+    mkdir {tmp_path}/first 2> /dev/null && sleep 7
+    bash "${{@: -1}}" > /dev/null 2>&1 || true
+    echo "Submitted batch job $$"
+    """
+    queue = f"""[[ $* == *PENDING* && -s {tmp_path}/mark ]] || exit 0
+    for job in "7 PartitionTimeLimit" "8 PartitionTimeLimit" "9 AssocMaxJobsLimit" "10 Priority"; do
+        echo "$job $(cat {tmp_path}/mark)"
+    done
+    echo "11 QOSMaxWallDurationPerJobLimit octane:another"
+    """
+    partitions = 'printf "short* 1:30:00\\nlong infinite\\ngpu 1-00:00:00\\n"'
+    slurm = tmp_path / "slurm"
+    slurm.mkdir()
+    commands = {"sbatch": submit, "squeue": queue, "scancel": "true", "sinfo": partitions}
+    for name, script in commands.items():
+        (slurm / name).write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
+        (slurm / name).chmod(0o755)
+    (tmp_path / "fast.config").write_text(
+        "executor { pollInterval = '200ms'\nqueueStatInterval = '200ms' }\n"
+        "process { withName: PYRAMID { queue = 'long,gpu' } }\n",
+        encoding="utf-8",
+    )
+    run = succeeding(
+        *(tmp_path, "-stub", "-profile", "slurm", "-c", "fast.config", "--slurm_gpu_queue", "gpu"),
+        *("--input", f"{phantom}/mosaics"),
+        env={"PATH": f"{slurm}:{environment['PATH']}"},
+    )
+    asked = {
+        task: re.findall(r"^#SBATCH -t (.*)$", run.wrapper(task), re.MULTILINE)
+        for task in ("REPORT", "STACK", "PYRAMID")
+    }
+    assert asked == {"REPORT": ["01:00:00"], "STACK": ["01:30:00"], "PYRAMID": ["05:00:00"]}
+    warnings = [line for line in run.output.splitlines() if "stays pending" in line]
+    assert len(warnings) == 1
+    assert "The job 7 stays pending (PartitionTimeLimit)" in warnings[0]
+    assert "--slurm_queue" in warnings[0]
