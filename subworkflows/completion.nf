@@ -247,7 +247,7 @@ def failed(made, seen) {
             'choose another with -work-dir.'
         : name && endOf(workflow.exitStatus)
         ? "${name} ${endOf(workflow.exitStatus)}."
-        : report.find(/Command error:\s+(.+)/) { found -> "${name}: ${found[1]}" }
+        : report.find(/Command error:\s+(?:(?i:.*\bwarn(?:ing)?\b.*)\n\s+)*(\S.*)/) { found -> "${name}: ${found[1]}" }
     return cause ? log.info("octane stopped: ${cause}") : null
 }
 

@@ -96,7 +96,10 @@ def test_the_launch_refuses(nextflow, studies, arguments, sentence):
 def test_a_task_that_never_began_says_why(nextflow, environment, tmp_path):
     docker = tmp_path / "bin" / "docker"
     docker.parent.mkdir()
-    docker.write_text("#!/bin/sh\necho 'Cannot connect to the Docker daemon.' >&2\nexit 125\n")
+    docker.write_text(
+        "#!/bin/sh\necho 'WARNING: IPv4 forwarding is disabled.' >&2\n"
+        "echo 'Cannot connect to the Docker daemon.' >&2\nexit 125\n"
+    )
     docker.chmod(0o755)
     path = f"{docker.parent}{os.pathsep}{environment['PATH']}"
     run = nextflow(tmp_path, "-profile", "test,docker", env={"PATH": path})
