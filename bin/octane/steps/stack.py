@@ -259,7 +259,7 @@ def _arranged(
     measured: dict[int, Displacement] = {}
     if parameters.align != "none":
         _warn_of_unmatched(fits, given, unlike, metrics)
-        measured = fits.displacements
+        measured = {n: own for n, own in fits.displacements.items() if n in fits.certain}
     aligned = parameters.align != "none" or any(map(any, given.values()))
     if aligned:
         cut = _unaligned_cut(slabs, grid, dtype, execution, metrics)

@@ -4,6 +4,7 @@ Faces are compared as logarithms, in which speckle is as strong in bright tissue
 band-passed: without shading, brightness and the finest speckle.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -70,7 +71,8 @@ SHORT = 0.1
 FREE = 0.003
 """The same in the estimate of the rotation's standard deviation."""
 CERTAIN = 3.0
-"""Standard deviations above which a rotation counts."""
+"""Standard deviations above which a rotation counts, or a shift of less than a pixel: noise exceeds
+them in one pair of a thousand."""
 TORN = (2.0, 3.0)
 """Minimum contradiction of a torn section to its neighbours' fit: pixels, and multiple of the
 usual."""
@@ -88,18 +90,26 @@ Move = tuple[float, float, float]
 class SectionPair:
     """Displacement of section ``second`` relative to ``first``, by their places in the stack.
 
-    ``likeness`` is the correlation of their coarse faces there.
+    ``likeness`` is the correlation of their coarse faces there, and ``std`` the standard deviation
+    of the shift, micrometres.
     """
 
     first: int
     second: int
     displacement: Displacement
     likeness: float
+    std: float = 0.0
 
     @property
     def fits(self) -> bool:
         """True if both show the same tissue."""
         return self.likeness >= LIKELY
+
+    @property
+    def is_certain(self) -> bool:
+        """True if the displacement is more than noise."""
+        y, x, rotation = self.displacement
+        return bool(rotation) or math.hypot(y, x) >= CERTAIN * self.std
 
 
 def structure(face: Face) -> Face:
@@ -215,17 +225,17 @@ def _placed(images: Face, move: Move) -> Face:
 
 def refined(
     first: Face, second: Face, start: Move, *, rotate: bool, by_square: bool
-) -> tuple[Move, float, float]:
+) -> tuple[Move, float, Move]:
     """Refine a displacement from ``start`` by robust Gauss-Newton steps; also its correlation.
 
     Pixels that differ more than most count less, or with ``by_square``, squares that do. The
     curvature is the product of the gradients of both faces, whose noise is independent, so that
     noise does not shorten the steps. The correlation is 0 if too little can be compared. The third
-    result is the rotation's standard deviation in radians, from the disagreement of squares.
+    result is the standard deviation of the displacement, from the disagreement of squares.
     """
     ours, theirs = (np.stack([face, *np.gradient(face)]) for face in (first, second))
     v, u = np.ix_(*(np.arange(n, dtype=np.float32) - (n - 1) / 2 for n in first.shape))
-    (y, x, angle), likeness, spread = start, 0.0, np.pi
+    (y, x, angle), likeness, spread = start, 0.0, (np.inf, np.inf, np.pi)
     for _ in range(STEPS):
         c, s = float(np.cos(angle)), float(np.sin(angle))
         seen = _placed(theirs, (y, x, angle))
@@ -259,7 +269,8 @@ def refined(
             (axes / np.maximum(values, least)) @ axes.T * np.outer(scale, scale) @ slopes
             for least in (SHORT, FREE)
         )
-        spread = float(np.sqrt(np.sum(free[-1] ** 2))) if rotate else 0.0
+        deviations = [*np.sqrt(np.sum(free**2, axis=1)).tolist(), 0.0]
+        spread = (deviations[0], deviations[1], deviations[2])
         step = [*-steps.sum(axis=1), 0.0][:3]
         y, x, angle = y + step[0], x + step[1], angle + step[2]
         if max(abs(step[0]), abs(step[1]), abs(step[2]) * max(first.shape) / 2) < STILL:
@@ -292,24 +303,24 @@ def _by_square(difference: Face, one: Face, other: Face) -> Face:
     return weight[np.ix_(rows, columns)].astype(np.float32)
 
 
-def matched(first: Face, second: Face, *, rotate: bool) -> tuple[Move, float, float]:
+def matched(first: Face, second: Face, *, rotate: bool) -> tuple[Move, float, Move]:
     """Like :func:`refined`, from the best coarse correlation; 0 if other shifts fit as well."""
     start, common = searched(first, second, ANGLES if rotate else (0,))
     # By single pixels: if half of the tissue is folded, squares would choose either half.
     found, likeness, spread = refined(first, second, start, rotate=rotate, by_square=False)
     # An uncertain rotation may end anywhere, so it is not limited.
-    most = (STRAY, STRAY, np.deg2rad(STRAY) if spread <= VAGUE else np.inf)
+    most = (STRAY, STRAY, np.deg2rad(STRAY) if spread[2] <= VAGUE else np.inf)
     strayed = np.abs(np.subtract(found, start)) > most
     return found, 0.0 if strayed.any() or likeness < CLEAR * common else likeness, spread
 
 
 def register(
     first: Sequence[Face], second: Sequence[Face], pixel: float, *, rotate: bool
-) -> tuple[Displacement, float, float]:
+) -> tuple[Displacement, float, Displacement]:
     """Displacement of one face relative to another, and the correlation of the coarsest ones there.
 
     The correlation is 0 if other displacements fit nearly as well. The third result is the standard
-    deviation of the rotation, degrees.
+    deviation of the displacement.
 
     Parameters
     ----------
@@ -321,19 +332,22 @@ def register(
         Search for a rotation as well.
     """
     if min(first[0].shape) < NARROW:
-        return IN_PLACE, 0.0, 0.0
+        return IN_PLACE, 0.0, IN_PLACE
     found, likeness, spread = matched(first[0], second[0], rotate=rotate)
-    if likeness >= LIKELY and spread > VAGUE:
-        rotate = False
+    vague = 0.0
+    if likeness >= LIKELY and spread[2] > VAGUE:
+        rotate, vague = False, spread[2]
         found, likeness, spread = matched(first[0], second[0], rotate=rotate)
     if likeness >= LIKELY:
         for one, other in zip(first[1:], second[1:], strict=True):
             pixel /= 2
             start = (2 * found[0], 2 * found[1], found[2])
             found, _, spread = refined(one, other, start, rotate=rotate, by_square=True)
-    y, x, angle = found
-    move = Displacement(y * pixel, x * pixel, float(np.rad2deg(angle)))
-    return move, likeness, float(np.rad2deg(spread))
+    move, std = (
+        Displacement(y * pixel, x * pixel, float(np.rad2deg(angle)))
+        for y, x, angle in (found, (*spread[:2], vague or spread[2]))
+    )
+    return move, likeness, std
 
 
 def measure(
@@ -347,7 +361,8 @@ def measure(
 ) -> list[SectionPair]:
     """Measure displacements relative to the previous section or, if that does not fit, two before.
 
-    The movement of the tissue itself from plane to plane is subtracted. A rotation smaller than the
+    The movement of the tissue itself from plane to plane, the mean of that in both sections, is
+    subtracted, and half of their difference counts as uncertain. A rotation smaller than the
     tissue's own plus its uncertainty counts as 0.
 
     Parameters
@@ -367,11 +382,12 @@ def measure(
     above, below, inner = seen(tops), seen(bottoms[:-1]), seen(within)
     coarse = pixel * 2 ** (len(above[0]) - 1) if above else pixel
 
-    def changed(k: int) -> Displacement:
-        move, likeness, _ = register(above[k], inner[k], coarse, rotate=rotate)
-        return move if likeness >= LIKELY else IN_PLACE
+    def changed(k: int) -> tuple[Displacement, Displacement]:
+        move, likeness, spread = register(above[k], inner[k], coarse, rotate=rotate)
+        return (move, spread) if likeness >= LIKELY else (IN_PLACE, IN_PLACE)
 
-    changes = run_tiles(range(len(inner)), changed, workers=workers) or [IN_PLACE] * len(above)
+    still = [(IN_PLACE, IN_PLACE)] * len(above)
+    changes = run_tiles(range(len(inner)), changed, workers=workers) or still
 
     def compared(places: tuple[int, int]) -> SectionPair:
         first, second = places
@@ -381,12 +397,16 @@ def measure(
             faces = (halved(face)[0] for face in (bottoms[first], tops[second]))
             texture = texture_likeness(*faces, place)
             likeness = texture if texture < LIKELY else likeness
-        y, x, turn = np.mean([changes[first], changes[second]], axis=0).tolist()
+        (one, noise), (other, more) = changes[first], changes[second]
+        y, x, turn = np.mean([one, other], axis=0).tolist()
+        down, aside, apart = (np.subtract(one, other) / 2).tolist()
         own = move.rotation - turn
-        certain = abs(own) >= CERTAIN * spread + abs(turn)
-        return SectionPair(
-            first, second, Displacement(move.y - y, move.x - x, own * certain), likeness
-        )
+        # Rotations that are undetermined agree for no reason.
+        unsure = math.hypot(spread.rotation, apart, noise.rotation, more.rotation)
+        certain = abs(own) >= CERTAIN * unsure + abs(turn)
+        place = Displacement(move.y - y, move.x - x, own * certain)
+        std = math.hypot(spread.y, spread.x, down, aside)
+        return SectionPair(first, second, place, likeness, std)
 
     pairs = run_tiles([*pairwise(range(len(above)))], compared, workers=workers)
     bridges = [(k, k + 2) for k in range(len(below) - 1)]

@@ -16,7 +16,7 @@ from octane.layout.displacement import Displacement
 from octane.layout.stack import SectionSlab, section_metadata
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import cores
-from octane.stitch.alignment import SectionPair, measure, solve_displacements
+from octane.stitch.alignment import CERTAIN, SectionPair, measure, solve_displacements
 from octane.stitch.faces import DEPTH, part_of_face
 from octane.stitch.slab import block_workers, interpolated
 from octane.store.writer import Level
@@ -62,12 +62,13 @@ class Fit(NamedTuple):
     """Displacements, by number, of sections that fit a neighbour.
 
     ``unmatched`` lists the numbers of those that fit none, ``unlike`` the numbers of neighbours
-    that nothing connects.
+    that nothing connects. ``certain`` ones are displaced by a pixel or by more than noise.
     """
 
     displacements: dict[int, Displacement]
     unmatched: list[int]
     unlike: list[tuple[int, int]]
+    certain: set[int]
 
 
 def facing_planes(slabs: Sequence[SectionSlab], grid: Grid) -> dict[int, FacingPlanes]:
@@ -188,12 +189,12 @@ def fit(
     found = survey(slabs, grid, dtype, LONGEST[parameters.align], execution, metrics)
     numbers, pixel = found.numbers, found.step * grid.spacing[1]
     if len(numbers) < 2 or not np.isclose(*grid.spacing[1:]):
-        return Fit({}, [], [])
+        return Fit({}, [], [], set())
     rotate, workers = parameters.align != "translation", execution.workers or cores()
-    faces = (found.tops, found.bottoms, found.within)
+    faces, radius = (found.tops, found.bottoms, found.within), max(grid.extent[1:]) / 2
     with metrics.timed("align"):
         pairs = measure(*faces, pixel, rotate=rotate, workers=workers)
-        solved = solve_displacements(len(numbers), pairs, pixel, max(grid.extent[1:]) / 2)
+        solved = solve_displacements(len(numbers), pairs, pixel, radius)
     known = {numbers[k] for pair in pairs if pair.fits for k in (pair.first, pair.second)}
     # Faces end with their last full pixel; a volume that extends beyond has another centre.
     rest = complex(*(n % found.step * grid.spacing[1] / 2 for n in grid.shape[1:]))
@@ -204,7 +205,16 @@ def fit(
         if number in known
     }
     unmatched = [number for number in numbers if number not in known]
-    return Fit(displacements, unmatched, _unlike(numbers, pairs))
+    fitting = {
+        n: [p for p in pairs if p.fits and k in (p.first, p.second)] for k, n in enumerate(numbers)
+    }
+    certain = {
+        number
+        for number, own in displacements.items()
+        if any(pair.is_certain for pair in fitting[number])
+        or own.reach(radius) >= max(pixel, CERTAIN * min(p.std for p in fitting[number]))
+    }
+    return Fit(displacements, unmatched, _unlike(numbers, pairs), certain)
 
 
 def _unlike(numbers: Sequence[int], pairs: Sequence[SectionPair]) -> list[tuple[int, int]]:
