@@ -27,7 +27,7 @@ OF_SECTIONS = ("mosaic", "resample", "stitch")
 Shape = tuple[int, int, int]
 SHADING = 0.03
 """Largest shading of tiles that needs no flat field; even illumination measures less."""
-AS_GIVEN, MEASURED = "as given", "measured"
+AS_GIVEN, MEASURED, MEDIAN = "as given", "measured", "the median of the others"
 """Sources of a surface's depth or a section's thickness that the verdict tells apart."""
 EXPOSED = 1.5
 """Ratio of a tile's brightness to its neighbours', or its inverse, above which it is uneven."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
+from statistics import median
 from typing import cast
 
 import numpy as np
@@ -14,6 +15,7 @@ from octane.config.params import AUTO, StackParameters
 from octane.config.sheets import read_rows
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector, vector
+from octane.core.records import MEDIAN
 from octane.layout.displacement import COLUMNS, IN_PLACE, Displacement, read_displacements
 from octane.layout.mosaic import Position
 from octane.layout.sections import distances, listed, numbered
@@ -257,12 +259,23 @@ def given_thicknesses(path: Path, slabs: Sequence[SectionSlab]) -> dict[int, flo
 def with_thicknesses(
     slabs: Sequence[SectionSlab], found: Mapping[int, float], source: str
 ) -> list[SectionSlab]:
-    """Slabs with the thickness found for some of them, by number; ``source`` says how."""
-    return [
+    """Slabs with the thickness found for some of them, by number; ``source`` says how.
+
+    Blank ones get the median of the others, but for those that are as thick as they were imaged.
+    """
+    sized = [
         replace(slab, thickness=found[slab.number], thickness_from=source)
-        if slab.number in found and slab.image is not None
+        if slab.number in found
         else slab
         for slab in slabs
+    ]
+    known = [s.thickness for s in sized if s.image is not None and s.thickness_from != BY_DEPTH]
+    if not (found and known):
+        return sized
+    usual = median(known)
+    return [
+        replace(slab, thickness=usual, thickness_from=MEDIAN) if slab.image is None else slab
+        for slab in sized
     ]
 
 

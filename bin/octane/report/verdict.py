@@ -9,6 +9,7 @@ from octane.config.validation import as_ranges
 from octane.core.records import (
     AS_GIVEN,
     MEASURED,
+    MEDIAN,
     N4Figures,
     Outcome,
     StackFigures,
@@ -306,12 +307,18 @@ def _surface(quality: Sequence[SectionQuality], plane: float) -> Check | None:
 
 def _thickness(stack: StackFigures) -> Check | None:
     """Check that the thickness of each section was measured; None if none should have been."""
-    imaged = {title_of("", s.number): s for s in stack.sections if not s.missing}
-    lost = {title: s.thickness_reason for title, s in imaged.items() if s.thickness_reason}
-    known = [s.measured_thickness for s in imaged.values() if s.measured_thickness is not None]
+    every = {title_of("", s.number): s for s in stack.sections}
+    lost = {title: s.thickness_reason for title, s in every.items() if s.thickness_reason}
+    known = [s.measured_thickness for s in every.values() if s.measured_thickness is not None]
     if not (lost or known):
         return None
-    text = f"{_because(lost)}: not measured, so it is as without auto; look at the pictures."
+    texts = []
+    for is_median, taken in ((True, MEDIAN), (False, "as without auto")):
+        own = {
+            t: why for t, why in lost.items() if (every[t].thickness_from == MEDIAN) == is_median
+        }
+        texts += [f"{_because(own)}: not measured, so it is {taken}"] * bool(own)
+    text = f"{'; '.join(texts)}; look at the pictures."
     value = _between(known) if known else "none measured"
     return judged("Section thickness", "measured", value, lost, text)
 

@@ -4,6 +4,7 @@ import csv
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from octane.core.errors import InputError
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region, blocks, bounds, place_in, shape_of
 from octane.core.metrics import Metrics
-from octane.core.records import MEASURED, StackFigures, read_reference
+from octane.core.records import MEASURED, MEDIAN, StackFigures, read_reference
 from octane.layout.arrangement import Arrangement, arranged_like, realigned
 from octane.layout.borders import blended_planes, borders, shared_less
 from octane.layout.displacement import COLUMNS, Displacement
@@ -27,6 +28,7 @@ from octane.layout.sections import (
     require_one_orientation,
 )
 from octane.layout.stack import (
+    BY_DEPTH,
     BY_TABLE,
     SectionSlab,
     arranged,
@@ -48,6 +50,7 @@ from octane.stitch.faces import Faces, boundaries, brightness, ends_of, flips, s
 from octane.stitch.facing import Fit, fit
 from octane.stitch.shared_depth import Thickness, thicknesses
 from octane.stitch.slab import block_workers, interpolated
+from octane.stitch.thickness import SAME
 from octane.store.channels import name_of
 from octane.store.image import Image, open_image
 from octane.store.ngff import Attributes, stated_orientation
@@ -275,25 +278,42 @@ def _arranged(
 def _remeasured(
     slabs: list[SectionSlab], grid: Grid, found: Mapping[int, Thickness], metrics: Metrics
 ) -> tuple[Grid, list[SectionSlab], bool]:
-    """Lay out sections again with the measured thickness.
+    """Lay out sections again with the measured thickness, and those not measured with the median.
 
-    Returns the grid, the slabs, and True if they differ. Warns of sections that were not measured.
+    Returns the grid, the slabs, and True if they differ. Warns of sections that were not measured,
+    but for the last, which cannot be.
     """
+    voxel, known = grid.spacing[0], {n: own for n, own in found.items() if not own.reason}
+    sizes = {
+        slab.number: known[slab.number].size
+        for slab in slabs
+        if slab.number in known and known[slab.number].replaces(slab.thickness, voxel)
+    }
+    sized = with_thicknesses(slabs, sizes, MEASURED)
+    usual = median(slab.thickness for slab in sized if slab.number in known) if known else None
     lost = [f"{number} ({own.reason})" for number, own in found.items() if own.reason]
     if lost:
-        whose, keep = ("section", "it keeps") if len(lost) == 1 else ("sections", "they keep")
-        metrics.warn(
-            f"The thickness of {whose} {', '.join(lost)} was not measured: {keep} the one that "
-            "STACK takes without --section_thickness auto."
+        one, several = ("it keeps", "they keep") if usual is None else ("it takes", "they take")
+        whose, take = ("section", one) if len(lost) == 1 else ("sections", several)
+        what = (
+            "the one that STACK takes without --section_thickness auto"
+            if usual is None
+            else f"the median of the others, {usual:g} micrometre, or all that was imaged if less"
         )
-    moved = {
-        slab.number: found[slab.number].size
-        for slab in slabs
-        if slab.number in found and found[slab.number].replaces(slab.thickness, grid.spacing[0])
-    }
-    if not moved:
+        metrics.warn(f"The thickness of {whose} {', '.join(lost)} was not measured: {take} {what}.")
+    if usual is not None:
+        # The last one keeps what is stated, but not the imaged depth, which the others contradict.
+        filled = {
+            slab.number: min(usual, slab.extent[0])
+            for slab in sized
+            if slab.number not in known
+            and (slab.number in found or slab.thickness_from == BY_DEPTH)
+            and abs(usual - slab.thickness) >= SAME * voxel
+        }
+        sized = with_thicknesses(sized, filled, MEDIAN)
+    if [slab.thickness for slab in sized] == [slab.thickness for slab in slabs]:
         return grid, slabs, False
-    grid, slabs = arranged(with_thicknesses(slabs, moved, MEASURED), grid.spacing)
+    grid, slabs = arranged(sized, grid.spacing)
     logger.info("STACK: %s", thickness_taken(slabs))
     return grid, slabs, True
 
@@ -419,7 +439,7 @@ def _write_table(
         (
             *(slab.number, *slab.displaced),
             *found.displacements.get(slab.number, ("", "", "")),
-            slab.thickness if slab.thickness_from in (BY_TABLE, MEASURED) else "",
+            slab.thickness if slab.thickness_from in (BY_TABLE, MEASURED, MEDIAN) else "",
             _thickness_of(found.thick[slab.number]).get("measured_thickness", "")
             if slab.number in found.thick
             else "",

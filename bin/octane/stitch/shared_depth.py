@@ -32,6 +32,8 @@ from octane.store.writer import Level
 LONGEST = 256
 """Longest edge of the compared planes, pixels."""
 UNSHARED = f"the next section shows fewer than {FEWEST_PLANES} of its deep planes"
+BLANK = "it was not imaged"
+BEFORE_BLANK = "the next section was not imaged"
 TILTED = "its surface is tilted against the next one; give --section_level true"
 RANGE = (0.5, 1.5)
 """Distances tried, relative to the stated one."""
@@ -61,7 +63,7 @@ def thicknesses(
     execution: ExecutionParameters,
     metrics: Metrics,
 ) -> dict[int, Thickness]:
-    """Thickness of each section that another follows, by number, unless the user's table states it.
+    """Thickness of all sections but the last, by number, unless the user's table states it.
 
     The slabs lie where their tissue continues from section to section, at least nearly, and their
     thickness is the stated one.
@@ -191,10 +193,12 @@ def _fitted(
     known = {pair: own for pair, own in sorted(distances.items()) if not own.problem}
     found: dict[int, Thickness] = {}
     for first, (planes, std) in enumerate(solved(stated, known)):
-        own = distances.get((first, first + 1))
-        if own is None or slabs[first].thickness_from == BY_TABLE:
+        slab, own = slabs[first], distances.get((first, first + 1))
+        if first + 1 == len(slabs) or slab.thickness_from == BY_TABLE:
+            continue
+        if own is None:
+            found[slab.number] = Thickness(reason=BLANK if slab.image is None else BEFORE_BLANK)
             continue
         reason = "" if std <= UNCERTAIN else own.problem
-        size = Thickness(round(planes * voxel, 3), round(std * voxel, 3), reason)
-        found[slabs[first].number] = size
+        found[slab.number] = Thickness(round(planes * voxel, 3), round(std * voxel, 3), reason)
     return found

@@ -1,6 +1,7 @@
 """STACK with --section_thickness auto, on sections of a phantom imaged deeper than they are cut."""
 
 import csv
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,9 @@ from octane.config.params import (
 )
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, vector
+from octane.core.records import StackFigures
+from octane.report.summary import qualities
+from octane.report.verdict import checks
 from octane.steps.phantom import render_tile, thicknesses
 from octane.steps.stack import stack_sections
 from octane.store.image import open_image
@@ -40,7 +44,7 @@ def phantom(**given):
 def write(tmp_path_factory):
     """Write the sections of a phantom as STITCH does; they state 160 um, or another thickness."""
 
-    def run(p, left_out=(), surface=None, thickness: float | None = 160.0):
+    def run(p, left_out=(), surface=None, thickness: float | None = 160.0, changes=()):
         folder, paths = tmp_path_factory.mktemp("sections"), []
         extent = vector(*(10.0 * n for n in p.tile_shape))
         grid = Grid.covering(vector(0, 0, 0), extent, vector(10, 10, 10))
@@ -55,6 +59,8 @@ def write(tmp_path_factory):
             image = [Level.volume(grid)], np.dtype(np.float32)
             with create_image(path, *image, codec="zstd", attributes=noted) as (writer,):
                 voxels = render_tile(p, number - 1, (0, 0), p.tile_shape, (0, 0))
+                if number in changes:
+                    voxels = changes[number](voxels)
                 writer[tuple(slice(n) for n in p.tile_shape)] = voxels
             paths.append(path)
         return paths
@@ -77,6 +83,12 @@ def stack(tmp_path):
         return open_image(destination).array.opened[:], metrics.figures["sections"], metrics
 
     return run
+
+
+def stack_checks(metrics):
+    """The checks of a stack by name."""
+    figures = StackFigures.model_validate(metrics.figures)
+    return {own.name: own for own in checks(qualities({}, figures, None), {}, figures, None)}
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +173,35 @@ def test_sections_tilted_against_each_other_are_not_measured_unlevelled(
     _, (first, _), metrics = stack(sources)
     assert (first["measured_thickness"] is not None) == is_measured
     assert any("--section_level true" in text for text in metrics.warnings) != is_measured
+
+
+CAUSES = {
+    "excluded": ({"left_out": [3]}, {"excluded_sections": "3"}),
+    "missing": ({"left_out": [3]}, {"allow_missing_sections": 1}),
+    "blank": ({"changes": {3: np.zeros_like}}, {}),
+    "without texture": ({"changes": {3: np.ones_like}}, {}),
+}
+
+
+@pytest.mark.parametrize("stated", [None, 200.0])
+@pytest.mark.parametrize("cause", CAUSES)
+def test_what_cannot_be_measured_is_as_thick_as_the_others(write, stack, tmp_path, cause, stated):
+    written, settings = CAUSES[cause]
+    p, table = phantom(sections=7, thickness_jitter=0, shift=0), tmp_path / "moves.csv"
+    sources = write(p, thickness=stated, **written)
+    voxels, sections, metrics = stack(sources, table=table, align="none", **settings)
+    assert [s["start"] for s in sections] == pytest.approx(16 * np.arange(7), abs=1)
+    reasons = {section["number"]: section["thickness_reason"] for section in sections}
+    assert all(reasons[number] for number in (2, 3))
+    assert not any(reasons[number] for number in (1, 4, 5, 6, 7))
+    (warning,) = [text for text in metrics.warnings if "The thickness of" in text]
+    assert re.search(r"sections 2 \(.*\), 3 \(.*\) was not", warning)
+    judged = stack_checks(metrics)["Section thickness"]
+    assert (judged.state, judged.sections) == ("warning", ("Section 2", "Section 3"))
+    # Without a stated one, the last is as thick as the others; its imaged depth proves nothing.
+    assert sections[6]["thickness"] == (stated or pytest.approx(160, abs=5))
+    again, *_ = stack(sources, None, given=table, align="none", **settings)
+    np.testing.assert_array_equal(again, voxels)
 
 
 @pytest.mark.parametrize("seed", [1, 4, 6])
