@@ -29,6 +29,8 @@ SHADING = 0.03
 """Largest shading of tiles that needs no flat field; even illumination measures less."""
 AS_GIVEN, MEASURED, MEDIAN = "as given", "measured", "the median of the others"
 """Sources of a surface's depth or a section's thickness that the verdict tells apart."""
+CERTAIN = 3.0
+"""Standard deviations beyond which a measured length contradicts another."""
 EXPOSED = 1.5
 """Ratio of a tile's brightness to its neighbours', or its inverse, above which it is uneven."""
 
@@ -384,6 +386,28 @@ class SectionFigures(Figures):
     given: bool = False
 
 
+class DistanceFigures(Figures):
+    """Distance of sections as ``taken``, and as their shared depth shows it; micrometres."""
+
+    measured: float
+    std: float
+    taken: float
+
+    def differs(self, plane: float) -> bool:
+        """Tell whether they differ by more than a plane and than the measured one is uncertain."""
+        return abs(self.measured - self.taken) > max(plane, CERTAIN * self.std)
+
+    @property
+    def sentence(self) -> str:
+        """The difference in words, with a remedy."""
+        happens = "repeated" if self.measured < self.taken else "lost"
+        return (
+            f"Sections show the same tissue {self.measured:.4g} µm apart, but {self.taken:.4g} is "
+            f"taken: tissue is {happens} at each boundary. Give --section_thickness "
+            f"{self.measured:.4g}, or auto to measure all of them."
+        )
+
+
 class StackFigures(Figures):
     """A stack.
 
@@ -391,13 +415,15 @@ class StackFigures(Figures):
     ``unlike`` lists neighbours, by number, without common structure. ``excluded_sections`` are
     those that the user left out; the others without an image are ``missing_sections``. ``blend`` is
     the depth in micrometres over which sections were to be blended at their borders. ``aligned``
-    tells whether sections were to be moved.
+    tells whether sections were to be moved. ``distance`` is that of few neighbours, if they share
+    depth and their thickness was not to be measured.
     """
 
     sections: list[SectionFigures]
     boundaries: dict[int, float] = {}
     missing_sections: list[int] = []
     excluded_sections: list[int] = []
+    distance: DistanceFigures | None = None
     unlike: list[tuple[int, int]] = []
     planes_not_imaged: int = 0
     blend: float = 0.0

@@ -306,10 +306,15 @@ def _surface(quality: Sequence[SectionQuality], plane: float) -> Check | None:
 
 
 def _thickness(stack: StackFigures) -> Check | None:
-    """Check that the thickness of each section was measured; None if none should have been."""
+    """Check that the thickness of each section was measured, or that taken; None if unknown."""
     every = {title_of("", s.number): s for s in stack.sections}
     lost = {title: s.thickness_reason for title, s in every.items() if s.thickness_reason}
     known = [s.measured_thickness for s in every.values() if s.measured_thickness is not None]
+    if not (lost or known) and stack.distance is not None:
+        own, plane = stack.distance, stack.voxel_size[0]
+        limit = f"{own.taken:.4g} µm, as taken, within {plane:.4g} µm"
+        value, differs = f"{own.measured:.4g} µm", own.differs(plane)
+        return judged("Section thickness", limit, value, differs, own.sentence)
     if not (lost or known):
         return None
     texts = []

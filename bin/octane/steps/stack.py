@@ -16,7 +16,13 @@ from octane.core.errors import InputError
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region, blocks, bounds, place_in, shape_of
 from octane.core.metrics import Metrics
-from octane.core.records import MEASURED, MEDIAN, StackFigures, read_reference
+from octane.core.records import (
+    MEASURED,
+    MEDIAN,
+    DistanceFigures,
+    StackFigures,
+    read_reference,
+)
 from octane.layout.arrangement import Arrangement, arranged_like, realigned
 from octane.layout.borders import blended_planes, borders, shared_less
 from octane.layout.displacement import COLUMNS, Displacement
@@ -48,7 +54,7 @@ from octane.pipeline.lanes import Lane, run_pipeline
 from octane.stitch.borders import blend
 from octane.stitch.faces import Faces, boundaries, brightness, ends_of, flips, steps
 from octane.stitch.facing import Fit, fit
-from octane.stitch.shared_depth import Thickness, thicknesses
+from octane.stitch.shared_depth import Thickness, checked_distance, thicknesses
 from octane.stitch.slab import block_workers, interpolated
 from octane.stitch.thickness import SAME
 from octane.store.channels import name_of
@@ -63,13 +69,15 @@ logger = logging.getLogger(__name__)
 class Measured(NamedTuple):
     """Measurements of sections, and the ``given`` displacements, by number.
 
-    ``unlike`` lists the numbers of neighbours that nothing connects.
+    ``unlike`` lists the numbers of neighbours that nothing connects, ``distance`` is that of few
+    neighbours.
     """
 
     displacements: dict[int, Displacement]
     given: dict[int, Displacement]
     thick: dict[int, Thickness]
     unlike: list[tuple[int, int]]
+    distance: DistanceFigures | None
 
 
 def _paste(result: npt.NDArray, region: Region, slab: SectionSlab, grid: Grid, lane: Lane) -> None:
@@ -214,6 +222,7 @@ def stack_sections(
             "missing_sections": placed.missing,
             "excluded_sections": placed.excluded,
             "unlike": [] if found is None else found.unlike,
+            "distance": None if found is None else found.distance,
             "planes_not_imaged": beyond,
             "shape": grid.shape,
             "voxel_size": grid.spacing,
@@ -247,8 +256,13 @@ def _arranged(
         metrics.warn(text)
     fits = fit(slabs, grid, dtype, parameters, execution, metrics)
     thick: dict[int, Thickness] = {}
-    if parameters.section_thickness == AUTO:
-        _, placed = realigned(slabs, grid, fits.displacements, given)
+    distance: DistanceFigures | None = None
+    _, placed = realigned(slabs, grid, fits.displacements, given)
+    if parameters.section_thickness != AUTO:
+        distance = checked_distance(placed, grid, fits.centre, dtype, execution, metrics)
+        if distance is not None and distance.differs(spacing[0]):
+            metrics.warn(distance.sentence)
+    else:
         thick = thicknesses(placed, grid, dtype, execution, metrics)
         grid, slabs, is_changed = _remeasured(slabs, grid, thick, metrics)
         if is_changed:
@@ -272,7 +286,7 @@ def _arranged(
         metrics.previews["unaligned_y"] = np.abs(cut[::step, ::step])
     met = borders(slabs, parameters.blend, grid)
     placed = Arrangement(grid, slabs, met, parameters.excluded, aligned)
-    return placed, Measured(fits.displacements, given, thick, unlike)
+    return placed, Measured(fits.displacements, given, thick, unlike, distance)
 
 
 def _remeasured(

@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import ExecutionParameters, StackParameters
+from octane.core.filters import gaussian
 from octane.core.geometry import Grid, blocks
 from octane.core.metrics import Metrics
 from octane.layout.displacement import Displacement
+from octane.layout.mosaic import Position
 from octane.layout.stack import SectionSlab, section_metadata
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import cores
@@ -25,6 +27,8 @@ LONGEST = {"none": 256, "translation": 512, "rigid": 512}
 """Longest edge of a compared face by --stack_align, pixels."""
 FACES_BYTES = 1 << 27
 """Maximum memory of all tops and bottoms."""
+WIDE = 0.1
+"""Standard deviation of the smoothing in which the brightest area is sought, fraction of a face."""
 PLANES = 2
 """Planes compared per section if neighbours share no depth."""
 
@@ -63,12 +67,14 @@ class Fit(NamedTuple):
 
     ``unmatched`` lists the numbers of those that fit none, ``unlike`` the numbers of neighbours
     that nothing connects. ``certain`` ones are displaced by a pixel or by more than noise.
+    ``centre`` is that of the brightest area (y, x), micrometres.
     """
 
     displacements: dict[int, Displacement]
     unmatched: list[int]
     unlike: list[tuple[int, int]]
     certain: set[int]
+    centre: Position
 
 
 def facing_planes(slabs: Sequence[SectionSlab], grid: Grid) -> dict[int, FacingPlanes]:
@@ -188,8 +194,9 @@ def fit(
     """Register neighbours' faces."""
     found = survey(slabs, grid, dtype, LONGEST[parameters.align], execution, metrics)
     numbers, pixel = found.numbers, found.step * grid.spacing[1]
+    centre = _brightest(found, grid)
     if len(numbers) < 2 or not np.isclose(*grid.spacing[1:]):
-        return Fit({}, [], [], set())
+        return Fit({}, [], [], set(), centre)
     rotate, workers = parameters.align != "translation", execution.workers or cores()
     faces, radius = (found.tops, found.bottoms, found.within), max(grid.extent[1:]) / 2
     with metrics.timed("align"):
@@ -214,7 +221,19 @@ def fit(
         if any(pair.is_certain for pair in fitting[number])
         or own.reach(radius) >= max(pixel, CERTAIN * min(p.std for p in fitting[number]))
     }
-    return Fit(displacements, unmatched, _unlike(numbers, pairs), certain)
+    return Fit(displacements, unmatched, _unlike(numbers, pairs), certain, centre)
+
+
+def _brightest(found: Survey, grid: Grid) -> Position:
+    """Centre of the brightest area of the sections (y, x), micrometres: most likely tissue."""
+    pixels = [found.step * size for size in grid.spacing[1:]]
+    bright = np.mean([np.nan_to_num(top) for top in found.tops] or [np.zeros((1, 1))], axis=0)
+    width = WIDE * max(bright.shape)
+    place = np.unravel_index(int(gaussian(bright, width).argmax()), bright.shape)
+    y, x = (
+        edge + (k + 0.5) * size for edge, k, size in zip(grid.edge[1:], place, pixels, strict=True)
+    )
+    return float(y), float(x)
 
 
 def _unlike(numbers: Sequence[int], pairs: Sequence[SectionPair]) -> list[tuple[int, int]]:

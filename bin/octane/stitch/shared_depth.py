@@ -3,14 +3,16 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from octane.config.params import ExecutionParameters
-from octane.core.geometry import Grid, blocks, place_in
+from octane.core.geometry import Grid, blocks, place_in, vector
 from octane.core.metrics import Metrics
-from octane.core.records import SurfaceFigures
+from octane.core.records import DistanceFigures, SurfaceFigures
+from octane.layout.mosaic import Position
 from octane.layout.stack import BY_DEPTH, BY_TABLE, SectionSlab
 from octane.layout.surfaces import measured
 from octane.pipeline.lanes import Lane, run_pipeline
@@ -38,7 +40,24 @@ TILTED = "its surface is tilted against the next one; give --section_level true"
 RANGE = (0.5, 1.5)
 """Distances tried, relative to the stated one."""
 
+LOOKS = 2
+"""Most pairs of neighbours on which a thickness that nobody asked to measure is checked: each reads
+an area of two sections again."""
+WINDOW, SMALL = 512, 128
+"""Edge in voxels of the area in which it is checked, and the least edge in pixels to which this is
+reduced: half of it often shows too little structure."""
+TOP = 16
+"""Planes of the lower section that are looked for in the upper one then; more hardly help."""
+
 Pair = tuple[int, int]
+
+
+class View(NamedTuple):
+    """Area in which sections are compared, voxels per pixel, and the planes of the lower one."""
+
+    grid: Grid
+    step: int
+    planes: int | None = None
 
 
 class Thickness(NamedTuple):
@@ -68,14 +87,65 @@ def thicknesses(
     The slabs lie where their tissue continues from section to section, at least nearly, and their
     thickness is the stated one.
     """
-    pairs = _pairs(slabs, grid)
+    view = View(grid, -(-max(grid.shape[1:]) // LONGEST))
+    found = _distances(slabs, _pairs(slabs, grid), view, dtype, execution, metrics)
+    return _fitted(slabs, grid.spacing[0], found)
+
+
+def checked_distance(
+    slabs: Sequence[SectionSlab],
+    grid: Grid,
+    centre: Position,
+    dtype: np.dtype,
+    execution: ExecutionParameters,
+    metrics: Metrics,
+) -> DistanceFigures | None:
+    """Distance at which neighbours in the middle show the same tissue, around ``centre`` (y, x).
+
+    None if they share no depth, or too little to tell.
+    """
+    spacing = grid.spacing
+    edge, extent = [grid.edge[0]], [grid.extent[0]]
+    for axis, middle in zip((1, 2), centre, strict=True):
+        count, voxel = grid.shape[axis], spacing[axis]
+        size = min(WINDOW, count)
+        start = round((middle - grid.edge[axis]) / voxel) - size // 2
+        edge.append(grid.edge[axis] + min(max(start, 0), count - size) * voxel)
+        extent.append(size * voxel)
+    window = Grid.covering(vector(*edge), vector(*extent), spacing)
+    pairs: dict[Pair, range] = {}
+    for first, (upper, lower) in enumerate(pairwise(slabs)):
+        deepest = math.floor(upper.extent[0] / spacing[0] + 1e-6) - FEWEST_PLANES
+        if deepest >= 1 and not any(own.image is None or own.is_nearest for own in (upper, lower)):
+            pairs[first, first + 1] = range(1, deepest + 1)
+    view = View(window, max(1, max(window.shape[1:]) // SMALL), TOP)
+    middle = len(slabs) / 2 - 1
+    for pair in sorted(pairs, key=lambda pair: abs(pair[0] - middle))[:LOOKS]:
+        found = _distances(slabs, {pair: pairs[pair]}, view, dtype, execution, metrics)[pair]
+        if not found.problem:
+            size, std = (round(own * spacing[0], 3) for own in (found.planes, found.std))
+            return DistanceFigures(measured=size, std=std, taken=slabs[pair[0]].thickness)
+    return None
+
+
+def _distances(
+    slabs: Sequence[SectionSlab],
+    pairs: Mapping[Pair, range],
+    view: View,
+    dtype: np.dtype,
+    execution: ExecutionParameters,
+    metrics: Metrics,
+) -> dict[Pair, Distance]:
+    """Distance of each pair of sections, among those to try."""
+    grid = view.grid
     found = {pair: Distance(problem=UNSHARED) for pair, tried in pairs.items() if not tried}
     for first, second in pairs:
         if _apart(slabs[first], slabs[second]) > grid.spacing[0]:
             found[first, second] = Distance(problem=TILTED)
 
     def work(pair: Pair, lane: Lane) -> int:
-        (upper, first), (lower, second) = (_planes(slabs[k], grid, lane) for k in pair)
+        upper, first = _planes(slabs[pair[0]], view._replace(planes=None), lane)
+        lower, second = _planes(slabs[pair[1]], view, lane)
         # Of planes that both show; the first ones may differ in depth.
         aside, tried = second - first, pairs[pair]
         with lane.timed("compute"):
@@ -90,7 +160,8 @@ def thicknesses(
         kept = math.ceil(16 * deepest * LONGEST**2) * (execution.workers or cores())
         workers = block_workers(slabs, grid, dtype, len(tried), execution, kept=kept)
         run_pipeline(tried, work, label="thickness", workers=workers, metrics=metrics)
-    return _fitted(slabs, grid.spacing[0], found)
+    # In order, so that sums do not depend on the number of threads.
+    return dict(sorted(found.items()))
 
 
 def _apart(first: SectionSlab, second: SectionSlab) -> float:
@@ -131,15 +202,14 @@ def _pairs(slabs: Sequence[SectionSlab], grid: Grid) -> dict[Pair, range]:
     return pairs
 
 
-def _planes(slab: SectionSlab, grid: Grid, lane: Lane) -> tuple[Planes, int]:
+def _planes(slab: SectionSlab, view: View, lane: Lane) -> tuple[Planes, int]:
     """Planes of a section where it lies in the volume, in squares of voxels, and the first's depth.
 
     NaN where it cannot be compared.
     """
-    own = replace(slab, surface=0.0)
+    own, (grid, step, most) = replace(slab, surface=0.0), view
     _, ny, nx = grid.shape
-    step = -(-max(ny, nx) // LONGEST)
-    planes = own.imaged(range(math.ceil(own.extent[0] / grid.spacing[0]) + 1), grid)
+    planes = own.imaged(range(math.ceil(own.extent[0] / grid.spacing[0]) + 1), grid)[:most]
     found = np.full((len(planes), ny // step, nx // step), np.nan, np.float32)
     depth, edge, _ = Level.volume(grid).owned
     wide = max(edge // step, 1) * step
@@ -189,8 +259,7 @@ def _fitted(
 ) -> dict[int, Thickness]:
     """Thickness of each section that fits all distances, by number."""
     stated = [slab.thickness / voxel for slab in slabs]
-    # In order, so that sums do not depend on the number of threads.
-    known = {pair: own for pair, own in sorted(distances.items()) if not own.problem}
+    known = {pair: own for pair, own in distances.items() if not own.problem}
     found: dict[int, Thickness] = {}
     for first, (planes, std) in enumerate(solved(stated, known)):
         slab, own = slabs[first], distances.get((first, first + 1))

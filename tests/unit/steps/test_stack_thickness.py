@@ -204,6 +204,36 @@ def test_what_cannot_be_measured_is_as_thick_as_the_others(write, stack, tmp_pat
     np.testing.assert_array_equal(again, voxels)
 
 
+@pytest.mark.parametrize("looks", [1, 16])
+@pytest.mark.parametrize("align", ["none", "translation"])
+@pytest.mark.parametrize(
+    ("stated", "repeats"), [(None, True), (240.0, True), (140.0, False)], ids=str
+)
+def test_sections_that_lie_elsewhere_than_stated_are_noticed(
+    write, stack, stated, repeats, align, looks
+):
+    p = phantom(thickness_jitter=0, section_thickness=180, speckle_looks=looks)
+    _, _, metrics = stack(write(p, thickness=stated), None, align=align)
+    check = stack_checks(metrics)["Section thickness"]
+    assert check.state == "warning"
+    assert check.sentence in metrics.warnings
+    assert ("repeated" in check.sentence) == repeats
+    (thickness,) = re.findall(r"--section_thickness ([\d.]+)", check.sentence)
+    assert float(thickness) == pytest.approx(180, abs=4)
+
+
+@pytest.mark.parametrize("looks", [1, 16])
+@pytest.mark.parametrize(("depth", "thickness"), [(16, None), (24, 160.0), (17, None)])
+def test_sections_that_lie_as_stated_or_share_nothing_are_not_blamed(
+    write, stack, depth, thickness, looks
+):
+    p = phantom(thickness_jitter=0, tile_shape=(depth, 100, 144), speckle_looks=looks)
+    _, _, metrics = stack(write(p, thickness=thickness), None)
+    assert not any("--section_thickness" in text for text in metrics.warnings)
+    check = stack_checks(metrics).get("Section thickness")
+    assert check is None or check.state == "good"
+
+
 @pytest.mark.parametrize("seed", [1, 4, 6])
 @pytest.mark.parametrize("align", ["translation", "rigid"])
 def test_sound_sections_are_not_moved_by_the_noise_of_their_own_tissue(write, stack, align, seed):
