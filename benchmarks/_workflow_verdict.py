@@ -4,14 +4,15 @@ import tempfile
 from pathlib import Path
 
 from _common import cores, scratch_folder
-from made_faults import FAULTS, judged
+from made_faults import FAULTS, Fault, judged
 
 from octane.config.params import ExecutionParameters
 
 TILES = (64, 128, 256)
 """Edges of tiles, voxels."""
-LOOKS = (1, 16)
-"""Independent looks in the speckle."""
+LOOKS = (1, 16, 0)
+"""Independent looks in the speckle; 0 for no speckle."""
+SOUND = Fault(None, None, [], "")
 SEEDS = (11, 12, 13, 14, 15)
 """Subjects other than those used to choose the limits."""
 
@@ -28,10 +29,14 @@ def verdict(quick: bool) -> dict[str, object]:
             for seed in seeds:
                 given = {"seed": seed, "speckle_looks": looks, "tile_shape": (8, tile, tile)}
                 for fault in false:
-                    change, overlap, names, _ = FAULTS.get(fault, (None, None, [], ""))
-                    stitching = {"overlap": overlap, "check_overlap": "warning"}
+                    own = FAULTS.get(fault, SOUND)
+                    # A fault's own depth, but tiles of this size.
+                    shape = (own.depth, tile, tile)
+                    put = own._replace(given={**own.given, "tile_shape": shape})
+                    stitching = {"overlap": own.overlap, "check_overlap": "warning"}
                     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
-                        made = judged(Path(scratch), given, execution, change, stitching)
+                        made = judged(Path(scratch), given, execution, own.change, stitching, put)
+                    names = own.checks
                     if fault == "none":
                         jumps += [
                             float(check.value.removesuffix(" %"))

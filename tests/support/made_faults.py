@@ -1,10 +1,14 @@
 """Faults put into a phantom, and the verdict after STITCH and STACK."""
 
+import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import zarr
+from zarr.codecs import GzipCodec
 
 from octane.config.params import (
     ExecutionParameters,
@@ -18,7 +22,7 @@ from octane.layout.mosaic import MosaicGrid, Tile
 from octane.report.check import Check
 from octane.report.summary import qualities
 from octane.report.verdict import checks
-from octane.steps.phantom import Subject, make_phantom, render_tile
+from octane.steps.phantom import Subject, make_phantom, render_tile, speckle
 from octane.steps.stack import stack_sections
 from octane.steps.stitch import stitch_section
 from octane.store.image import open_image
@@ -99,52 +103,174 @@ def brightened(level: int) -> Change:
 
 halved, lost = one(lambda tile: tile / 2), one(np.zeros_like)
 mirrored = one(lambda tile: np.flip(tile, 2), (1, 0))
+
+
+class Fault(NamedTuple):
+    """A fault: the change to the second section, and the overlap given to STITCH.
+
+    ``checks`` find it, with the ``words``, a pattern, in their sentences. ``changed`` changes all
+    mosaics in order, ``given`` are options of its phantom, whose tiles are ``depth`` planes deep, and
+    ``stacking`` those of STACK.
+    """
+
+    change: Change | None
+    overlap: tuple[float, float] | None
+    checks: list[str]
+    words: str
+    changed: Callable[[list[Path]], object] | None = None
+    given: Mapping[str, object] = {}
+    stacking: Mapping[str, object] = {}
+    depth: int = 8
+
+
+def exchange(mosaics: list[Path]) -> None:
+    """Give the second and the third section each other's voxels."""
+    one, other = (zarr.open_array(mosaic / "0") for mosaic in mosaics[1:3])
+    values = one[:], other[:]
+    other[:], one[:] = values
+
+
+def copy(mosaics: list[Path]) -> None:
+    """Save the first section as the second one as well, in another codec."""
+    first, second = (mosaic / "0" for mosaic in mosaics[:2])
+    source = zarr.open_array(first)
+    values, chunks = np.asarray(source[:]), source.chunks
+    shutil.rmtree(second)
+    zarr.create_array(second, data=values, chunks=chunks, compressors=GzipCodec())
+
+
+def unstate(mosaics: list[Path]) -> None:
+    """Take the thickness out of the metadata."""
+    for mosaic in mosaics:
+        path = mosaic / "zarr.json"
+        noted = json.loads(path.read_text())
+        for own in noted["attributes"].values():
+            if isinstance(own, dict):
+                own.get("section", {}).pop("thickness", None)
+        path.write_text(json.dumps(noted))
+
+
+def unstate_and_leave_out(mosaics: list[Path]) -> None:
+    """The same, and without the third section."""
+    unstate(mosaics)
+    shutil.rmtree(mosaics.pop(2))
+
+
+def again(voxels: np.ndarray, grid: MosaicGrid, made: PhantomParameters) -> np.ndarray:
+    """Image the first section once more: the same tissue in other speckle."""
+    quiet = made.model_copy(update={"speckle_looks": 0.0})
+    changed = voxels.copy()
+    for tile, place in grid.positions(Subject.of(made).pitch).items():
+        region = grid.region(tile)
+        shape = voxels[region].shape
+        seen = render_tile(quiet, 0, tile, shape, place)
+        seen *= 0.99
+        if made.speckle_looks:
+            seen *= speckle(made.speckle_looks, shape, [made.seed, 99, *tile])
+        changed[region] = seen
+    return changed
+
+
 OVERLAPS = ["Overlap along y", "Overlap along x"]
+DEEP = {"tile_shape": (24, 60, 60), "section_thickness": 185.0}
 FITTING = r"give --overlap 0\.(2|199|20\d),0\.2(5|4[89]\d?|5\d), or"
-FAULTS: dict[str, tuple[Change | None, tuple[float, float] | None, list[str], str]] = {
-    "overlap wrong along y": (None, (0.25, 0.25), OVERLAPS[:1], FITTING),
-    "overlap wrong along x": (None, (0.2, 0.2), OVERLAPS[1:], FITTING),
-    "overlap wrong along both": (None, (0.25, 0.2), OVERLAPS, FITTING),
-    "one tile shifted": (
+FAULTS: dict[str, Fault] = {
+    "overlap wrong along y": Fault(None, (0.25, 0.25), OVERLAPS[:1], FITTING),
+    "overlap wrong along x": Fault(None, (0.2, 0.2), OVERLAPS[1:], FITTING),
+    "overlap wrong along both": Fault(None, (0.25, 0.2), OVERLAPS, FITTING),
+    "one tile shifted": Fault(
         moved,
         None,
         ["Tiles out of place"],
         r"Section 2, row 1, column 1 fits \+",
     ),
-    "two tiles swapped": (exchanged, None, ["Tiles out of place"], "row 1, column 0 fits at row 1"),
-    "one tile mirrored": (mirrored, None, ["Tiles out of place"], "row 1, column 0 fits none of"),
-    "one dark tile": (halved, None, ["Tile brightness"], "Section 2, row 1, column 1 is 0.5"),
-    "one tile not imaged": (lost, None, ["Tile brightness"], "1 tile of Section 2 was not"),
-    "dark section": (dimmed(0.3), None, ["Section brightness"], "--n4_histogram_matching sec"),
-    "bands": (dimmed(0.9), None, ["Section boundaries"], "Sections 2, 3: bands, brightness jumps"),
-    "surface under water": (
+    "two tiles swapped": Fault(
+        exchanged, None, ["Tiles out of place"], "row 1, column 0 fits at row 1"
+    ),
+    "one tile mirrored": Fault(
+        mirrored, None, ["Tiles out of place"], "row 1, column 0 fits none of"
+    ),
+    "one dark tile": Fault(halved, None, ["Tile brightness"], "Section 2, row 1, column 1 is 0.5"),
+    "one tile not imaged": Fault(lost, None, ["Tile brightness"], "1 tile of Section 2 was not"),
+    "dark section": Fault(dimmed(0.3), None, ["Section brightness"], "--n4_histogram_matching sec"),
+    "bands": Fault(
+        dimmed(0.9), None, ["Section boundaries"], "Sections 2, 3: bands, brightness jumps"
+    ),
+    "surface under water": Fault(
         submerged,
         None,
         ["Section surface"],
         r"Section 2: the surface lies [23]\d(\.\d)? µm deep, but 0 µm is cropped",
     ),
-    "section not imaged": (dimmed(0), None, ["Section brightness"], "Section 2 is blank"),
-    "flipped in y": (
+    "section not imaged": Fault(dimmed(0), None, ["Section brightness"], "Section 2 is blank"),
+    "flipped in y": Fault(
         flipped(1),
         None,
         ["Section orientation"],
         "Section 2 fits if flipped along y;",
     ),
-    "flipped in x": (
+    "flipped in x": Fault(
         flipped(2),
         None,
         ["Section orientation"],
         "Section 2 fits if flipped along x;",
     ),
-    "rotated": (
+    "rotated": Fault(
         flipped(1, 2),
         None,
         ["Section orientation"],
         "Section 2 fits if flipped along yx;",
     ),
+    "sections exchanged": Fault(
+        None,
+        None,
+        ["Section order"],
+        "Sections 2, 3 fit in each other's place",
+        exchange,
+        {"sections": 5},
+    ),
+    "turned by 180 degrees among five": Fault(
+        flipped(1, 2),
+        None,
+        ["Section orientation"],
+        "Section 2 fits if flipped along yx;",
+        given={"sections": 5},
+    ),
+    "imaged twice": Fault(
+        again,
+        None,
+        ["Section order"],
+        "Section 2 shows the tissue of Section 1 again",
+        given={"sections": 5},
+    ),
+    "copied, with one tile": Fault(
+        None,
+        None,
+        ["Missing sections"],
+        "Section 2 holds the same image as Section 1",
+        copy,
+        {"tiles": (1, 1)},
+    ),
+    "deeper than thick": Fault(
+        None,
+        None,
+        ["Section thickness"],
+        "tissue is repeated at each boundary",
+        unstate,
+        DEEP,
+        depth=24,
+    ),
+    "thickness measured, one left out": Fault(
+        None,
+        None,
+        ["Section thickness"],
+        r"Section 2 \(.*\), Section 3 \(.*\): not measured, so it is the median",
+        unstate_and_leave_out,
+        {**DEEP, "sections": 5},
+        {"section_thickness": "auto", "excluded_sections": "3"},
+        depth=24,
+    ),
 }
-"""By fault: the change to the second section, the overlap given to STITCH, the checks that find it,
-and a pattern in their sentences."""
 
 
 def spoil(mosaic: Path, change: Change, made: PhantomParameters) -> None:
@@ -164,13 +290,21 @@ def judged(
     execution: ExecutionParameters,
     change: Change | None = None,
     stitching: Mapping[str, object] | None = None,
+    fault: Fault | None = None,
 ) -> list[Check]:
-    """Make a phantom, change its second section, reconstruct it and return the checks."""
-    made = PhantomParameters.model_validate({**PHANTOM, **given})
+    """Make a phantom, change its second section, reconstruct it and return the checks.
+
+    With a ``fault``, the phantom and all of its mosaics are changed as that says.
+    """
+    own_options = {} if fault is None else fault.given
+    made = PhantomParameters.model_validate({**PHANTOM, **given, **own_options})
     make_phantom(folder / "phantom", made, execution)
     # A lost tile lacks its chunk.
     stitched, sections, reading = {}, [], InputParameters(missing_chunks="fill")
-    for source in sorted((folder / "phantom" / "mosaics").iterdir()):
+    mosaics = sorted((folder / "phantom" / "mosaics").iterdir())
+    if fault is not None and fault.changed is not None:
+        fault.changed(mosaics)
+    for source in mosaics:
         if change is not None and source.name.startswith("section_02"):
             spoil(source, change, made)
         sections.append(folder / "out" / source.name)
@@ -178,7 +312,8 @@ def judged(
         metrics = stitch_section(source, sections[-1], own, reading, execution)
         stitched[source.name] = StitchFigures.model_validate(metrics.figures)
     volume = folder / "out" / "stack.ome.zarr"
-    metrics = stack_sections(sections, volume, StackParameters(), reading, execution)
+    stacking = StackParameters.model_validate({} if fault is None else fault.stacking)
+    metrics = stack_sections(sections, volume, stacking, reading, execution)
     stack = StackFigures.model_validate(metrics.figures)
     found = checks(qualities(stitched, stack, None), stitched, stack, None)
     # The other checks must tolerate shading; tests of STITCH cover its detection.

@@ -298,10 +298,12 @@ class StitchFigures(Figures):
     ``tile_extent`` is the size of a full tile, and ``mosaic_extent`` that of all tiles side by
     side, whose last row and column may be cut. ``not_imaged`` lists the rows and columns of tiles
     that the metadata declare as not imaged; ``holes`` are those of them that imaged tiles enclose,
-    or next to which a neighbour shows tissue.
+    or next to which a neighbour shows tissue. ``digest`` is that of all voxels, and empty if all
+    are 0.
     """
 
     section: int | None = None
+    digest: str = ""
     seam_median: float | None = None
     seam_max: float | None = None
     seam_y: float | None = None
@@ -408,6 +410,20 @@ class DistanceFigures(Figures):
         )
 
 
+class OrderFigures(Figures):
+    """What neighbours that share depth say about the order of sections, by their numbers.
+
+    ``compared`` counts the neighbours, ``exchanged`` are two in each other's place, and of
+    ``repeated`` two the second shows the tissue of the first again. ``unmatched`` neighbours do
+    not match, although most others do.
+    """
+
+    compared: int
+    exchanged: list[tuple[int, int]] = []
+    repeated: list[tuple[int, int]] = []
+    unmatched: list[tuple[int, int]] = []
+
+
 class StackFigures(Figures):
     """A stack.
 
@@ -415,7 +431,8 @@ class StackFigures(Figures):
     ``unlike`` lists neighbours, by number, without common structure. ``excluded_sections`` are
     those that the user left out; the others without an image are ``missing_sections``. ``blend`` is
     the depth in micrometres over which sections were to be blended at their borders. ``aligned``
-    tells whether sections were to be moved. ``distance`` is that of few neighbours, if they share
+    tells whether sections were to be moved. ``order`` is None if neighbours share no depth.
+    ``distance`` is that of few neighbours, if they share
     depth and their thickness was not to be measured.
     """
 
@@ -426,6 +443,7 @@ class StackFigures(Figures):
     distance: DistanceFigures | None = None
     unlike: list[tuple[int, int]] = []
     planes_not_imaged: int = 0
+    order: OrderFigures | None = None
     blend: float = 0.0
     align: str | None = None
     aligned: bool = False

@@ -11,6 +11,7 @@ from octane.core.records import (
     MEASURED,
     MEDIAN,
     N4Figures,
+    OrderFigures,
     Outcome,
     StackFigures,
     StitchFigures,
@@ -50,7 +51,7 @@ SURE = 2.0
 """Standard deviations within which a measured difference tells nothing."""
 DIMMING = (
     *("Missing sections", "Section surface", "Section brightness"),
-    *("Section orientation", "Section alignment"),
+    *("Section orientation", "Section order", "Section alignment"),
 )
 """Checks of faults that make brightness jump where a section begins."""
 State = Literal["incomplete", "look", "good"]
@@ -87,7 +88,10 @@ def checks(
         cut = (_surface(quality, stack.voxel_size[0]), _thickness(stack))
         found += [own for own in cut if own]
         covered = _elsewhere(quality, stack.voxel_size[0])
-        found += [_depth(stack), bright(stack), _flipped(stack), _placed(stack, covered)]
+        found += [_depth(stack), bright(stack), _flipped(stack)]
+        if stack.order is not None:
+            found.append(_ordered(stack.order, covered, found[0 if lost is None else 1].sections))
+        found.append(_placed(stack, covered))
     if n4:
         made = (converged(n4, threshold), effect(n4), field(n4), variation(n4))
         found += [own for own in made if own]
@@ -95,6 +99,8 @@ def checks(
         found.append(_alike("Variation of a section", varied, COMPARED))
     if stack or n4:
         marked = {title for own in found if own.name in DIMMING for title in own.sections}
+        if stack and _is_contradicted(stack):
+            marked |= {title_of("", s.number) for s in stack.sections}
         found.append(banded(stack, n4, marked))
     return found
 
@@ -113,8 +119,10 @@ def _absent(quality: Sequence[SectionQuality], sections: Mapping[str, StitchFigu
     if any(section.state == "unfinished" for section in quality):
         text = f"{titled(gone)}: not finished."
     first: dict[object, str] = {}
+    # Records of earlier versions lack a digest.
     seams = {title: (own.seam_median, own.seam_max) for title, own in sections.items()}
-    same = {t: first[own] for t, own in seams.items() if own[0] and first.setdefault(own, t) != t}
+    keys = {t: own.digest or (seams[t] if seams[t][0] else "") for t, own in sections.items()}
+    same = {t: first[own] for t, own in keys.items() if own and first.setdefault(own, t) != t}
     if same:
         pairs = titled([f"{t} holds the same image as {other}" for t, other in same.items()])
         right = "correct image" if len(same) == 1 else "correct images"
@@ -313,7 +321,7 @@ def _thickness(stack: StackFigures) -> Check | None:
     if not (lost or known) and stack.distance is not None:
         own, plane = stack.distance, stack.voxel_size[0]
         limit = f"{own.taken:.4g} µm, as taken, within {plane:.4g} µm"
-        value, differs = f"{own.measured:.4g} µm", own.differs(plane)
+        value, differs = f"{own.measured:.4g} µm", _is_contradicted(stack)
         return judged("Section thickness", limit, value, differs, own.sentence)
     if not (lost or known):
         return None
@@ -326,6 +334,11 @@ def _thickness(stack: StackFigures) -> Check | None:
     text = f"{'; '.join(texts)}; look at the pictures."
     value = _between(known) if known else "none measured"
     return judged("Section thickness", "measured", value, lost, text)
+
+
+def _is_contradicted(stack: StackFigures) -> bool:
+    """Tell whether neighbours show the same tissue at another distance than was taken."""
+    return stack.distance is not None and stack.distance.differs(stack.voxel_size[0])
 
 
 def _depth(stack: StackFigures) -> Check:
@@ -346,11 +359,38 @@ def _flipped(stack: StackFigures) -> Check:
     return judged(name, limit, f"{len(odd)} of {len(known)} flipped", odd, text)
 
 
+def _ordered(order: OrderFigures, covered: Collection[str], copied: Collection[str]) -> Check:
+    """Check the order of sections but those of ``covered`` or ``copied`` ones, named elsewhere."""
+
+    def both(pairs: Sequence[tuple[int, int]]) -> list[list[str]]:
+        titles = [[title_of("", number) for number in pair] for pair in pairs]
+        return [pair for pair in titles if not {*pair} & {*covered, *copied}]
+
+    exchanged, repeated, unmatched = map(both, (order.exchanged, order.repeated, order.unmatched))
+    texts = [f"{titled(pair)} fit in each other's place; exchange them" for pair in exchanged]
+    texts += [f"{b} shows the tissue of {a} again; leave one of them out" for a, b in repeated]
+    named = {title for pair in (*exchanged, *repeated) for title in pair}
+    apart = [pair for pair in unmatched if not {*pair} & named]
+    if apart:
+        pairs = ", ".join(titled(pair).replace(", ", " and ") for pair in apart)
+        texts.append(
+            f"{pairs} do not match, in this order or another, flipped or not, although others do; "
+            "look at the pictures"
+        )
+    odd = [title for pair in (*exchanged, *repeated, *apart) for title in pair]
+    value = f"{len(exchanged) + len(repeated) + len(apart)} of {order.compared} pairs"
+    return judged("Section order", "all match", value, odd, f"{'; '.join(texts)}.")
+
+
 def _placed(stack: StackFigures, covered: Collection[str]) -> Check:
     """Check displacements but those of ``covered`` sections, whose first planes show no tissue."""
     name, limit = "Section alignment", f"{DISPLACED:g} voxel, {ROTATED:g}°"
     if any(s.flipped for s in stack.sections):
         return unchecked(name, limit, "A mirrored section fits its neighbours only by chance.")
+    if stack.order is not None and (stack.order.exchanged or stack.order.repeated):
+        return unchecked(name, limit, "A section in another place fits only by chance.")
+    if _is_contradicted(stack):
+        return unchecked(name, limit, "Sections meet where they show different tissue.")
     if not np.isclose(*stack.voxel_size[1:]):
         return unchecked(name, limit, "Sections are only compared if voxels are square in y and x.")
     imaged = {title_of("", s.number): s for s in stack.sections if not s.missing}

@@ -3,6 +3,7 @@
 import csv
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from octane.core.records import (
     MEASURED,
     MEDIAN,
     DistanceFigures,
+    OrderFigures,
     StackFigures,
     read_reference,
 )
@@ -52,7 +54,7 @@ from octane.layout.surfaces import require_surfaces
 from octane.pipeline.cuts import CUT, Cuts
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.stitch.borders import blend
-from octane.stitch.faces import Faces, boundaries, brightness, ends_of, flips, steps
+from octane.stitch.faces import Faces, boundaries, brightness, ends_of, flips, order_of, steps
 from octane.stitch.facing import Fit, fit
 from octane.stitch.shared_depth import Thickness, checked_distance, thicknesses
 from octane.stitch.slab import block_workers, interpolated
@@ -70,7 +72,7 @@ class Measured(NamedTuple):
     """Measurements of sections, and the ``given`` displacements, by number.
 
     ``unlike`` lists the numbers of neighbours that nothing connects, ``distance`` is that of few
-    neighbours.
+    neighbours, and ``shared`` are faces of the same tissue.
     """
 
     displacements: dict[int, Displacement]
@@ -78,6 +80,8 @@ class Measured(NamedTuple):
     thick: dict[int, Thickness]
     unlike: list[tuple[int, int]]
     distance: DistanceFigures | None
+    order: OrderFigures | None
+    shared: dict[int, list[npt.NDArray[np.float64]]]
 
 
 def _paste(result: npt.NDArray, region: Region, slab: SectionSlab, grid: Grid, lane: Lane) -> None:
@@ -223,6 +227,7 @@ def stack_sections(
             "excluded_sections": placed.excluded,
             "unlike": [] if found is None else found.unlike,
             "distance": None if found is None else found.distance,
+            "order": None if found is None else found.order,
             "planes_not_imaged": beyond,
             "shape": grid.shape,
             "voxel_size": grid.spacing,
@@ -286,7 +291,28 @@ def _arranged(
         metrics.previews["unaligned_y"] = np.abs(cut[::step, ::step])
     met = borders(slabs, parameters.blend, grid)
     placed = Arrangement(grid, slabs, met, parameters.excluded, aligned)
-    return placed, Measured(fits.displacements, given, thick, unlike, distance)
+    order = _order(fits, metrics)
+    seen = Measured(fits.displacements, given, thick, unlike, distance, order, fits.shared)
+    return placed, seen
+
+
+def _order(fits: Fit, metrics: Metrics) -> OrderFigures | None:
+    """Judge the order of sections by the tissue that neighbours share; None if they share none."""
+    # A blank section shows nothing, which is said elsewhere.
+    lit = {n: own for n, own in fits.shared.items() if all(face.any() for face in own)}
+    numbers = [*lit]
+    follows = [b == a + 1 for a, b in pairwise(numbers)]
+    if not any(follows):
+        return None
+    with metrics.timed("check"):
+        found = order_of([*lit.values()], follows)
+    exchanged, repeated = ([(numbers[a], numbers[b]) for a, b in own] for own in found)
+    pairs = [pair for pair, is_next in zip(pairwise(numbers), follows, strict=True) if is_next]
+    odd = [pair for pair in pairs if pair in fits.unfit]
+    unmatched = odd if 2 * len(odd) < len(pairs) else []
+    return OrderFigures(
+        compared=len(pairs), exchanged=exchanged, repeated=repeated, unmatched=unmatched
+    )
 
 
 def _remeasured(
@@ -418,7 +444,7 @@ def _checked(
     pairs = [own[:2] for own in faces.sums.values()]
     if pairs:
         with metrics.timed("check"):
-            flipped = flips(pairs) if found is not None else [None] * len(pairs)
+            flipped = _flips(faces, found) if found is not None else [None] * len(pairs)
             judged = zip(faces.sums, brightness(pairs), steps(pairs), flipped, strict=True)
             for number, bright, step, flip in judged:
                 figures[number] = {"brightness": bright, "step": step, "flipped": flip}
@@ -434,6 +460,16 @@ def _checked(
         for number, thickness in found.thick.items():
             figures[number].update(_thickness_of(thickness))
     return figures
+
+
+def _flips(faces: Faces, found: Measured) -> list[str | None]:
+    """Axes along which sections must be flipped, on planes of the same tissue if there are any."""
+    order = found.order
+    if order is not None and (order.exchanged or order.repeated):
+        # Such a section fits its neighbours flipped or not by chance.
+        return [None] * len(faces.sums)
+    same = found.shared.keys() >= faces.sums.keys()
+    return flips([found.shared[n] if same else own[:2] for n, own in faces.sums.items()])
 
 
 def _write_table(

@@ -358,6 +358,7 @@ def stitch_section(
         misplaced=misplaced,
         uneven=uneven,
         surface=measured.surface,
+        digest=measured.digest,
         shading_before=before,
         shading_after=after,
         uncovered_pixels=uncovered,

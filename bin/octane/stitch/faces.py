@@ -242,6 +242,49 @@ def flips(faces: Sequence[Sequence[Face]]) -> list[str | None]:
     return [FLIPS[own ^ common] if seen else None for own, seen in zip(chosen, known, strict=True)]
 
 
+class Order(NamedTuple):
+    """Places of two sections each: ``exchanged`` ones, and ``repeated`` ones, the first again."""
+
+    exchanged: list[tuple[int, int]]
+    repeated: list[tuple[int, int]]
+
+
+def order_of(faces: Sequence[Sequence[Face]], follows: Sequence[bool]) -> Order:
+    """Find sections that fit clearly better in another order, or that show the same tissue.
+
+    ``faces`` are the first planes of each section, and those deep ones that show the next section's
+    first planes again. ``follows`` tells of each section but the last whether the next one has the
+    next number. Sections up to two apart are compared.
+    """
+    known: dict[tuple[int, int, int, int], float] = {}
+
+    def fit(one: int, other: int, *sides: int) -> float:
+        upper, lower = sides or (1, 0)
+        key = (one, other, upper, lower)
+        if key not in known:
+            score = np.nan_to_num(_likeness(faces[one][upper], faces[other][lower]))
+            known[key] = float(fisher(score))
+        return known[key]
+
+    def is_better(other: Sequence[float], given: Sequence[float]) -> bool:
+        clear = float(np.mean(other) - np.mean(given)) >= CLEAR
+        return clear and min(other) >= max(*given, float(fisher(LIKELY)))
+
+    found, count = Order([], []), len(faces)
+    for k in range(count - 1):
+        for other in (k + 1, k + 2):
+            if other < count and all(follows[k:other]):
+                same = [fit(k, other, side, side) for side in (0, 1)]
+                if is_better(same, [fit(other - 1, other)]):
+                    found.repeated.append((k, other))
+        places = [n for n in range(k - 1, k + 3) if 0 <= n < count]
+        if len(places) > 2 and all(follows[places[0] : places[-1]]):
+            swapped = [{k: k + 1, k + 1: k}.get(n, n) for n in places]
+            if is_better(*([fit(*p) for p in pairwise(order)] for order in (swapped, places))):
+                found.exchanged.append((k, k + 1))
+    return found
+
+
 def _flipped(face: Face, flip: str) -> Face:
     return np.flip(face, tuple("yx".index(axis) for axis in flip))
 

@@ -19,7 +19,8 @@ from octane.layout.stack import SectionSlab, section_metadata
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import cores
 from octane.stitch.alignment import CERTAIN, SectionPair, measure, solve_displacements
-from octane.stitch.faces import DEPTH, part_of_face
+from octane.stitch.faces import DEPTH, EDGE, part_of_face
+from octane.stitch.registration import coarse
 from octane.stitch.slab import block_workers, interpolated
 from octane.store.writer import Level
 
@@ -66,8 +67,10 @@ class Fit(NamedTuple):
     """Displacements, by number, of sections that fit a neighbour.
 
     ``unmatched`` lists the numbers of those that fit none, ``unlike`` the numbers of neighbours
-    that nothing connects. ``certain`` ones are displaced by a pixel or by more than noise.
-    ``centre`` is that of the brightest area (y, x), micrometres.
+    that nothing connects, and ``unfit`` those of all that do not fit each other. ``certain`` ones
+    are displaced by a pixel or by more than noise. ``centre`` is that of the brightest area (y, x),
+    micrometres. ``shared`` are the small tops and bottoms, by number, of sections that share depth;
+    empty if they do not.
     """
 
     displacements: dict[int, Displacement]
@@ -75,6 +78,8 @@ class Fit(NamedTuple):
     unlike: list[tuple[int, int]]
     certain: set[int]
     centre: Position
+    shared: dict[int, list[npt.NDArray[np.float64]]]
+    unfit: set[tuple[int, int]]
 
 
 def facing_planes(slabs: Sequence[SectionSlab], grid: Grid) -> dict[int, FacingPlanes]:
@@ -196,7 +201,7 @@ def fit(
     numbers, pixel = found.numbers, found.step * grid.spacing[1]
     centre = _brightest(found, grid)
     if len(numbers) < 2 or not np.isclose(*grid.spacing[1:]):
-        return Fit({}, [], [], set(), centre)
+        return Fit({}, [], [], set(), centre, {}, set())
     rotate, workers = parameters.align != "translation", execution.workers or cores()
     faces, radius = (found.tops, found.bottoms, found.within), max(grid.extent[1:]) / 2
     with metrics.timed("align"):
@@ -221,7 +226,17 @@ def fit(
         if any(pair.is_certain for pair in fitting[number])
         or own.reach(radius) >= max(pixel, CERTAIN * min(p.std for p in fitting[number]))
     }
-    return Fit(displacements, unmatched, _unlike(numbers, pairs), certain, centre)
+    shared = {} if found.within else _small(found)
+    unlike = _unlike(numbers, pairs)
+    unfit = {(numbers[p.first], numbers[p.second]) for p in pairs if not p.fits}
+    return Fit(displacements, unmatched, unlike, certain, centre, shared, unfit)
+
+
+def _small(found: Survey) -> dict[int, list[npt.NDArray[np.float64]]]:
+    """Tops and bottoms by number, as small as other faces of sections; 0 where not comparable."""
+    factor = max(1, -(-max(found.tops[0].shape) // EDGE))
+    ends = zip(found.numbers, found.tops, found.bottoms, strict=True)
+    return {n: [coarse(np.nan_to_num(face), factor) for face in own] for n, *own in ends}
 
 
 def _brightest(found: Survey, grid: Grid) -> Position:

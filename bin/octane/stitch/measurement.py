@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
@@ -68,15 +69,16 @@ def applicable(parameters: StitchParameters, image: Image, *, is_placed: bool) -
 class Measurement:
     """A section's tiles at their ``positions``, and what they show.
 
-    ``empty`` tiles were not imaged, and ``turned`` is another orientation of rows and columns under
-    which several tiles fit their neighbours, but not as placed. Seams and brightness are those
-    after ``light`` was evened out, whose rest is ``left``; values that must not be averaged have
-    neither.
+    ``empty`` tiles were not imaged, ``digest`` is that of all voxels, and ``turned`` is another
+    orientation of rows and columns under which several tiles fit their neighbours, but not as
+    placed. Seams and brightness are those after ``light`` was evened out, whose rest is ``left``;
+    values that must not be averaged have neither.
     """
 
     positions: dict[Tile, Position]
     placement: TilePlacement
     empty: set[Tile]
+    digest: str
     surface: SurfaceFigures
     light: Light = field(default_factory=Light)
     left: FlatField | None = None
@@ -103,10 +105,10 @@ def measure(
     placement = TilePlacement(tiling, positions)
     with metrics.timed("project"):
         seen, profiles = _projected(mosaic, metrics)
-    empty = _empty(mosaic.image.path.name, tiling, seen, metrics)
+    empty, digest = _empty(mosaic.image.path.name, tiling, seen, metrics), _digest(seen)
     if mosaic.nearest:
         surface = SurfaceFigures(reason=NOT_AVERAGED) if reference is None else reference.surface
-        return Measurement(positions, placement, empty, surface)
+        return Measurement(positions, placement, empty, digest, surface)
     with metrics.timed("overlaps"):
         light = light_of(seen, placement, given, parameters)
         if parameters.refine:
@@ -137,7 +139,7 @@ def measure(
             findings = [], [], compare_brightness(evened, starts, reference.odd)
         surface = reference.surface
     seen = light, left, seams, along, findings, turned
-    return Measurement(positions, placement, empty, surface, *seen)
+    return Measurement(positions, placement, empty, digest, surface, *seen)
 
 
 def _turned(
@@ -186,6 +188,20 @@ def _projected(mosaic: Mosaic, metrics: Metrics) -> tuple[Projections, dict[Tile
     # In the same order on any number of threads.
     ordered = {tile: found[tile] for tile in tiling.tiles}
     return ordered, {tile: profiles[tile] for tile in tiling.imaged}
+
+
+def _digest(projections: Projections) -> str:
+    """Digest of a section's voxels, by their means over depth; empty if all are 0.
+
+    However the voxels are stored, an image that was copied has the same.
+    """
+    if not any(own.any() for own in projections.values()):
+        return ""
+    found = blake2b(digest_size=16)
+    for tile, own in projections.items():
+        found.update(f"{tile} {own.shape}".encode())
+        found.update(own.astype("<f4").tobytes())
+    return found.hexdigest()
 
 
 def _empty(name: str, tiling: MosaicGrid, projections: Projections, metrics: Metrics) -> set[Tile]:

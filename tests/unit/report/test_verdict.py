@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from made_faults import FAULTS, Change, judged
+from made_faults import FAULTS, Change, Fault, judged
 
 from octane.config.params import (
     LeaseParameters,
@@ -37,16 +37,19 @@ from octane.steps.stitch import stitch_section
 def judge(tmp_path, execution):
     """Make a phantom, change its second section, reconstruct it and judge it."""
 
-    def run(change: Change | None = None, stitching=None, **given) -> list[Check]:
-        return judged(tmp_path, given, execution, change, stitching)
+    def run(
+        change: Change | None = None, stitching=None, fault: Fault | None = None, **given
+    ) -> list[Check]:
+        return judged(tmp_path, given, execution, change, stitching, fault)
 
     return run
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found_by_its_check(judge, fault):
-    change, overlap, names, words = FAULTS[fault]
-    found = judge(change, {"overlap": overlap, "check_overlap": "warning"})
+    made = FAULTS[fault]
+    names, words = made.checks, made.words
+    found = judge(made.change, {"overlap": made.overlap, "check_overlap": "warning"}, made)
     warned = {check.name: check for check in found if check.state == "warning"}
     # Seams may be marked as well.
     assert [name for name in warned if not name.startswith("Seams")] == names
