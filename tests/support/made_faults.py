@@ -109,8 +109,8 @@ class Fault(NamedTuple):
     """A fault: the change to the second section, and the overlap given to STITCH.
 
     ``checks`` find it, with the ``words``, a pattern, in their sentences. ``changed`` changes all
-    mosaics in order, ``given`` are options of its phantom, whose tiles are ``depth`` planes deep, and
-    ``stacking`` those of STACK.
+    mosaics in order, ``given`` are options of its phantom, whose tiles are ``depth`` planes deep,
+    and ``stacking`` those of STACK.
     """
 
     change: Change | None

@@ -1,8 +1,8 @@
 """Config of a new subject, from the metadata of its data.
 
 Nothing is guessed: settings that the metadata do not determine stay comments that say what is
-missing, and PREFLIGHT asks for them. At most a few tiles are read, to measure their shading and the
-surface of three sections; with a preview, those of one mosaic.
+missing, and PREFLIGHT asks for them. At most a few tiles are read, to measure their shading, the
+surface of three sections and the depth that two share; with a preview, those of one mosaic.
 """
 
 import logging
@@ -34,7 +34,7 @@ from octane.config.subject import Setting, config_text
 from octane.config.validation import unfit_name, unlinkable
 from octane.core.errors import InputError, OctaneError, collecting
 from octane.core.files import require_free, writing
-from octane.core.geometry import slopes, spelled
+from octane.core.geometry import shape_of, slopes, spelled
 from octane.core.orientation import code_of, spelled_orientation
 from octane.core.records import SHADING, SurfaceFigures
 from octane.core.units import format_bytes, format_lengths
@@ -52,7 +52,9 @@ from octane.layout.sections import distances, gaps, listed, number_of
 from octane.report.tile_map import placed_tiles, preview_map, require_svg
 from octane.stitch.columns import columns
 from octane.stitch.flat_field import estimate, shading_of
+from octane.stitch.shared_depth import SMALL, TOP, WINDOW
 from octane.stitch.surface import measured_surface
+from octane.stitch.thickness import FEWEST_PLANES, distance
 from octane.store.channels import ALL, channel_names
 from octane.store.image import Image
 from octane.store.ngff import stated_orientation
@@ -186,7 +188,7 @@ def subject_settings(
     if kind == "mosaic":
         settings |= _surface(volumes, table, overrides, found)
     if kind != "volume":
-        settings["section_thickness"] = _thickness(volumes)
+        settings["section_thickness"] = _thickness(volumes, kind, found)
         settings["allow_missing_sections"] = _missing(volumes)
     settings |= _channels(volumes[0].channels if found is None else found.channels, overrides)
     stated = overrides.model_dump(exclude={"outdir"}, exclude_defaults=True)
@@ -422,7 +424,40 @@ def _spread_tiles(tiling: MosaicGrid) -> list[Tile]:
     return list(dict.fromkeys(nearest))
 
 
-def _thickness(volumes: Sequence[Volume]) -> Setting:
+def _repeats(volumes: Sequence[Volume], kind: str, found: Acquisition | None) -> float | None:
+    """Distance in micrometres at which two sections in the middle show the same tissue, if any."""
+    places = {number_of(volume): k for k, volume in enumerate(volumes)}
+    numbers = [n for n in places if n is not None and n + 1 in places]
+    if not numbers:
+        return None
+    number = sorted(numbers)[(len(numbers) - 1) // 2]
+    pair = [places[number], places[number + 1]]
+    images = [cast("Image", volumes[k]) for k in pair]
+    height, width = np.min([image.grid.shape[1:] for image in images], axis=0).tolist()
+    half = [min(n, WINDOW) // 2 for n in (height, width)]
+    middle = slice(height // 2 - half[0], height // 2 + half[0])
+    across = slice(width // 2 - half[1], width // 2 + half[1])
+    # A single tile may show too little to tell.
+    tiles = _spread_tiles(MosaicGrid.of(images[0])) if kind == "mosaic" else [(0, 0)]
+    for tile in tiles:
+        parts = []
+        for k, image in zip(pair, images, strict=True):
+            region = (slice(0, image.grid.shape[0]), middle, across)
+            if kind == "mosaic":
+                region = MosaicGrid.of(image).region(tile)
+            if 2 * math.prod(shape_of(region)) * image.dtype.itemsize > MEASURED_BYTES:
+                return None
+            block = found.sections[k].read(tile) if found else image.read(region)
+            parts.append(columns(block, max(1, max(block.shape[1:]) // SMALL)))
+        upper, lower = parts
+        if upper.shape[1:] == lower.shape[1:]:
+            own = distance(upper, lower[:TOP], range(1, len(upper) - FEWEST_PLANES + 1))
+            if not own.problem:
+                return own.planes * images[0].grid.spacing[0]
+    return None
+
+
+def _thickness(volumes: Sequence[Volume], kind: str, found: Acquisition | None = None) -> Setting:
     noted = [cast("Mapping", v.attributes.get("section") or {}) for v in volumes]
     stated = {section["thickness"] for section in noted if "thickness" in section}
     if all("thickness" in section for section in noted):
@@ -448,6 +483,17 @@ def _thickness(volumes: Sequence[Volume]) -> Setting:
         f" without it, the full imaged depth is used ({max(depths):g} micrometre at most). Set "
         "the thickness that was cut from one section to the next."
     )
+    try:
+        repeats = _repeats(volumes, kind, found)
+    except OctaneError:
+        # PREFLIGHT names what is missing.
+        repeats = None
+    if repeats is not None and max(depths) - repeats > volumes[0].grid.spacing[0]:
+        sentence += (
+            f" As measured on two sections, they show the same tissue {repeats:.4g} micrometre "
+            "apart: 'auto' measures all sections and is recommended. Remove the slashes before it."
+        )
+        return Setting(AUTO, [sentence], False)
     return Setting(round(max(depths), 6), [sentence], False)
 
 

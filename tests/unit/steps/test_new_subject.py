@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_faults import PHANTOM, unstate
 from tile_writers import write_ome_tiff
 from tiles_left_out import leave_out
 
-from octane.config.params import TileParameters
+from octane.config.params import PhantomParameters, TileParameters
 from octane.core.errors import OctaneError
 from octane.layout.mosaic import MosaicGrid
 from octane.report import tile_map
@@ -22,7 +23,7 @@ from octane.steps.new_subject import (
     survey,
     write_subject,
 )
-from octane.steps.phantom import Subject
+from octane.steps.phantom import Subject, make_phantom
 from octane.store.image import open_image
 
 VOXELS, TILE = np.ones((4, 20, 30), np.float32), (4, 10, 10)
@@ -439,3 +440,17 @@ def test_the_preview_of_tiles_without_places_asks_for_them(tmp_path):
     assert not (tmp_path / "a.config").exists()
     write_subject(tmp_path / "tiles", overrides=SubjectOverrides(overlap=(0.1, 0.1)), **given)
     assert "<image " in (tmp_path / "tiles.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("thickness", "is_repeated"), [(185.0, True), (240.0, False)])
+def test_depth_that_sections_share_is_noticed(tmp_path, execution, thickness, is_repeated):
+    options = {**PHANTOM, "tile_shape": (24, 100, 100), "section_thickness": thickness}
+    make_phantom(tmp_path / "made", PhantomParameters.model_validate(options), execution)
+    mosaics = sorted((tmp_path / "made" / "mosaics").iterdir())
+    unstate(mosaics)
+    own = settings(mosaics[0].parent)["section_thickness"]
+    assert (own.value == "auto") == is_repeated
+    assert not own.stated
+    if is_repeated:
+        (apart,) = re.findall(r"same tissue ([\d.]+) micrometre", " ".join(own.found))
+        assert float(apart) == pytest.approx(thickness, abs=4)

@@ -1,11 +1,12 @@
-"""Faces of sections: how brightness jumps where a section begins."""
+"""Faces of sections: how brightness jumps where a section begins, and the sections' order."""
 
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from scipy import ndimage
 
-from octane.stitch.faces import Faces, boundaries, ends_of
+from octane.stitch.faces import Faces, boundaries, ends_of, order_of
 
 SHAPE = (90, 110)
 
@@ -110,3 +111,25 @@ def test_a_section_that_is_blended_to_its_end_is_compared_all_the_same(jumps):
     light = np.ones(8)
     found = jumps(ramped([light, 0.5 * light, light], 8), blended=8)
     assert found[2] == pytest.approx(0.5 ** (4 / 8), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("order", "exchanged", "repeated"),
+    [
+        ((0, 1, 2, 3, 4), [], []),
+        ((0, 2, 1, 3, 4), [(1, 2)], []),
+        ((1, 0, 2, 3, 4), [(0, 1)], []),
+        ((0, 1, 1, 3, 4), [], [(1, 2)]),
+        ((0, 1, 2, 1, 4), [], [(1, 3)]),
+    ],
+)
+def test_sections_in_another_order_or_twice_are_found(rng, order, exchanged, repeated):
+    planes = [ndimage.gaussian_filter(rng.normal(size=(60, 50)), 3) for _ in range(6)]
+    faces = [
+        [1 + plane + rng.normal(scale=0.01, size=plane.shape) for plane in planes[k : k + 2]]
+        for k in order
+    ]
+    found = order_of(faces, [True] * 4)
+    assert (found.exchanged, found.repeated) == (exchanged, repeated)
+    # Sections of other numbers need not match.
+    assert order_of(faces, [False] * 4) == ([], [])
