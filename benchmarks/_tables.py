@@ -496,6 +496,20 @@ def _planes(record: dict) -> str:
     return table(("above", "looks", *shifts, *last), lines)
 
 
+def _refinement(record: dict) -> str:
+    """Return the errors of tiles as stated, at the highest peaks and as refined."""
+    lines = [
+        (
+            *(str(row["tile"]), str(row["looks"] or "none")),
+            *(f"{own['median']:.2f} / {own['max']:.2f}" for own in row["error"].values()),
+            f"{row['refined']} of {row['of']}",
+        )
+        for row in record["rows"]
+    ]
+    columns = ("tile, px", "looks", "as stated", "at every highest peak", "`--stitch_refine`")
+    return table((*columns, "sections refined"), lines)
+
+
 BLENDED = {
     "not blended": "plain",
     "blended": "blended",
@@ -853,6 +867,7 @@ TABLES: dict[str, Table] = {
     "levelling": of_part("stitch", "levelling", _levelling),
     "surface": of_part("stitch", "surface", _surface),
     "surface-cost": of_part("stitch", "surface", _share_of("surface")),
+    "refinement": of_part("stitch", "refinement", _refinement),
     "planes": of_part("stitch", "planes", _planes),
     "planes-cost": of_part("stitch", "planes", _share_of("planes")),
     "thickness": of_part("stitch", "thickness", _thickness),

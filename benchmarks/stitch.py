@@ -16,12 +16,13 @@ from _stitch_blend import blend
 from _stitch_flat_field import flat_field
 from _stitch_levelling import levelling
 from _stitch_planes import planes
+from _stitch_refinement import refinement
 from _stitch_surface import surface
 from _stitch_thickness import thickness
 
 PARTS = (
     *("flat_field", "alignment", "levelling", "surface", "planes", "thickness", "blend"),
-    "attenuation",
+    *("attenuation", "refinement"),
 )
 
 
@@ -40,6 +41,7 @@ def main() -> None:
         "blend": lambda: blend(chosen.quick),
         "attenuation": lambda: attenuation(chosen.quick),
         "thickness": lambda: thickness(chosen.quick),
+        "refinement": lambda: refinement(chosen.quick),
     }
     run_parts("stitch", parts, chosen)
 

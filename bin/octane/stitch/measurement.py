@@ -23,7 +23,7 @@ from octane.stitch.flat_field import FlatField, Light, light_of
 from octane.stitch.flat_field import Image as Profile
 from octane.stitch.orientation import FoundOrientation, find_orientation
 from octane.stitch.reference import Reference
-from octane.stitch.registration import refined_positions
+from octane.stitch.refinement import refined_positions
 from octane.stitch.seams import measured_seams
 from octane.stitch.surface import NOT_AVERAGED, measured_surface
 from octane.store.channels import is_nearest
@@ -228,17 +228,26 @@ def _refined(
     max_shift: float,
     metrics: Metrics,
 ) -> dict[Tile, Position]:
-    """Refine the positions by the overlaps; warn of tiles that reached ``max_shift``."""
-    positions = refined_positions(mosaic.tiling, nominal, projections, max_shift)
+    """Refine the positions by the overlaps; say if they stay, or if tiles reached ``max_shift``."""
+    name = mosaic.image.path.name
+    refinement = refined_positions(mosaic.tiling, nominal, projections, max_shift)
+    if refinement.reason:
+        metrics.warn_in_report(
+            f"{name}: --stitch_refine left its tiles as stated, because {refinement.reason}; if "
+            "they are off, give --positions."
+        )
+    positions = refinement.positions
     moves = [np.subtract(positions[tile], place) for tile, place in nominal.items()]
     held = sum(np.abs(move).max() > 0.999 * max_shift for move in moves)
     if held:
         metrics.warn(
-            f"{mosaic.image.path.name}: {held} of {len(moves)} tiles reached "
+            f"{name}: {held} of {len(moves)} tiles reached "
             "--stitch_max_shift, the limit of refinement; give --positions, or a larger "
             "--stitch_max_shift."
         )
     distances = [float(np.hypot(*move)) for move in moves]
     noted = {"median": float(np.median(distances)), "max": max(distances)}
     metrics.figures["refinement_micrometer"] = noted
+    if refinement.reason:
+        metrics.figures["not_refined"] = refinement.reason
     return positions

@@ -11,14 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.core.filters import gaussian
-from octane.layout.mosaic import MosaicGrid, Position, Tile
-from octane.layout.placement import TilePlacement
-from octane.stitch.blending import Projections, overlap
+from octane.layout.mosaic import Position, Tile
 
 BAND = (1.0, 6.0)
 """Standard deviations of the difference of Gaussians, pixels: finer is speckle, coarser shading."""
-PASSES = 2
-"""Passes of refinement: a third one gains little."""
 
 
 @dataclass(frozen=True)
@@ -60,24 +56,59 @@ def fisher(correlations: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return np.arctanh(np.clip(correlations, -0.999, 0.999))
 
 
-def correlation(first: npt.NDArray, second: npt.NDArray) -> npt.NDArray:
-    """Normalised cross-correlation at every shift, over the pixels that overlap there."""
+def correlation(
+    first: npt.NDArray, second: npt.NDArray, *, where: npt.NDArray[np.bool_] | None = None
+) -> npt.NDArray:
+    """Normalised cross-correlation at every shift, over the pixels that overlap there.
+
+    Only the pixels of ``first`` in the mask ``where`` count, if it is given.
+    """
     shape = [2 * n for n in first.shape]
     # NumPy's transforms are slower in float32.
     first, second = first.astype(np.float64), second.astype(np.float64)
-    images = (np.ones(first.shape), first, first**2, second, second**2)
-    one, a, a2, b, b2 = (np.fft.rfft2(image, shape) for image in images)
+    full = np.ones(first.shape)
+    seen = full if where is None else where.astype(np.float64)
+    one, b, b2 = (np.fft.rfft2(image, shape) for image in (full, second, second**2))
+    a, a2 = (np.fft.rfft2(image * seen, shape) for image in (first, first**2))
+    part = one if where is None else np.fft.rfft2(seen, shape)
 
     def correlate(a: npt.NDArray, b: npt.NDArray) -> npt.NDArray:
         # One factor for both axes: one for each would be rounded twice.
         return np.fft.irfft2(a.conj() * b, shape, norm="forward") * (1 / np.prod(shape))
 
-    count = np.maximum(correlate(one, one), 1)
-    mean_a, mean_b = correlate(a, one) / count, correlate(one, b) / count
+    count = np.maximum(correlate(part, one), 1)
+    mean_a, mean_b = correlate(a, one) / count, correlate(part, b) / count
     var_a = correlate(a2, one) / count - mean_a**2
-    var_b = correlate(one, b2) / count - mean_b**2
+    var_b = correlate(part, b2) / count - mean_b**2
     covariance = correlate(a, b) / count - mean_a * mean_b
     return covariance / np.sqrt(np.maximum(var_a * var_b, 1e-30))
+
+
+def correlations(
+    first: npt.NDArray,
+    second: npt.NDArray,
+    max_shift: tuple[float, float],
+    *,
+    where: npt.NDArray[np.bool_] | None = None,
+) -> npt.NDArray:
+    """Correlations of two band-passed views at shifts of ``second``; no shift is in the middle.
+
+    Both are (y, x) views of the same nominal area, shifted by whole pixels, at most ``max_shift``
+    in y and x; ``where`` is as in :func:`correlation`.
+    """
+    # Half of the overlap must remain in common: a correlation over less means little.
+    reach = [int(min(np.ceil(m), n // 2)) for m, n in zip(max_shift, first.shape, strict=True)]
+    window = np.ix_(*(np.arange(-r, r + 1) for r in reach))
+    return correlation(first, second, where=where)[window]
+
+
+def shift_at(scores: npt.NDArray, peak: tuple[np.intp, ...]) -> tuple[float, float]:
+    """Shift (y, x) in fractional pixels of a peak of :func:`correlations`."""
+    y, x = (
+        float(p) - n // 2 + _vertex(scores, peak, axis)
+        for axis, (p, n) in enumerate(zip(peak, scores.shape, strict=True))
+    )
+    return y, x
 
 
 def overlap_shift(
@@ -88,16 +119,9 @@ def overlap_shift(
     Both are (y, x) views of the same nominal area. The displacement, at most ``max_shift`` in y and
     x, is in fractional pixels; the correlation is 0 to 1.
     """
-    scores = correlation(band_passed(first), band_passed(second))
-    # Half of the overlap must remain in common: a correlation over less means little.
-    reach = [int(min(np.ceil(m), n // 2)) for m, n in zip(max_shift, first.shape, strict=True)]
-    window = scores[np.ix_(*(np.arange(-r, r + 1) for r in reach))]
-    peak = np.unravel_index(int(window.argmax()), window.shape)
-    shift = tuple(
-        float(p) - r + _vertex(window, peak, axis)
-        for axis, (p, r) in enumerate(zip(peak, reach, strict=True))
-    )
-    return (shift[0], shift[1]), float(max(window[peak], 0.0))
+    scores = correlations(band_passed(first), band_passed(second), max_shift)
+    peak = np.unravel_index(int(scores.argmax()), scores.shape)
+    return shift_at(scores, peak), float(max(scores[peak], 0.0))
 
 
 def _vertex(scores: npt.NDArray, peak: tuple[np.intp, ...], axis: int) -> float:
@@ -140,35 +164,3 @@ def solve_positions(
         tile: (nominal[tile][0] + float(dy), nominal[tile][1] + float(dx))
         for tile, (dy, dx) in zip(tiles, moves, strict=True)
     }
-
-
-def refined_positions(
-    tiling: MosaicGrid,
-    nominal: Mapping[Tile, Position],
-    projections: Projections,
-    max_shift: float,
-) -> dict[Tile, Position]:
-    """Positions that best fit the overlaps; each pass compares better aligned ones.
-
-    ``projections`` are the tiles' means over depth. Lengths are in micrometres; a tile moves at
-    most ``max_shift`` from its ``nominal`` position in y and in x.
-    """
-    sy, sx = tiling.spacing[1:]
-    reach = (max_shift / sy, max_shift / sx)
-    positions = dict(nominal)
-    start = pixels = {t: (y / sy, x / sx) for t, (y, x) in nominal.items()}
-    for _ in range(PASSES):
-        placement = TilePlacement(tiling, positions)
-        pairs = []
-        for first, second in neighbours([*positions]):
-            common = overlap(placement, projections, first, second)
-            if common is not None:
-                # Two tiles may each be off by max_shift, to opposite sides.
-                shift, peak = overlap_shift(*common, (2 * reach[0], 2 * reach[1]))
-                pairs.append(TilePair(first, second, shift, peak))
-        solved, pixels = solve_positions(pixels, pairs, reach), {}
-        for tile, place in solved.items():
-            y, x = np.clip(place, np.subtract(start[tile], reach), np.add(start[tile], reach))
-            pixels[tile] = (float(y), float(x))
-        positions = {t: (y * sy, x * sx) for t, (y, x) in pixels.items()}
-    return positions

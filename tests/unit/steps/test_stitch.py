@@ -467,6 +467,26 @@ def test_refinement_finds_the_positions_through_speckle(reconstruct, looks, boun
     assert metrics.figures["refinement_micrometer"]["max"] > 10.0
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("edge", [64, 128])
+def test_heavy_speckle_leaves_tiles_no_further_off_than_stated(reconstruct, edge, seed):
+    stage = {"overlap": 0.2, "position_error": 10.5, "shading": 0.1, "seed": seed}
+    tiles = {"tiles": (3, 3), "tile_shape": (8, edge, edge), "voxel_size": (3.5, 4.0, 4.0)}
+    _, metrics, parameters, folder = reconstruct(
+        settings={"refine": True}, speckle_looks=2, **stage, **tiles
+    )
+    named = metrics.figures["positions"].items()
+    found = {tuple(map(int, name.split(","))): place for name, place in named}
+    nominal = {tile: np.multiply(tile, Subject.of(parameters).pitch) for tile in found}
+    before, after = (position_error(p, folder / "positions.csv", 4.0) for p in (nominal, found))
+    assert after < 1.1 * before
+    # The record, the log and the report say why tiles stay.
+    stays = metrics.figures["refinement_micrometer"]["max"] == 0
+    assert stays == bool(metrics.figures.get("not_refined"))
+    assert stays == any("--stitch_refine" in text for text in metrics.warnings)
+    assert stays == any("--stitch_refine" in text for text in metrics.figures.get("remarks", []))
+
+
 def test_refinement_moves_no_tile_further_than_it_may(reconstruct):
     _, metrics, _, _ = reconstruct(
         None, tiles=(2, 2), position_error=40.0, settings={"refine": True, "max_shift": 5.0}
