@@ -1,6 +1,7 @@
 """Part ``verdict``: simulated faults in phantoms, and how many of them the checks find."""
 
 import tempfile
+from itertools import product
 from pathlib import Path
 
 from _common import cores, scratch_folder
@@ -11,8 +12,10 @@ from octane.config.params import ExecutionParameters
 TILES = (64, 128, 256)
 """Edges of tiles, voxels."""
 LOOKS = (1, 16, 0)
-"""Independent looks in the speckle; 0 for no speckle."""
+"""Independent looks in the speckle; 0: no speckle."""
 SOUND = Fault(None, None, [], "")
+TYPES = ("float32", "uint16")
+"""Types of the voxels."""
 SEEDS = (11, 12, 13, 14, 15)
 """Subjects other than those used to choose the limits."""
 
@@ -22,12 +25,17 @@ def verdict(quick: bool) -> dict[str, object]:
     execution = ExecutionParameters(backend="cpu", workers=cores())
     rows = []
     for tile in TILES[:1] if quick else TILES:
-        for looks in LOOKS:
+        for looks, dtype in product(LOOKS, TYPES):
             seeds, jumps = SEEDS[:1] if quick else SEEDS, []
             found, passed = dict.fromkeys(FAULTS, 0), dict.fromkeys(FAULTS, 0)
             false, seams = (dict.fromkeys((*FAULTS, "none"), 0) for _ in range(2))
             for seed in seeds:
-                given = {"seed": seed, "speckle_looks": looks, "tile_shape": (8, tile, tile)}
+                given = {
+                    "seed": seed,
+                    "speckle_looks": looks,
+                    "dtype": dtype,
+                    "tile_shape": (8, tile, tile),
+                }
                 for fault in false:
                     own = FAULTS.get(fault, SOUND)
                     # A fault's own depth, but tiles of this size.
@@ -54,5 +62,5 @@ def verdict(quick: bool) -> dict[str, object]:
                         passed[fault] += states == {"good"}
             counts = {"found": found, "passed": passed, "other": false, "seams": seams}
             counts["jump"] = max(jumps)
-            rows.append({"tile": tile, "looks": looks, "of": len(seeds), **counts})
+            rows.append({"tile": tile, "looks": looks, "type": dtype, "of": len(seeds), **counts})
     return {"rows": rows}

@@ -17,9 +17,10 @@ from octane.config.params import (
     StackParameters,
     StitchParameters,
 )
+from octane.core.filters import gaussian
 from octane.core.records import StackFigures, StitchFigures
 from octane.layout.mosaic import MosaicGrid, Tile
-from octane.report.check import Check
+from octane.report.check import Check, Settings
 from octane.report.summary import qualities
 from octane.report.verdict import checks
 from octane.steps.phantom import Subject, make_phantom, render_tile, speckle
@@ -101,6 +102,45 @@ def brightened(level: int) -> Change:
     return lambda voxels, *_: voxels + level
 
 
+def transposed(tile: np.ndarray) -> np.ndarray:
+    """Exchange y and x."""
+    return tile.swapaxes(1, 2) if tile.shape[1] == tile.shape[2] else tile[:, ::-1]
+
+
+def noisy(tile: np.ndarray) -> np.ndarray:
+    """Noise of the same mean and spread, without any tissue."""
+    return np.random.default_rng(7).normal(tile.mean(), tile.std(), tile.shape).clip(0)
+
+
+def blurred(tile: np.ndarray) -> np.ndarray:
+    """Blur each plane by 2.5 pixels."""
+    return np.array([gaussian(plane.astype(np.float64), 2.5) for plane in tile])
+
+
+def clipped(tile: np.ndarray) -> np.ndarray:
+    """Cut off the brightest 30 % of the voxels."""
+    return np.minimum(tile, np.percentile(tile, 70))
+
+
+def repeated(voxels: np.ndarray, grid: MosaicGrid, _: PhantomParameters) -> np.ndarray:
+    """Put the image of the middle tile's left neighbour in its place."""
+    changed = voxels.copy()
+    changed[grid.region((1, 1))] = voxels[grid.region((1, 0))]
+    return changed
+
+
+def of_gains(gains: Mapping[Tile, float]) -> Change:
+    """Multiply the grey levels of tiles."""
+
+    def change(voxels: np.ndarray, grid: MosaicGrid, _: PhantomParameters) -> np.ndarray:
+        changed = voxels.copy()
+        for tile, gain in gains.items():
+            changed[grid.region(tile)] = gain * voxels[grid.region(tile)]
+        return changed
+
+    return change
+
+
 halved, lost = one(lambda tile: tile / 2), one(np.zeros_like)
 mirrored = one(lambda tile: np.flip(tile, 2), (1, 0))
 
@@ -171,6 +211,7 @@ def again(voxels: np.ndarray, grid: MosaicGrid, made: PhantomParameters) -> np.n
     return changed
 
 
+PLACES = ["Tiles out of place"]
 OVERLAPS = ["Overlap along y", "Overlap along x"]
 DEEP = {"tile_shape": (24, 60, 60), "section_thickness": 185.0}
 FITTING = r"give --overlap 0\.(2|199|20\d),0\.2(5|4[89]\d?|5\d), or"
@@ -192,6 +233,24 @@ FAULTS: dict[str, Fault] = {
     ),
     "one dark tile": Fault(halved, None, ["Tile brightness"], "Section 2, row 1, column 1 is 0.5"),
     "one tile not imaged": Fault(lost, None, ["Tile brightness"], "1 tile of Section 2 was not"),
+    "neighbour's image again": Fault(repeated, None, PLACES, "column 1 holds the image of row 1"),
+    "one tile of noise": Fault(one(noisy), None, PLACES, "row 1, column 1 fits none of"),
+    "one tile transposed": Fault(one(transposed), None, PLACES, "row 1, column 1 fits none of"),
+    "one tile out of focus": Fault(
+        one(blurred), None, ["Tiles out of focus"], "row 1, column 1 has 0"
+    ),
+    "one tile clipped": Fault(one(clipped), None, ["Saturated tiles"], "row 1, column 1 has 3"),
+    "gain of 0.7": Fault(of_gains({(1, 1): 0.7}), None, ["Tile brightness"], "column 1 is 0.[67]"),
+    "gain of 0.8": Fault(of_gains({(1, 1): 0.8}), None, ["Tile brightness"], "column 1 is 0.[78]"),
+    "gain of 1.15": Fault(
+        of_gains({(1, 1): 1.15}), None, ["Tile brightness"], "column 1 is 1.[12]"
+    ),
+    "gains of three tiles": Fault(
+        of_gains({(1, 1): 0.8, (0, 2): 1.15, (2, 0): 0.7}),
+        None,
+        ["Tile brightness"],
+        r"row \d, column \d is .*, Section 2, .*, Section 2, ",
+    ),
     "dark section": Fault(dimmed(0.3), None, ["Section brightness"], "--n4_histogram_matching sec"),
     "bands": Fault(
         dimmed(0.9), None, ["Section boundaries"], "Sections 2, 3: bands, brightness jumps"
@@ -301,6 +360,7 @@ def judged(
     make_phantom(folder / "phantom", made, execution)
     # A lost tile lacks its chunk.
     stitched, sections, reading = {}, [], InputParameters(missing_chunks="fill")
+    own = StitchParameters.model_validate(stitching or {})
     mosaics = sorted((folder / "phantom" / "mosaics").iterdir())
     if fault is not None and fault.changed is not None:
         fault.changed(mosaics)
@@ -308,13 +368,18 @@ def judged(
         if change is not None and source.name.startswith("section_02"):
             spoil(source, change, made)
         sections.append(folder / "out" / source.name)
-        own = StitchParameters.model_validate(stitching or {})
         metrics = stitch_section(source, sections[-1], own, reading, execution)
         stitched[source.name] = StitchFigures.model_validate(metrics.figures)
     volume = folder / "out" / "stack.ome.zarr"
     stacking = StackParameters.model_validate({} if fault is None else fault.stacking)
     metrics = stack_sections(sections, volume, stacking, reading, execution)
     stack = StackFigures.model_validate(metrics.figures)
-    found = checks(qualities(stitched, stack, None), stitched, stack, None)
+    found = checks(
+        qualities(stitched, stack, None),
+        stitched,
+        stack,
+        None,
+        settings=Settings(own.recorded(), {}, {}),
+    )
     # The other checks must tolerate shading; tests of STITCH cover its detection.
     return [check for check in found if check.name != "Shading of tiles"]

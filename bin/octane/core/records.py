@@ -31,8 +31,14 @@ AS_GIVEN, MEASURED, MEDIAN = "as given", "measured", "the median of the others"
 """Sources of a surface's depth or a section's thickness that the verdict tells apart."""
 CERTAIN = 3.0
 """Standard deviations beyond which a measured length contradicts another."""
-EXPOSED = 1.5
-"""Ratio of a tile's brightness to its neighbours', or its inverse, above which it is uneven."""
+EXPOSED = 1.1
+"""Ratio of a tile's brightness to its neighbours', or its inverse, above which it is uneven:
+less is hardly seen."""
+STRONG = 1.5
+"""The same of a tile that tells nothing about its section's structure and brightness."""
+SATURATED = 0.01
+"""Share of a tile's voxels at its highest value above which it is saturated: sound data, and
+displays that cut off the brightest few, stay below it."""
 
 
 class RecordedTrack(BaseModel, defer_build=True):
@@ -198,8 +204,9 @@ class MisplacedFigures(Figures):
     """A tile that does not fit its neighbours, and where it fits.
 
     ``shift`` is in micrometres (y, x), ``swapped`` the row and column of the tile whose place it
-    fits, ``planes`` the number of planes by which it fits deeper, or higher if negative; without
-    any of them it fits nowhere.
+    fits, ``planes`` the number of planes by which it fits deeper, or higher if negative,
+    ``copy_of`` the row and column of the tile whose image it holds as well; without any of them it
+    fits nowhere.
     """
 
     row: int
@@ -207,6 +214,7 @@ class MisplacedFigures(Figures):
     shift: tuple[float, float] | None = None
     swapped: tuple[int, int] | None = None
     planes: int | None = None
+    copy_of: tuple[int, int] | None = None
 
     @property
     def sentence(self) -> str:
@@ -216,6 +224,8 @@ class MisplacedFigures(Figures):
             n = abs(self.planes)
             way = "deeper" if self.planes > 0 else "higher"
             return f"{name} fits {n} plane{'s' if n > 1 else ''} {way}"
+        if self.copy_of is not None:
+            return f"{name} holds the image of row {self.copy_of[0]}, column {self.copy_of[1]}"
         if self.swapped is not None:
             return f"{name} fits at row {self.swapped[0]}, column {self.swapped[1]}"
         if self.shift is None:
@@ -236,6 +246,43 @@ class UnevenFigures(Figures):
         """The tile in words."""
         times = f"{self.brightness:.2g} times as bright as its neighbours"
         return f"row {self.row}, column {self.column} is {times}"
+
+
+class BlurredFigures(Figures):
+    """A tile out of focus; ``contrast`` of adjacent pixels is relative to its neighbours'."""
+
+    row: int
+    column: int
+    contrast: float
+
+    @property
+    def sentence(self) -> str:
+        """The tile in words."""
+        times = f"{self.contrast:.2g} times its neighbours' contrast of adjacent pixels"
+        return f"row {self.row}, column {self.column} has {times}"
+
+
+class SaturatedFigures(Figures):
+    """A tile with a ``share`` of its voxels at its highest value, ``level``."""
+
+    row: int
+    column: int
+    share: float
+    level: float
+
+    @property
+    def sentence(self) -> str:
+        """The tile in words."""
+        share = f"{self.share:.0%} of its voxels at {self.level:.6g}"
+        return f"row {self.row}, column {self.column} has {share}"
+
+
+class SeamFigures(Figures):
+    """Two neighbouring tiles, by row and column, and their mismatch without speckle."""
+
+    first: tuple[int, int]
+    second: tuple[int, int]
+    mismatch: float
 
 
 class SurfaceFigures(Figures):
@@ -288,7 +335,10 @@ class StitchFigures(Figures):
     Shading is the range of the tiles' flat field over its mean, before and after the correction;
     None: not measured, or not corrected. ``seam_y`` and ``seam_x`` are the mismatch along an axis
     after evening out the light, between means of pixel blocks; ``speckle_y`` and ``speckle_x`` are
-    the part of it that speckle causes.
+    the part of it that speckle causes; ``worst_y`` and ``worst_x`` are the largest mismatch.
+
+    ``saturation`` is the largest share of a tile's voxels at its highest value; None: not counted.
+    ``not_in_z`` says why tiles were not compared along z.
 
     ``positions`` are those of the tiles' first corners by "row,column", (y, x) in micrometres
     within the section; ``nominal_positions`` those before refinement, empty without it. On another
@@ -310,9 +360,15 @@ class StitchFigures(Figures):
     seam_x: float | None = None
     speckle_y: float = 0.0
     speckle_x: float = 0.0
+    worst_y: SeamFigures | None = None
+    worst_x: SeamFigures | None = None
     overlaps: list[OverlapFigures] = []
     misplaced: list[MisplacedFigures] = []
+    not_in_z: str = ""
     uneven: list[UnevenFigures] = []
+    blurred: list[BlurredFigures] = []
+    saturated: list[SaturatedFigures] = []
+    saturation: float | None = None
     surface: SurfaceFigures | None = None
     shading_before: float | None = None
     shading_after: float | None = None

@@ -152,6 +152,11 @@ class MosaicGrid:
             outside += [tile for tile in near if tile in left]
         return left
 
+    def surrounds(self, tile: Tile) -> bool:
+        """Tell whether a tile lies within the rows and the columns of those that were imaged."""
+        lines = zip(tile, *self.imaged, strict=True)
+        return all(min(own) <= line <= max(own) for line, *own in lines)
+
     @property
     def grid(self) -> Grid:
         """Grid of the voxels; those of a full tile are centred on its imaged extent."""

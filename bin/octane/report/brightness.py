@@ -7,9 +7,17 @@ from itertools import pairwise
 
 import numpy as np
 
-from octane.core.records import EXPOSED, SHADING, N4Figures, StackFigures, StitchFigures
+from octane.config.params import ESTIMATE
+from octane.core.records import (
+    EXPOSED,
+    SATURATED,
+    SHADING,
+    N4Figures,
+    StackFigures,
+    StitchFigures,
+)
 from octane.core.units import counted
-from octane.report.check import Check, judged, listed, titled, unchecked, unlike
+from octane.report.check import Check, Settings, judged, listed, titled, unchecked, unlike
 from octane.report.summary import title_of
 
 STILL = 10.0
@@ -37,6 +45,8 @@ EVEN = (
     "--n4_convergence_threshold, or average speckle by a coarser --resolution"
 )
 """What else leaves the field flat."""
+Z_PROFILE = "--n4_z_profile_gain if light is lost with depth"
+MATCHING = "--n4_histogram_matching section if sections differ"
 BAND = 0.05
 """Largest acceptable brightness jump between sections: volumes without bands stay below it."""
 
@@ -59,7 +69,30 @@ def exposed(sections: Mapping[str, StitchFigures]) -> Check:
     return judged(name, limit, f"{len(odd)} outside", [title for title, _ in odd], " ".join(texts))
 
 
-def even(sections: Mapping[str, StitchFigures]) -> Check:
+def saturated(sections: Mapping[str, StitchFigures]) -> Check:
+    """Check that few voxels of a tile sit at its highest value."""
+    name, limit = "Saturated tiles", f"{SATURATED:.0%} of a tile's voxels"
+    shares = [own.saturation for own in sections.values() if own.saturation is not None]
+    if not shares:
+        return unchecked(name, limit, "No values were counted.")
+    odd = [(title, tile) for title, own in sections.items() for tile in own.saturated]
+    text = f"{titled([f'{title}, {tile.sentence}' for title, tile in odd])}; what is brighter is "
+    text += "lost: image with less light or gain."
+    return judged(name, limit, f"up to {max(shares):.2%}", [title for title, _ in odd], text)
+
+
+def focused(sections: Mapping[str, StitchFigures]) -> Check:
+    """Check that tiles are as sharp as their neighbours."""
+    name, limit = "Tiles out of focus", "none"
+    if not any(own.seam_median is not None for own in sections.values()):
+        return unchecked(name, limit, "No tiles overlap.")
+    odd = [(title, tile) for title, own in sections.items() for tile in own.blurred]
+    text = f"{titled([f'{title}, {tile.sentence}' for title, tile in odd])}; image "
+    text += "it again." if len(odd) == 1 else "them again."
+    return judged(name, limit, str(len(odd)), [title for title, _ in odd], text)
+
+
+def even(sections: Mapping[str, StitchFigures], settings: Settings) -> Check:
     """Check the median shading of the sections: they share a microscope."""
     name, limit = "Shading of tiles", f"{100 * SHADING:.0f} %"
     kinds = zip(
@@ -75,12 +108,14 @@ def even(sections: Mapping[str, StitchFigures]) -> Check:
         text = "Tiles are shaded: parts of them are darker; give --stitch_flat_field estimate."
     else:
         value += "" if before is None else f", {100 * before:.1f} % before"
-        text = "The flat field does not fit these tiles; give --stitch_flat_field estimate, or "
-        text += "another FILE."
+        taken = settings.stitch.get("flat_field") == ESTIMATE
+        text = "The flat field does not fit these tiles; give "
+        text += "--stitch_flat_field FILE." if taken else f"--stitch_flat_field {ESTIMATE}, or "
+        text += "" if taken else "another FILE."
     return judged(name, limit, value, left > SHADING, text)
 
 
-def bright(stack: StackFigures) -> Check:
+def bright(stack: StackFigures, settings: Settings) -> Check:
     """Check that sections are about as bright as their neighbours."""
     name, (low, high) = "Section brightness", BRIGHTNESS
     limit = f"{low:g} to {high:g} times its neighbours'"
@@ -102,8 +137,9 @@ def bright(stack: StackFigures) -> Check:
             odd[title] = f"{title} and later ones have {own.step:.2g} times the brightness before"
             seen.append(own.step)
     were = "it was" if len(odd) == 1 else "they were"
-    text = f"{titled([*odd.values()])}; check how {were} imaged, or try "
-    text += "--n4_histogram_matching section."
+    text = f"{titled([*odd.values()])}; check how {were} imaged"
+    matched = settings.n4.get("histogram_matching") == "section"
+    text += "." if matched else ", or try --n4_histogram_matching section."
     return judged(name, limit, f"{min(seen):.2f} to {max(seen):.2f}", odd, text)
 
 
@@ -163,7 +199,9 @@ def variation(n4: N4Figures) -> Check:
     )
 
 
-def banded(stack: StackFigures | None, n4: N4Figures | None, marked: Collection[str] = ()) -> Check:
+def banded(
+    stack: StackFigures | None, n4: N4Figures | None, settings: Settings, marked: Collection[str]
+) -> Check:
     """Check the brightness jump at each section boundary, in N4's volume or else in STACK's.
 
     Boundaries of ``marked`` sections are left out: their own fault makes brightness jump there.
@@ -191,10 +229,10 @@ def banded(stack: StackFigures | None, n4: N4Figures | None, marked: Collection[
     value = f"{100 * max(last.values()):.1f} %"
     if jumps[1:] and jumps[0]:
         value = f"{100 * max(jumps[0].values()):.1f} % before, {value} after N4"
-    text = (
-        f"{titled(odd)}: bands, brightness jumps from the section before; try --n4_z_profile_gain "
-        "if light is lost with depth, --n4_histogram_matching section if sections differ."
-    )
+    left = [] if settings.n4.get("z_profile_gain") else [Z_PROFILE]
+    left += [] if settings.n4.get("histogram_matching") == "section" else [MATCHING]
+    text = f"{titled(odd)}: bands, brightness jumps from the section before; "
+    text += f"try {', '.join(left)}." if left else "check how the sections were imaged."
     return judged(name, limit, value, odd, text)
 
 
@@ -204,15 +242,18 @@ def brightness_checks(
     stack: StackFigures | None,
     n4: N4Figures | None,
     threshold: float | None,
+    settings: Settings,
 ) -> list[Check]:
     """List the checks of a channel that lies where the reference channel was measured.
 
     ``sections`` are keyed by title, and ``threshold`` is N4's convergence threshold. Seams and
     section boundaries are left out: sparse labels differ there without any fault.
     """
-    found = [exposed(sections), even(sections)] if sections else []
+    found = []
+    if sections:
+        found += [exposed(sections), saturated(sections), even(sections, settings)]
     if stack:
-        found.append(bright(stack))
+        found.append(bright(stack, settings))
     if n4:
         made = (converged(n4, threshold), effect(n4), field(n4), variation(n4))
         found += [own for own in made if own]

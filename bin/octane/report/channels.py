@@ -22,7 +22,7 @@ from octane.report.correction import correction_of, threshold_of
 from octane.report.gallery import Gallery
 from octane.report.sections import flat_field_of, thumbnails
 from octane.report.summary import title_of
-from octane.report.tasks import CUTS, TaskRecord, figures_of
+from octane.report.tasks import CUTS, TaskRecord, figures_of, settings_of
 from octane.store.channels import channel_ids
 
 GREY = "FFFFFF"
@@ -147,7 +147,7 @@ def checks_of_others(channels: Channels) -> dict[str, list[Check]]:
         }
         n4, threshold = (fit[1], threshold_of(fit[0])) if fit else (None, None)
         if not channels.is_nearest(name):
-            own = brightness_checks(name, sections, stack, n4, threshold)
+            own = brightness_checks(name, sections, stack, n4, threshold, settings_of(tasks))
             found |= {name: own} if own else {}
     return found
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from octane.core.records import StackFigures
+from octane.core.records import Context, StackFigures
 
 MOST_NAMED = 6
 """Maximum number of subjects, sections or tiles that a sentence names."""
@@ -53,6 +53,18 @@ def titled(titles: Sequence[str]) -> str:
     numbers = [title.removeprefix("Section ") for title in titles]
     alike = len(titles) > 1 and all(number.isdigit() for number in numbers)
     return f"Sections {listed(numbers)}" if alike else listed(titles)
+
+
+class Settings(NamedTuple):
+    """Parameters with which the steps of a subject ran, of which no remedy needs them again."""
+
+    stitch: Context
+    stack: Context
+    n4: Context
+
+
+NO_SETTINGS = Settings({}, {}, {})
+"""Those of unknown steps."""
 
 
 def unlike(stack: StackFigures, shared: str) -> str:

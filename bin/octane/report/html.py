@@ -38,7 +38,7 @@ from octane.report.gallery import Gallery, rendered
 from octane.report.sections import ROOMY, alignment_of, cuts_of, numbers_of, sections_of
 from octane.report.summary import qualities, summary_of
 from octane.report.tables import tables
-from octane.report.tasks import CUTS, TaskRecord, figures_of
+from octane.report.tasks import CUTS, TaskRecord, figures_of, settings_of
 from octane.report.verdict import checks, state_of, verdict
 
 JUDGED = ("mosaic", "stitch", "stack")
@@ -119,7 +119,8 @@ def build(
     unfinished = lost.sections if lost else []
     quality = qualities({entry.name: own for entry, own in stitched}, stack, n4, unfinished)
     notices = _notices(entries)
-    checked = checks(quality, {e.name: own for e, own in stitched}, stack, n4, threshold, lost)
+    of = {entry.name: figures for entry, figures in stitched}
+    checked = checks(quality, of, stack, n4, threshold, lost, settings_of(channels.own))
     others = checks_of_others(channels)
     every = [*checked, *(check for of in others.values() for check in of)]
     for section in quality:

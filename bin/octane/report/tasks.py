@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from octane.core.errors import OctaneError
 from octane.core.records import ChannelsFigures, Record
+from octane.report.check import Settings
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -43,6 +44,12 @@ def previewed(record: Record) -> tuple[str, ...]:
         cuts = tuple(f"slice_{axis}_{k}" for k in range(count) for axis in CUTS)
         return (*cuts, "slice_spacing")
     return () if record.figures.get("passed_through") else PREVIEWED.get(record.step, ())
+
+
+def settings_of(entries: Sequence[TaskRecord]) -> Settings:
+    """Parameters with which the steps of a channel ran; those of sections are alike."""
+    of = {entry.record.step: entry.record.settings for entry in entries}
+    return Settings(*(of.get(step, {}) for step in Settings._fields))
 
 
 def figures_of(

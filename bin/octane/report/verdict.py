@@ -13,6 +13,7 @@ from octane.core.records import (
     N4Figures,
     OrderFigures,
     Outcome,
+    SeamFigures,
     StackFigures,
     StitchFigures,
     fitting,
@@ -26,9 +27,20 @@ from octane.report.brightness import (
     even,
     exposed,
     field,
+    focused,
+    saturated,
     variation,
 )
-from octane.report.check import Check, judged, listed, titled, unchecked, unlike
+from octane.report.check import (
+    NO_SETTINGS,
+    Check,
+    Settings,
+    judged,
+    listed,
+    titled,
+    unchecked,
+    unlike,
+)
 from octane.report.summary import ABSENT, SectionQuality, outliers, title_of
 
 SEAM = 0.1
@@ -38,6 +50,10 @@ DISPLACED = 1.0
 """Largest acceptable shift of a section, voxels."""
 ROTATED = 1.0
 """Largest acceptable rotation of a section, degrees."""
+WORST = 0.2
+"""Largest acceptable single seam, without shading and speckle: tissue that differs exceeds it."""
+STANDS_OUT = 3.0
+"""The same over the section's usual seam: where all seams are high, none stands out."""
 UNTEXTURED = "Neighbouring tiles have too little structure in common, or too much speckle, to tell."
 SINGLE = "No tiles overlap along this axis."
 COMPARED = 5
@@ -65,30 +81,32 @@ def checks(
     n4: N4Figures | None,
     threshold: float | None = None,
     lost: Outcome | None = None,
+    settings: Settings = NO_SETTINGS,
 ) -> list[Check]:
     """List all checks of a subject in the order of the workflow.
 
     ``stitched`` is keyed by record name, ``threshold`` is N4's convergence threshold, and ``lost``
-    is None if the results are complete.
+    is None if the results are complete; ``settings`` tell which remedies were taken.
     """
     sections = {title_of(name, own.section): own for name, own in stitched.items()}
     found = [] if lost is None else [_incomplete(lost)]
     found.append(_absent(quality, sections))
     if sections:
         found += [_seams(axis, sections) for axis in "yx"]
-        found += [_overlap(axis, sections) for axis in "yx"]
+        found += [_overlap(axis, sections, settings) for axis in "yx"]
         found += [_places(sections), _covered(sections), exposed(sections)]
+        found += [saturated(sections), focused(sections)]
         if any(own.not_imaged for own in sections.values()):
             found.append(_imaged(sections))
-        found.append(even(sections))
+        found.append(even(sections, settings))
         found.append(_alike("Seams of a section", {s.title: s.seam_median for s in quality}))
         shaded = {title: own.shading_before for title, own in sections.items()}
         found.append(_alike("Shading of a section", shaded, COMPARED))
     if stack:
-        cut = (_surface(quality, stack.voxel_size[0]), _thickness(stack))
+        cut = (_surface(quality, stack.voxel_size[0], settings), _thickness(stack))
         found += [own for own in cut if own]
         covered = _elsewhere(quality, stack.voxel_size[0])
-        found += [_depth(stack), bright(stack), _flipped(stack)]
+        found += [_depth(stack), bright(stack, settings), _flipped(stack)]
         if stack.order is not None:
             found.append(_ordered(stack.order, covered, found[0 if lost is None else 1].sections))
         found.append(_placed(stack, covered))
@@ -101,7 +119,7 @@ def checks(
         marked = {title for own in found if own.name in DIMMING for title in own.sections}
         if stack and _is_contradicted(stack):
             marked |= {title_of("", s.number) for s in stack.sections}
-        found.append(banded(stack, n4, marked))
+        found.append(banded(stack, n4, settings, marked))
     return found
 
 
@@ -143,14 +161,44 @@ def _seams(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
     high = [title for title, seam in known.items() if seam > SEAM]
     text = (
         f"{titled(high)}: neighbouring tiles differ strongly in their overlap along {axis}; check "
-        "--overlap or --positions, or try --stitch_refine."
+        "--overlap or --positions"
     )
+    text = (f"{text}{_or_refine(sections)}." if high else "") + _stands_out(axis, sections, high)
     worst = sections[max(known, key=lambda title: known[title])]
     seam, speckle = (100 * getattr(worst, f"{kind}_{axis}") for kind in ("seam", "speckle"))
-    return judged(name, limit, f"{seam:.1f} %, speckle {speckle:.1f} %", high, text)
+    alone = [title for title, own in sections.items() if _worst(axis, own) is not None]
+    value = f"{seam:.1f} %, speckle {speckle:.1f} %"
+    most = [pair.mismatch for s in sections.values() if (pair := getattr(s, f"worst_{axis}"))]
+    value += f"; up to {100 * max(most):.1f} % without it" if most else ""
+    return judged(name, limit, value, [*high, *alone], text)
 
 
-def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
+def _worst(axis: str, section: StitchFigures) -> SeamFigures | None:
+    """The largest seam along an axis, if it stands out among the section's seams."""
+    pair, usual = getattr(section, f"worst_{axis}"), section.mismatch(axis) or 0.0
+    return pair if pair and pair.mismatch > max(WORST, STANDS_OUT * usual) else None
+
+
+def _stands_out(axis: str, sections: Mapping[str, StitchFigures], high: Collection[str]) -> str:
+    """Name the largest seams of sections whose other seams are not ``high``."""
+    odd = {t: _worst(axis, own) for t, own in sections.items() if t not in high}
+    words = [
+        f"{title}, row {pair.first[0]}, column {pair.first[1]} and row {pair.second[0]}, column "
+        f"{pair.second[1]} differ by {pair.mismatch:.0%}"
+        for title, pair in odd.items()
+        if pair is not None
+    ]
+    text = f"{titled(words)}, far more than other tiles along {axis}; look at their pictures."
+    return (" " if high else "") + text if words else ""
+
+
+def _or_refine(sections: Mapping[str, StitchFigures]) -> str:
+    """The remedy of refinement, unless it was taken."""
+    taken = any(own.nominal_positions for own in sections.values())
+    return "" if taken else ", or try --stitch_refine"
+
+
+def _overlap(axis: str, sections: Mapping[str, StitchFigures], settings: Settings) -> Check:
     name = f"Overlap along {axis}"
     every = [(title, o) for title, own in sections.items() for o in own.overlaps]
     known = [own for _, own in every if own.axis == axis and own.found is not None]
@@ -170,9 +218,10 @@ def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
         ]
         text = (
             f"{titled(apart)}: tiles do not fit their neighbours at any overlap along {axis}; "
-            "check whether tiles are mirrored, transposed or in another order, and correct their "
-            "shading with --stitch_flat_field."
+            "check whether tiles are mirrored, transposed or in another order"
         )
+        even = settings.stitch.get("flat_field", "none") != "none"
+        text += "." if even else ", and correct their shading with --stitch_flat_field."
         seen = any(own.axis == axis for _, own in every)
         unknown = unchecked(name, "as given", UNTEXTURED if seen else SINGLE)
         return judged(name, "as given", "none", apart, text) if apart else unknown
@@ -193,21 +242,27 @@ def _places(sections: Mapping[str, StitchFigures]) -> Check:
         seen = any(own.overlaps for own in sections.values())
         return unchecked(name, limit, UNTEXTURED if seen else "No tiles overlap.")
     odd = [(title, own, tile) for title, own in sections.items() for tile in own.misplaced]
-    rows = [f"row {s.number},{t.row},{t.column}" for _, s, t in odd if t.planes is None]
-    aside, deep = (
-        [f"{title}, {t.sentence}" for title, _, t in odd if (t.planes is None) == in_plane]
-        for in_plane in (True, False)
-    )
+    plain = [(s, t) for _, s, t in odd if t.planes is None and t.copy_of is None]
+    rows = [f"row {s.number},{t.row},{t.column}" for s, t in plain]
+    said = [(t, f"{title}, {t.sentence}") for title, _, t in odd]
+    deep = [text for t, text in said if t.planes is not None]
+    twice = [text for t, text in said if t.copy_of is not None]
+    aside = [text for _, text in said if text not in (*deep, *twice)]
     texts = []
     if aside:
         texts.append(
             f"{titled(aside)}; correct the mosaic, "
             f"or change {rows[0] if len(rows) == 1 else 'their rows'} in a copy of "
-            "SUBJECT_positions.csv and give it as --positions, or try --stitch_refine."
+            f"SUBJECT_positions.csv and give it as --positions{_or_refine(sections)}."
         )
+    if twice:
+        its = "its image" if len(twice) == 1 else "their images"
+        texts.append(f"{titled(twice)}; copy {its} again.")
     if deep:
         texts.append(f"{titled(deep)}; octane moves no tile in z: correct the mosaic.")
-    return judged(name, limit, str(len(odd)), [title for title, *_ in odd], " ".join(texts))
+    why = "; ".join(dict.fromkeys(s.not_in_z for s in sections.values() if s.not_in_z))
+    value = f"{len(odd)}; z not compared ({why})" if why else str(len(odd))
+    return judged(name, limit, value, [title for title, *_ in odd], " ".join(texts))
 
 
 def _covered(sections: Mapping[str, StitchFigures]) -> Check:
@@ -268,7 +323,7 @@ def _elsewhere(quality: Sequence[SectionQuality], plane: float) -> list[str]:
     ]  # fmt: skip
 
 
-def _surface(quality: Sequence[SectionQuality], plane: float) -> Check | None:
+def _surface(quality: Sequence[SectionQuality], plane: float, settings: Settings) -> Check | None:
     """Check the surfaces at which STACK cropped the sections; None if none was looked for."""
     slabs = {s.title: s.slab for s in quality if s.slab and not s.slab.missing}
     used = {title: own.surface for title, own in slabs.items() if own.surface is not None}
@@ -296,8 +351,10 @@ def _surface(quality: Sequence[SectionQuality], plane: float) -> Check | None:
     if steep:
         most = _between([max(steep.values())])
         texts.append(f"{titled([*steep])}: the surface rises by up to {most} across the section.")
-    options = ["--section_surface auto"] * (not auto) + ["--section_level true"] * bool(steep)
-    if texts:
+    options = ["--section_surface auto"] * (not auto) + ["--section_level true"] * bool(
+        steep and not settings.stack.get("section_level")
+    )
+    if texts and options:
         texts.append(f"Give {' and '.join(options)}.")
     lost = [title for title in used if auto and slabs[title].surface_from != MEASURED]
     if lost:

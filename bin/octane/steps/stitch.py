@@ -21,7 +21,7 @@ from octane.core.errors import InputError
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
-from octane.core.records import StitchFigures, SurfaceFigures, fitting
+from octane.core.records import STRONG, StitchFigures, SurfaceFigures, fitting
 from octane.layout.mosaic import MosaicGrid, Position, Tile, nominal_positions
 from octane.layout.placement import Placement, TilePlacement
 from octane.layout.sections import number_of
@@ -110,7 +110,8 @@ def _checked(
         metrics.warn(f"{text}.")
     # Tiles without light were named before.
     lit = [tile for tile in uneven if tile.brightness > 0]
-    if odd := [tile.sentence for tile in (*misplaced, *lit)]:
+    others = (*measured.blurred, *measured.saturated)
+    if odd := [tile.sentence for tile in (*misplaced, *lit, *others)]:
         metrics.warn(f"{name}: {', '.join(odd)}.")
 
 
@@ -128,7 +129,7 @@ def _note_light(
         text = "too few overlaps show light to estimate a flat field; none is applied"
         metrics.warn(f"{name}: {text}.")
         return
-    alone = [axis for axis in "yx" if f"seam_{axis}" in measured.along]
+    alone = [axis for axis in "yx" if f"seam_{axis}" in measured.seams.along]
     if len(alone) == 1:
         one, other = ("x", "y") if alone == ["x"] else ("y", "x")
         metrics.warn_in_report(
@@ -319,7 +320,10 @@ def stitch_section(
     overlaps, misplaced, uneven = measured.findings
     dark = {(tile.row, tile.column) for tile in uneven if tile.brightness == 0}
     uneven = [own for own in uneven if (own.row, own.column) not in tiling.not_imaged]
-    odd = measured.empty | {(tile.row, tile.column) for tile in uneven}
+    # Outside the tiles that were imaged, a section is smaller than others, and lacks nothing.
+    outside = {tile for tile in dark & tiling.not_imaged if not tiling.surrounds(tile)}
+    strong = [own for own in uneven if not 1 / STRONG <= own.brightness <= STRONG]
+    odd = measured.empty | {(tile.row, tile.column) for tile in strong}
     lit = {tile: own for tile, own in placement.places.items() if tile not in measured.empty}
     blend = functools.partial(_blended, mosaic, lit, _flat_field(light, tiling, parameters))
     compensation = None
@@ -345,7 +349,8 @@ def stitch_section(
             f"{source.name}: {uncovered} pixels lie between tiles and are zero; "
             "check --overlap or --positions."
         )
-    values, (before, after) = list(measured.seams.values()), light.shading(measured.left)
+    seams, (before, after) = measured.seams, light.shading(measured.left)
+    values = list(seams.each.values())
     noted = StitchFigures(
         section=number_of(image),
         shape=placement.grid.shape,
@@ -353,10 +358,16 @@ def stitch_section(
         tiles=len(nominal),
         seam_median=float(np.median(values)) if values else None,
         seam_max=max(values, default=None),
-        **measured.along,
+        **seams.along,
+        worst_y=seams.worst.get("y"),
+        worst_x=seams.worst.get("x"),
         overlaps=overlaps,
         misplaced=misplaced,
+        not_in_z=measured.not_in_z,
         uneven=uneven,
+        blurred=measured.blurred,
+        saturated=measured.saturated,
+        saturation=max((share for share, _ in measured.shares.values()), default=None),
         surface=measured.surface,
         digest=measured.digest,
         shading_before=before,
@@ -366,13 +377,13 @@ def stitch_section(
         tile_extent=tiling.tile_extent[1:],
         mosaic_extent=tiling.extent[1:],
         not_imaged=sorted(tiling.not_imaged),
-        holes=sorted(tiling.holes | (dark & tiling.not_imaged)),
+        holes=sorted(tiling.holes | (dark & tiling.not_imaged) - outside),
         positions=_named(measured.positions),
         nominal_positions=_named(nominal) if parameters.refine else {},
     )
     metrics.add_figures(noted)
-    pairs = measured.seams.items()
-    metrics.figures["seams"] = {f"{a[0]},{a[1]}-{b[0]},{b[1]}": v for (a, b), v in pairs}
+    each = seams.each.items()
+    metrics.figures["seams"] = {f"{a[0]},{a[1]}-{b[0]},{b[1]}": v for (a, b), v in each}
     return metrics
 
 

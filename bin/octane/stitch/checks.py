@@ -4,11 +4,18 @@ One pair of tiles proves nothing: a finding needs several that agree.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from hashlib import sha256
 from itertools import chain, combinations
 
 import numpy as np
 
-from octane.core.records import EXPOSED, MisplacedFigures, OverlapFigures, UnevenFigures
+from octane.core.records import (
+    EXPOSED,
+    STRONG,
+    MisplacedFigures,
+    OverlapFigures,
+    UnevenFigures,
+)
 from octane.layout.mosaic import Position, Tile
 from octane.stitch.columns import Columns
 from octane.stitch.comparison import (
@@ -25,6 +32,7 @@ from octane.stitch.comparison import (
     gain,
     placed_pairs,
 )
+from octane.stitch.exposure import uneven, unlit
 from octane.stitch.planes import shifted_along_z
 from octane.stitch.seams import seam, seam_without_speckle
 
@@ -38,6 +46,11 @@ LITTLE = 0.1
 """Minimum advantage in Fisher's z of ``MANY`` pairs."""
 UNLIKE = 0.3
 """Seam without speckle above which uncorrelated tiles show different tissue."""
+APART = 0.04
+"""The same of two pairs of a tile, in a section whose other tiles fit."""
+WORSE = 0.4
+"""Correlation, relative to the section's other pairs, below which a tile fits nowhere: one that is
+transposed stays below it."""
 TISSUE = 0.5
 """Brightness relative to the section's mean above which an overlap shows tissue."""
 MOST_TRIED = 6
@@ -56,19 +69,22 @@ def compare(
     positions: Mapping[Tile, Position],
     extent: Position,
     spacing: Position,
+    saturated: Collection[Tile] = (),
 ) -> Findings:
     """Compare all tiles of a section with their neighbours; all in (y, x).
 
     ``projections`` are means over depth, ``profiles`` columns along it; ``starts`` are the
     fractional indices of the tiles' first voxels in the section. ``positions`` of the tiles' edges,
-    ``extent`` of a full tile and ``spacing`` of voxels are in micrometres.
+    ``extent`` of a full tile and ``spacing`` of voxels are in micrometres. The brightness of
+    ``saturated`` tiles is not compared.
     """
     tiles = CoarseTiles.of(projections, starts)
     along = compared(tiles)
     of = _by_tile(tiles, along)
-    swaps = swapped(tiles, of)
-    shifts = {} if swaps else shifted(of)
-    odd = {*shifts, *(tile for pair in swaps for tile in pair)}
+    same = copies(projections, of)
+    swaps = [pair for pair in swapped(tiles, of) if same.keys().isdisjoint(pair)]
+    shifts = {} if swaps else {t: by for t, by in shifted(of).items() if t not in same}
+    odd = {*same, *shifts, *(tile for pair in swaps for tile in pair)}
     overlaps = []
     for axis, own in enumerate(along):
         if own:
@@ -81,7 +97,8 @@ def compare(
     if are_wrong:
         # If the overlap is wrong for all tiles, single ones are not out of place.
         shifts = {}
-    misplaced = [
+    misplaced = [MisplacedFigures(row=y, column=x, copy_of=b) for (y, x), b in same.items()]
+    misplaced += [
         MisplacedFigures(row=a[0], column=a[1], swapped=b)
         for pair in swaps
         for a, b in (pair, pair[::-1])
@@ -90,28 +107,37 @@ def compare(
         shift = (y * tiles.factor * spacing[0], x * tiles.factor * spacing[1])
         misplaced.append(MisplacedFigures(row=row, column=column, shift=shift))
     tissue = _tissue(tiles)
-    uneven = of_other_brightness(tiles, along, of, odd, tissue)
-    if not are_wrong:
-        odd |= {(own.row, own.column) for own in uneven}
-        misplaced += [MisplacedFigures(row=y, column=x) for y, x in lost(tiles, of, odd, tissue)]
-        known = {(own.row, own.column) for own in misplaced}
-        misplaced += [
-            MisplacedFigures(row=y, column=x, planes=planes)
-            for (y, x), planes in shifted_along_z(profiles, starts, known).items()
-        ]
-    return overlaps, misplaced, uneven
+    others = unlit(tiles, along, odd, tissue)
+    odd |= {(own.row, own.column) for own in others}
+    # A tile with hardly any light shows no structure, but is in its place.
+    others += uneven(tiles, along, odd, STRONG)
+    odd |= {(own.row, own.column) for own in others}
+    if are_wrong:
+        # Tiles show different tissue where they seem to overlap.
+        return overlaps, misplaced, others
+    gone = lost(tiles, of, odd, tissue)
+    misplaced += [MisplacedFigures(row=row, column=column) for row, column in gone]
+    others += uneven(tiles, along, {*odd, *gone, *saturated}, EXPOSED)
+    known = {(own.row, own.column) for own in (*misplaced, *others)}
+    misplaced += [
+        MisplacedFigures(row=y, column=x, planes=planes)
+        for (y, x), planes in shifted_along_z(profiles, starts, known).items()
+    ]
+    return overlaps, misplaced, others
 
 
 def compare_brightness(
     projections: Images, starts: Mapping[Tile, Position], odd: Collection[Tile]
 ) -> list[UnevenFigures]:
-    """Compare only the brightness of a section's tiles, those out of place (``odd``) left out.
+    """Compare only the brightness of a section's tiles, without ``odd`` ones.
 
     ``projections`` and ``starts`` are as in :func:`compare`.
     """
     tiles = CoarseTiles.of(projections, starts)
     along = placed_pairs(tiles)
-    return of_other_brightness(tiles, along, _by_tile(tiles, along), odd, _tissue(tiles))
+    dark = unlit(tiles, along, odd, _tissue(tiles))
+    left_out = {*odd, *((own.row, own.column) for own in dark)}
+    return [*dark, *uneven(tiles, along, left_out, EXPOSED)]
 
 
 def _by_tile(tiles: CoarseTiles, along: Iterable[Sequence[ComparedPair]]) -> Pairs:
@@ -218,69 +244,54 @@ def shifted(of: Pairs) -> dict[Tile, Position]:
         found[worst] = moved[worst][1]
 
 
-def of_other_brightness(
-    tiles: CoarseTiles,
-    along: Iterable[Sequence[ComparedPair]],
-    of: Pairs,
-    odd: Collection[Tile],
-    tissue: float,
-) -> list[UnevenFigures]:
-    """Tiles whose brightness differs from that of most neighbours, at least two.
-
-    Also tiles without any light where a neighbour is brighter than ``tissue``. Pairs with ``odd``
-    tiles, which are out of place, are ignored.
-    """
-    ratios: dict[tuple[Tile, Tile], float] = {}
-    found: dict[Tile, float] = {}
-    for pairs in along:
-        seen = {}
-        for p in _without(pairs, odd):
-            shared = tiles.shared(p.first, p.second)
-            sums = [float(part.sum()) for part in shared or ()]
-            if sums and min(sums) > 0:
-                seen[p.first, p.second] = float(np.log(sums[0] / sums[1]))
-            for tile, other in zip((p.second, p.first), shared or (), strict=False):
-                if not tiles.values[tile].any() and other.mean() > tissue:
-                    found[tile] = -np.inf
-        # Light that falls off over a tile gives all pairs along an axis the same ratio. Of two
-        # pairs, one may be wrong.
-        order, n = sorted(seen.values()), len(seen)
-        usual = min(order[(n - 1) // 2 : n // 2 + 1], key=abs, default=0.0)
-        ratios |= {pair: ratio - usual for pair, ratio in seen.items()}
-    while True:
-        marked: dict[Tile, float] = {}
-        for tile, pairs in of.items():
-            own = [
-                ratios[p.first, p.second] * (1 if p.first == tile else -1)
-                for p in _without(pairs, found)
-                if (p.first, p.second) in ratios
-            ]
-            middle = float(np.median(own)) if len(own) > 1 else 0.0
-            far = sum(ratio * np.sign(middle) > np.log(EXPOSED) for ratio in own)
-            if far > max(1, len(own) / 2):
-                marked[tile] = middle
-        if not marked:
-            return [
-                UnevenFigures(row=tile[0], column=tile[1], brightness=float(np.exp(ratio)))
-                for tile, ratio in found.items()
-            ]
-        worst = max(marked, key=lambda tile: abs(marked[tile]))
-        found[worst] = marked[worst]
+def copies(images: Images, of: Pairs) -> dict[Tile, Tile]:
+    """Tiles that hold the very image of another, and that other, which fits its place better."""
+    same: dict[bytes, list[Tile]] = {}
+    for tile, image in images.items():
+        if np.ptp(image) > 0:
+            same.setdefault(sha256(image.tobytes()).digest(), []).append(tile)
+    fit = {t: float(np.mean([p.placed for p in own])) if own else 0.0 for t, own in of.items()}
+    found: dict[Tile, Tile] = {}
+    for tiles in same.values():
+        original, *others = sorted(tiles, key=lambda tile: -fit.get(tile, 0.0))
+        found |= dict.fromkeys(others, original)
+    return found
 
 
 def lost(tiles: CoarseTiles, of: Pairs, odd: Collection[Tile], tissue: float) -> list[Tile]:
-    """Tiles that correlate with none of their neighbours and differ from most of them.
+    """Tiles that hardly correlate with their neighbours, at least two, and differ from them.
 
-    Only tiles with at least two neighbours that are not ``odd`` count.
+    Pairs with ``odd`` tiles are ignored, and those with a tile that was found.
     """
-    left = {tile: _without(pairs, odd) for tile, pairs in of.items()}
-    return [
-        tile
-        for tile, own in left.items()
-        if len(own) > 1
-        and max(pair.placed for pair in own) < LIKELY
-        and sorted(_mismatch(tiles, p, tissue) for p in own)[(len(own) - 1) // 2] > UNLIKE
-    ]
+    every = list({(p.first, p.second): p for own in of.values() for p in own}.values())
+    found: list[Tile] = []
+    while True:
+        left = _without(every, {*odd, *found})
+        fits: dict[Tile, float] = {}
+        for tile in of:
+            own = _without(of[tile], {*odd, *found})
+            fit = float(np.mean([pair.placed for pair in own])) if len(own) > 1 else 1.0
+            others = [pair for pair in left if tile not in (pair.first, pair.second)]
+            if fit < LIKELY and _fits_nowhere(tiles, own, others, tissue):
+                fits[tile] = fit
+        if not fits:
+            return found
+        found.append(min(fits, key=lambda tile: fits[tile]))
+
+
+def _fits_nowhere(
+    tiles: CoarseTiles, own: Sequence[ComparedPair], others: Sequence[ComparedPair], tissue: float
+) -> bool:
+    """Tell whether a tile's ``own`` pairs fit far worse than the section's ``others``."""
+    usual = float(np.median([p.placed for p in others])) if len(others) > 1 else 0.0
+    if usual >= LIKELY and np.mean([p.placed for p in own]) > WORSE * usual:
+        return False
+    apart = sorted(_mismatch(tiles, pair, tissue) for pair in own)
+    if usual < LIKELY:
+        # The others show too little structure to tell how well tiles can fit.
+        return max(p.placed for p in own) < LIKELY and apart[(len(own) - 1) // 2] > UNLIKE
+    alike = float(np.median([_mismatch(tiles, pair, tissue) for pair in others]))
+    return apart[-2] > max(APART, 2 * alike)
 
 
 def _mismatch(tiles: CoarseTiles, pair: ComparedPair, tissue: float) -> float:

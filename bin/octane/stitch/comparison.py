@@ -127,11 +127,11 @@ class CoarseTiles:
 
     def shared(self, first: Tile, second: Tile) -> tuple[npt.NDArray, npt.NDArray] | None:
         """Values that two tiles share as placed; None if these are too few."""
-        return _shared(self.values[first], self.values[second], self.offset(first, second))
+        return common_area(self.values[first], self.values[second], self.offset(first, second))
 
     def correlated(self, first: Tile, second: Tile, images: Images) -> float:
         """Correlation of two tiles' ``images`` where they overlap; 0 if that is too small."""
-        shared = _shared(images[first], images[second], self.offset(first, second))
+        shared = common_area(images[first], images[second], self.offset(first, second))
         if shared is None:
             return 0.0
         one, other = (part - part.mean() for part in shared)
@@ -139,10 +139,13 @@ class CoarseTiles:
         return float(np.vdot(one, other)) / norm if norm > 0 else 0.0
 
 
-def _shared(
+def common_area(
     first: npt.NDArray, second: npt.NDArray, offset: npt.NDArray
 ) -> tuple[npt.NDArray, npt.NDArray] | None:
-    """The area that two tiles share with the second at ``offset``; None if it is too small."""
+    """What two tiles show of the area that they share with the second at ``offset`` (y, x), pixels.
+
+    None if it is too small to compare.
+    """
     by = np.round(offset).astype(int)
     low, high = np.maximum(by, 0), np.minimum(first.shape, by + second.shape)
     if (high - low).min() < NARROWEST:
@@ -204,5 +207,5 @@ def _searched(tiles: CoarseTiles, pair: ComparedPair, axis: int) -> ComparedPair
 
 def _exact(tiles: CoarseTiles, pair: ComparedPair, offset: npt.NDArray) -> tuple[Position, float]:
     """Displacement and correlation of two tiles' overlap, near an offset of the second."""
-    shared = _shared(tiles.values[pair.first], tiles.values[pair.second], offset)
+    shared = common_area(tiles.values[pair.first], tiles.values[pair.second], offset)
     return overlap_shift(*shared, (1, 1)) if shared is not None else ((0.0, 0.0), 0.0)

@@ -1,7 +1,7 @@
 """Measurement of a section's tiles: their places, their light and fit, and the tissue's surface."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -12,19 +12,28 @@ from octane.config.params import StitchParameters
 from octane.core.errors import InputError
 from octane.core.geometry import shape_of
 from octane.core.metrics import Metrics
-from octane.core.records import SurfaceFigures
+from octane.core.records import (
+    SATURATED,
+    BlurredFigures,
+    SaturatedFigures,
+    SurfaceFigures,
+    UnevenFigures,
+)
 from octane.layout.mosaic import MosaicGrid, Position, Tile
 from octane.layout.placement import TilePlacement
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.stitch.blending import Projections
 from octane.stitch.checks import Findings, compare, compare_brightness
 from octane.stitch.columns import Columns, columns
+from octane.stitch.exposure import blurred
 from octane.stitch.flat_field import FlatField, Light, light_of
 from octane.stitch.flat_field import Image as Profile
 from octane.stitch.orientation import FoundOrientation, find_orientation
+from octane.stitch.planes import why_not_compared
 from octane.stitch.reference import Reference
 from octane.stitch.refinement import refined_positions
-from octane.stitch.seams import measured_seams
+from octane.stitch.saturation import saturation
+from octane.stitch.seams import Seams, measured_seams
 from octane.stitch.surface import NOT_AVERAGED, measured_surface
 from octane.store.channels import is_nearest
 from octane.store.image import Image
@@ -72,7 +81,8 @@ class Measurement:
     ``empty`` tiles were not imaged, ``digest`` is that of all voxels, and ``turned`` is another
     orientation of rows and columns under which several tiles fit their neighbours, but not as
     placed. Seams and brightness are those after ``light`` was evened out, whose rest is ``left``;
-    values that must not be averaged have neither.
+    values that must not be averaged have neither. ``shares`` are those of each tile's voxels at its
+    highest value, and that value; ``not_in_z`` says why no tiles were compared along z.
     """
 
     positions: dict[Tile, Position]
@@ -82,10 +92,21 @@ class Measurement:
     surface: SurfaceFigures
     light: Light = field(default_factory=Light)
     left: FlatField | None = None
-    seams: Mapping[tuple[Tile, Tile], float] = field(default_factory=dict)
-    along: Mapping[str, float] = field(default_factory=dict)
+    seams: Seams = field(default_factory=Seams)
     findings: Findings = field(default_factory=lambda: ([], [], []))
     turned: FoundOrientation | None = None
+    blurred: list[BlurredFigures] = field(default_factory=list)
+    shares: Mapping[Tile, tuple[float, float]] = field(default_factory=dict)
+    not_in_z: str = ""
+
+    @property
+    def saturated(self) -> list[SaturatedFigures]:
+        """Tiles with too many voxels at their highest value."""
+        return [
+            SaturatedFigures(row=tile[0], column=tile[1], share=share, level=level)
+            for tile, (share, level) in self.shares.items()
+            if share > SATURATED
+        ]
 
 
 def measure(
@@ -104,7 +125,7 @@ def measure(
     tiling, positions, dark = mosaic.tiling, nominal, parameters.dark_offset
     placement = TilePlacement(tiling, positions)
     with metrics.timed("project"):
-        seen, profiles = _projected(mosaic, metrics)
+        seen, profiles, shares = _projected(mosaic, metrics)
     empty, digest = _empty(mosaic.image.path.name, tiling, seen, metrics), _digest(seen)
     if mosaic.nearest:
         surface = SurfaceFigures(reason=NOT_AVERAGED) if reference is None else reference.surface
@@ -118,28 +139,50 @@ def measure(
             placement = TilePlacement(tiling, positions)
             light = light_of(seen, placement, given, parameters)
         evened = light.evened(seen)
-        # Only one of the two is kept in memory.
-        del seen
-        left = light.left(evened, placement)
-        seams, along = measured_seams(placement, {t: evened[t] for t in tiling.imaged}, left)
     turned = None
     starts = {tile: (y.shift, x.shift) for tile, (y, x) in placement.places.items()}
-    if reference is None:
-        with metrics.timed("check"):
+    full = {tile for tile, (share, _) in shares.items() if share > SATURATED}
+    unsharp: list[BlurredFigures] = []
+    why = ""
+    with metrics.timed("check"):
+        if reference is None:
             sizes = (tiling.tile_extent[1:], tiling.spacing[1:])
-            findings = compare(evened, profiles, starts, positions, *sizes)
-            if any(overlap.found is None or overlap.better for overlap in findings[0]):
+            findings = compare(evened, profiles, starts, positions, *sizes, full)
+            overlaps, misplaced, uneven = findings
+            if any(overlap.found is None or overlap.better for overlap in overlaps):
                 turned = _turned(tiling, evened, positions)
             if turned is not None:
-                findings = turned.best.instead(findings[0]), [], findings[2]
+                overlaps, misplaced = turned.best.instead(overlaps), []
+                findings = overlaps, misplaced, uneven
+            odd = {(t.row, t.column) for t in misplaced if t.planes is None} | empty | full
+            shared = max(place.before for pair in placement.places.values() for place in pair)
+            why = why_not_compared(profiles, shared)
+            # Where tiles do not overlap as placed, they show different tissue.
+            if turned is None and not any(overlap.better for overlap in overlaps):
+                unsharp = blurred(evened, starts, odd)
+        else:
+            uneven = compare_brightness(evened, starts, reference.odd | full)
+            findings = [], [], uneven
+    with metrics.timed("overlaps"):
+        even = seen
+        if any(tile.brightness > 0 for tile in uneven):
+            # A factor of one tile is not taken for a pattern that all tiles share.
+            even = _of_one_brightness(seen, uneven, dark)
+            light = light_of(even, placement, given, parameters)
+            evened = light.evened(seen)
+        left = light.left(light.evened(even) if light.is_given else evened, placement)
+        # Only one of the two is kept in memory.
+        del seen, even
+        seams = measured_seams(placement, {t: evened[t] for t in tiling.imaged}, left)
+    if reference is None:
         with metrics.timed("surface"):
             surface = measured_surface(profiles, placement, dark=dark)
     else:
-        with metrics.timed("check"):
-            findings = [], [], compare_brightness(evened, starts, reference.odd)
         surface = reference.surface
-    seen = light, left, seams, along, findings, turned
-    return Measurement(positions, placement, empty, digest, surface, *seen)
+    return Measurement(
+        *(positions, placement, empty, digest, surface, light, left, seams, findings),
+        *(turned, unsharp, shares, why),
+    )
 
 
 def _turned(
@@ -151,15 +194,30 @@ def _turned(
     return found if found is not None and found.is_other and found.is_several else None
 
 
-def _projected(mosaic: Mosaic, metrics: Metrics) -> tuple[Projections, dict[Tile, Columns]]:
-    """Read every tile, and take its mean over depth and its columns: enough to compare tiles.
+def _of_one_brightness(
+    projections: Projections, uneven: Collection[UnevenFigures], dark: float
+) -> Projections:
+    """Projections of tiles as if all were as bright as their neighbours."""
+    times = {(tile.row, tile.column): tile.brightness for tile in uneven if tile.brightness > 0}
+    return {
+        tile: dark + (own - dark) / np.float32(times[tile]) if tile in times else own
+        for tile, own in projections.items()
+    }
 
-    The mean of a tile that was not imaged is 0, and it has no columns.
+
+def _projected(
+    mosaic: Mosaic, metrics: Metrics
+) -> tuple[Projections, dict[Tile, Columns], dict[Tile, tuple[float, float]]]:
+    """Read every tile, and take what tells tiles apart.
+
+    That is its mean over depth, 0 if it was not imaged, its columns, and its share of voxels at its
+    highest value with that value; the latter two are missing if it was not imaged.
     """
     image, tiling = mosaic.image, mosaic.tiling
     shapes = {tile: shape_of(tiling.region(tile)[1:]) for tile in tiling.not_imaged}
     found = {tile: np.zeros(shape, np.float32) for tile, shape in shapes.items()}
     profiles: dict[Tile, Columns] = {}
+    shares: dict[Tile, tuple[float, float]] = {}
 
     def one(tile: Tile, lane: Lane) -> int:
         region = tiling.region(tile)
@@ -175,6 +233,7 @@ def _projected(mosaic: Mosaic, metrics: Metrics) -> tuple[Projections, dict[Tile
                 known = np.ma.masked_invalid(bright)
                 mean = known.mean(axis=0, dtype=np.float32).filled(0)
             found[tile], profiles[tile] = mean, columns(block)
+            shares[tile] = (0.0, 0.0) if mosaic.nearest else saturation(bright, SATURATED)
         return block.nbytes
 
     run_pipeline(
@@ -187,7 +246,8 @@ def _projected(mosaic: Mosaic, metrics: Metrics) -> tuple[Projections, dict[Tile
     )
     # In the same order on any number of threads.
     ordered = {tile: found[tile] for tile in tiling.tiles}
-    return ordered, {tile: profiles[tile] for tile in tiling.imaged}
+    kept = {tile: shares[tile] for tile in tiling.imaged}
+    return ordered, {tile: profiles[tile] for tile in tiling.imaged}, kept
 
 
 def _digest(projections: Projections) -> str:

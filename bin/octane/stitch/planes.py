@@ -52,6 +52,19 @@ def shifted_along_z(
     return agreed(tiles, compared(tiles))
 
 
+def why_not_compared(profiles: Mapping[Tile, Columns], overlap: float) -> str:
+    """Reason why tiles are not compared along z, empty if they are; ``overlap`` is in pixels."""
+    if not profiles or len(next(iter(profiles.values()))) < FEWEST:
+        return f"fewer than {FEWEST} planes"
+    # A column reaches half of its width beyond its centre.
+    return "narrow overlaps" if overlap < COLUMN * _width(profiles) / 2 else ""
+
+
+def _width(profiles: Mapping[Tile, Columns]) -> int:
+    """Width of the compared columns: larger tiles get wider ones."""
+    return -(-max(max(own.shape[1:]) for own in profiles.values()) // EDGE)
+
+
 @dataclass(frozen=True)
 class SharedColumns:
     """Logarithms of the columns that two tiles share.
@@ -146,8 +159,8 @@ class ProfiledTiles:
     def of(
         cls, profiles: Mapping[Tile, Columns], starts: Mapping[Tile, Position]
     ) -> "ProfiledTiles":
-        """Those of tiles with light; ``starts`` are in voxels. Larger tiles get wider columns."""
-        width = -(-max(max(own.shape[1:]) for own in profiles.values()) // EDGE)
+        """Those of tiles with light; ``starts`` are in voxels."""
+        width = _width(profiles)
         least = DARK * float(np.mean([np.nanmean(own) for own in profiles.values()]))
         wide = {t: own if width == 1 else columns(own, width) for t, own in profiles.items()}
         logs = {tile: np.log(np.maximum(own, np.float32(least))) for tile, own in wide.items()}

@@ -89,7 +89,7 @@ def reference_of(path: Path, image: Image, tiling: MosaicGrid) -> Reference:
             f"{path} is the record of {given}, but {image.path} has {own}; give --reference the "
             "record of the same mosaic at the same voxel size."
         )
-    odd = (t for t in figures.misplaced if t.shift is not None or t.swapped is not None)
+    odd = (t for t in figures.misplaced if t.planes is None)
     return Reference(
         {tile: positions[tile] for tile in tiling.tiles},
         figures.surface,

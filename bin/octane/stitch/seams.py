@@ -1,8 +1,11 @@
 """Seams of tiles: their mismatch where they overlap, and the part of it that is speckle."""
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import numpy.typing as npt
 
+from octane.core.records import SeamFigures
 from octane.layout.mosaic import Tile
 from octane.layout.placement import Placement, TilePlacement
 from octane.stitch.blending import Projections, overlap, shared
@@ -62,16 +65,29 @@ def _imaged(
     return tile[rows, columns]
 
 
+@dataclass(frozen=True)
+class Seams:
+    """Mismatch at ``each`` seam, and what a section's record says of those along y and along x.
+
+    ``along`` are the median seam and speckle, ``worst`` the largest mismatch without speckle.
+    """
+
+    each: dict[tuple[Tile, Tile], float] = field(default_factory=dict)
+    along: dict[str, float] = field(default_factory=dict)
+    worst: dict[str, SeamFigures] = field(default_factory=dict)
+
+
 def measured_seams(
     placement: TilePlacement, projections: Projections, left: FlatField | None
-) -> tuple[dict[tuple[Tile, Tile], float], dict[str, float]]:
-    """Mismatch at each seam, and the section's median seam and speckle along y and along x.
+) -> Seams:
+    """Measure the seams of a section.
 
-    Tiles that ``projections`` lack are left out. The medians exclude ``left``, the shading that the
-    projections still show.
+    Tiles that ``projections`` lack are left out. All but the mismatch at each seam excludes
+    ``left``, the shading that the projections still show.
     """
     seams: dict[tuple[Tile, Tile], float] = {}
     along: dict[str, list[float]] = {}
+    worst: dict[str, SeamFigures] = {}
     for pair in neighbours([*projections]):
         area, common = shared(placement, *pair), overlap(placement, projections, *pair)
         if area is None or common is None:
@@ -83,6 +99,12 @@ def measured_seams(
             common = overlap(placement, even, *pair) or common
         own = (_imaged(placement.places[tile], image, area) for tile, image in even.items())
         axis = "yx"[pair[0][0] == pair[1][0]]
-        along.setdefault(f"seam_{axis}", []).append(block_seam(*common))
-        along.setdefault(f"speckle_{axis}", []).append(speckle_seam(*own))
-    return seams, {name: float(np.median(own)) for name, own in along.items()}
+        blocks, speckle = block_seam(*common), speckle_seam(*own)
+        along.setdefault(f"seam_{axis}", []).append(blocks)
+        along.setdefault(f"speckle_{axis}", []).append(speckle)
+        mismatch = max(0.0, blocks**2 - speckle**2) ** 0.5
+        largest = worst.get(axis)
+        if largest is None or mismatch > largest.mismatch:
+            first, second = pair
+            worst[axis] = SeamFigures(first=first, second=second, mismatch=mismatch)
+    return Seams(seams, {name: float(np.median(own)) for name, own in along.items()}, worst)

@@ -72,7 +72,7 @@ def test_places_are_checked_on_the_reference_and_brightness_on_each(subject):
     assert twin["verdict"].startswith("Look at 1 of ")
     assert twin["summary"]["flagged"] == ["Section 2"]
     html = page.read_text(encoding="utf-8")
-    assert re.search(r"<details open><summary>GFP &lt;1&gt; &amp; 2: 1 to look at, \d of 6", html)
+    assert re.search(r"<details open><summary>GFP &lt;1&gt; &amp; 2: 1 to look at, \d of 7", html)
     assert "axis: not checked, because its values have no brightness" in html
 
 

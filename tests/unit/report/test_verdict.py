@@ -493,8 +493,8 @@ def test_what_cannot_be_compared_is_not_checked_and_says_why():
     stack = StackFigures(sections=[slab], shape=(1, 2, 3), voxel_size=(1.0, 1.0, 1.0))
     found = checks(qualities(tiles, stack, None), tiles, stack, None)
     unknown = [check for check in found if check.state == "not checked"]
-    assert len(unknown) == 13
-    assert sum(check.sentence.startswith("No tiles overlap") for check in unknown) == 6
+    assert len(unknown) == 15
+    assert sum(check.sentence.startswith("No tiles overlap") for check in unknown) == 7
     # A single section lacks neighbours.
     assert not [check for check in unknown if "neighbouring sections" in check.sentence]
     assert sum(check.sentence == "Fewer than two sections were imaged." for check in unknown) == 4
