@@ -163,6 +163,14 @@ def test_a_hole_is_what_imaged_tiles_enclose(declaring, tiles, holes):
     assert MosaicGrid.of(declaring(*tiles)).holes == {*holes}
 
 
+def test_rows_and_columns_beyond_the_imaged_tiles_are_not_within_them(declaring):
+    tiling = MosaicGrid.of(declaring((0, 2), (1, 2), (2, 2), (0, 0)))
+    assert [tiling.surrounds(tile) for tile in ((0, 0), (1, 1), (1, 2), (2, 2))] == [
+        *(True, True),
+        *(False, False),
+    ]
+
+
 @pytest.mark.parametrize(
     ("tiles", "words"),
     [

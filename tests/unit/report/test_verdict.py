@@ -15,6 +15,7 @@ from octane.config.params import (
 )
 from octane.core.errors import OctaneError
 from octane.core.records import (
+    Context,
     LevelFigures,
     N4Figures,
     SectionFigures,
@@ -23,7 +24,7 @@ from octane.core.records import (
     StitchFigures,
     UnchangedFigures,
 )
-from octane.report.check import Check
+from octane.report.check import Check, Settings
 from octane.report.summary import qualities
 from octane.report.verdict import checks, verdict
 from octane.steps.n4 import correct_bias, prepare
@@ -373,6 +374,82 @@ def test_what_most_sections_or_some_show_is_judged(name, figures, value, words):
     assert found.value == value
     assert found.state == ("good" if words == "^$" else "warning")
     assert re.search(words, found.sentence)
+
+
+def judged_with(settings, figures, **stack):
+    """Checks by name of one stitched section, whose steps ran with these settings."""
+    own = StitchFigures.model_validate({"section": 1, "tiles": 9, "shape": (8, 2, 3), **figures})
+    given = [Settings(*(settings.get(step, {}) for step in ("stitch", "stack", "n4")))]
+    volume = StackFigures.model_validate(stack) if stack else None
+    found = checks(
+        qualities({"s": own}, volume, None), {"s": own}, volume, None, None, None, *given
+    )
+    return {check.name: check for check in found}
+
+
+WRONG = {"overlaps": [{"axis": "y", "given": 0.2, "found": 0.3, "better": True}]}
+SHIFTED = {
+    "overlaps": [{"axis": "y", "given": 0.2, "found": 0.2}],
+    "misplaced": [{"row": 0, "column": 1, "shift": (9, 0)}],
+}
+HIGH = {"seam_y": 0.4}
+REFINED = {"positions": {"0,0": (0, 0)}, "nominal_positions": {"0,0": (0, 1)}}
+SHADED = {"shading_before": 0.2, "shading_after": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("name", "figures", "step", "taken", "remedy"),
+    [
+        ("Shading of tiles", SHADED, "stitch", {"flat_field": "estimate"}, "_field estimate"),
+        ("Overlap along y", WRONG, "stitch", {"positions": "from a table"}, "--overlap"),
+        (
+            "Overlap along y",
+            HIGH | {"seam_y": 0.6},
+            "stitch",
+            {"flat_field": "a.tif"},
+            "_flat_field",
+        ),
+    ],
+)
+def test_a_remedy_that_was_taken_is_not_proposed_again(name, figures, step, taken, remedy):
+    before, after = (judged_with({step: own}, figures)[name] for own in ({}, taken))
+    assert (before.state, after.state) == ("warning", "warning")
+    assert remedy in before.sentence
+    assert remedy not in after.sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "figures"), [("Seams along y", HIGH), ("Tiles out of place", SHIFTED)]
+)
+def test_refinement_is_not_proposed_for_refined_tiles(name, figures):
+    assert "--stitch_refine" in judged_with({}, figures)[name].sentence
+    after = judged_with({}, figures | REFINED)[name]
+    assert after.state == "warning"
+    assert "--stitch_refine" not in after.sentence
+
+
+@pytest.mark.parametrize("kind", ["z_profile_gain", "histogram_matching"])
+def test_bands_that_n4_was_to_remove_propose_the_other_way(kind):
+    taken: Context = {kind: "section" if kind == "histogram_matching" else True}
+    flags = ("--n4_z_profile_gain", "--n4_histogram_matching")
+    settings = Settings({}, {}, taken)
+    found = checks([], {}, stacked({2: 1.3}), corrected({2: 1.3}), settings=settings)
+    (check,) = [own for own in found if own.name == "Section boundaries"]
+    assert [flag in check.sentence for flag in flags] == [kind not in flag for flag in flags]
+
+
+def test_a_seam_that_stands_out_is_named_and_the_value_says_that_z_was_not_compared():
+    pair = {"first": (0, 1), "second": (1, 1), "mismatch": 0.3}
+    found = judged_with({}, {"seam_y": 0.02, "worst_y": pair, "not_in_z": "fewer than 24 planes"})
+    assert found["Seams along y"].sections == ("Section 1",)
+    assert "row 0, column 1 and row 1, column 1 differ by 30%" in found["Seams along y"].sentence
+    # Where all seams are high, none stands out.
+    found = judged_with({}, {"seam_y": 0.09, "worst_y": {**pair, "mismatch": 0.25}})
+    assert found["Seams along y"].state == "good"
+    figures = {"overlaps": [{"axis": "y", "given": 0.2, "found": 0.2}]}
+    found = judged_with({}, {**figures, "not_in_z": "fewer than 24 planes"})
+    assert found["Tiles out of place"].value == "0; z not compared (fewer than 24 planes)"
+    assert judged_with({}, figures)["Tiles out of place"].value == "0"
 
 
 def stacked(boundaries):

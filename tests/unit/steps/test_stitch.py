@@ -324,6 +324,22 @@ def test_declared_tiles_give_the_voxels_of_tiles_of_zeros(
     assert any("2 of 12 tiles" in text for text in twins.warnings)
 
 
+@pytest.mark.parametrize(
+    ("lost", "holes"),
+    [
+        # A column that no tile of this section reaches: other sections are wider.
+        ([(0, 2), (1, 2), (2, 2)], []),
+        ([(0, 2), (1, 2)], [[1, 2]]),
+    ],
+)
+def test_columns_outside_a_smaller_section_are_no_holes(write_phantom, stitch, lost, holes):
+    folder, _ = write_phantom(tiles=(3, 3), edge_fraction=0.0)
+    source = leave_out(folder / "mosaics" / "section_01.ome.zarr", lost)
+    *_, metrics = stitch(source, "smaller")
+    assert metrics.figures["not_imaged"] == [list(tile) for tile in lost]
+    assert [tile for tile in metrics.figures["holes"] if tile != [0, 2]] == holes
+
+
 def test_a_tile_that_is_lost_beside_declared_ones_is_refused(
     write_phantom, tmp_path, reading, execution, stitch
 ):
