@@ -388,10 +388,7 @@ def _nifti(record: dict) -> str:
 
 def _verdict(record: dict) -> str:
     rows = record["rows"]
-    header = [
-        f"{row['tile']} px, looks: {row['looks'] or 'none'}, {row.get('type', 'float32')}"
-        for row in rows
-    ]
+    header = [f"{row['tile']} px, looks: {row['looks'] or 'none'}" for row in rows]
 
     alike = grouped(
         rows[0]["found"], lambda fault: tuple(f"{r['found'][fault]} of {r['of']}" for r in rows)

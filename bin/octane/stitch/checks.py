@@ -110,7 +110,7 @@ def compare(
     others = unlit(tiles, along, odd, tissue)
     odd |= {(own.row, own.column) for own in others}
     # A tile with hardly any light shows no structure, but is in its place.
-    others += uneven(tiles, along, odd, STRONG)
+    others += uneven(tiles, along, {*odd, *saturated}, STRONG)
     odd |= {(own.row, own.column) for own in others}
     if are_wrong:
         # Tiles show different tissue where they seem to overlap.
