@@ -528,11 +528,6 @@ class StitchParameters(OverlapParameters):
 
     title: ClassVar[str] = "Stitching"
     prefix: ClassVar[str] = "stitch_"
-    placed_by: str = parameter(
-        "",
-        "What states the places in --positions, for messages; unset: the table's own name.",
-        workflow=False,
-    )
     refine: bool = parameter(
         False,
         "Refine the tile positions by cross-correlation of the overlaps. Use it when the stage's "

@@ -29,6 +29,10 @@ SHADING = 0.03
 """Largest shading of tiles that needs no flat field; even illumination measures less."""
 AS_GIVEN, MEASURED, MEDIAN = "as given", "measured", "the median of the others"
 """Sources of a surface's depth or a section's thickness that the verdict tells apart."""
+FROM_TABLE = "from a table"
+"""Record's value of a parameter whose table was given."""
+CORRECT_PLACES = "correct the places in --positions, or in the tiles' own table or metadata"
+"""Remedy for wrong places of tiles, whatever states them."""
 CERTAIN = 3.0
 """Standard deviations beyond which a measured length contradicts another."""
 EXPOSED = 1.1
@@ -344,7 +348,6 @@ class StitchFigures(Figures):
     within the section; ``nominal_positions`` those before refinement, empty without it. On another
     channel than the reference, positions and surface are the reference's, and what was found about
     the places of tiles (``overlaps``, ``misplaced``) is left to its record.
-    ``placed_by`` names what states the places of tiles, empty if an overlap does.
     ``tile_extent`` is the size of a full tile, and ``mosaic_extent`` that of all tiles side by
     side, whose last row and column may be cut. ``not_imaged`` lists the rows and columns of tiles
     that the metadata declare as not imaged; ``holes`` are those of them that imaged tiles enclose,
@@ -377,7 +380,6 @@ class StitchFigures(Figures):
     holes: list[tuple[int, int]] = []
     positions: dict[str, tuple[float, float]] = {}
     nominal_positions: dict[str, tuple[float, float]] = {}
-    placed_by: str = ""
     tile_extent: tuple[float, float] | None = None
     mosaic_extent: tuple[float, float] | None = None
     tiles: int

@@ -8,6 +8,8 @@ import numpy as np
 from octane.config.validation import as_ranges
 from octane.core.records import (
     AS_GIVEN,
+    CORRECT_PLACES,
+    FROM_TABLE,
     MEASURED,
     MEDIAN,
     N4Figures,
@@ -202,11 +204,11 @@ def _overlap(axis: str, sections: Mapping[str, StitchFigures], settings: Setting
     name = f"Overlap along {axis}"
     every = [(title, o) for title, own in sections.items() for o in own.overlaps]
     known = [own for _, own in every if own.axis == axis and own.found is not None]
-    placed = " and ".join(sorted({own.placed_by for own in sections.values()} - {""}))
+    is_placed = settings.stitch.get("positions") == FROM_TABLE
     turned = {title: own.turned for title, own in every if own.axis == axis and own.turned}
     if turned:
         words = " or ".join(sorted({*turned.values()}))
-        remedy = f"correct the places in {placed}" if placed else "write their mosaics so"
+        remedy = CORRECT_PLACES if is_placed else "write their mosaics so"
         text = f"{titled([*turned])}: tiles fit their neighbours only if {words}; {remedy}."
         return judged(name, "as given", "none", turned, text)
     if not known:
@@ -231,7 +233,7 @@ def _overlap(axis: str, sections: Mapping[str, StitchFigures], settings: Setting
     remedy = f"give --overlap {fitting([own for _, own in every])}, or correct --positions"
     text = (
         f"{titled([*other])}: tiles correlate at an overlap of {fits:.3f} of a tile along "
-        f"{axis}, not {given:.3g}; {f'correct the places in {placed}' if placed else remedy}."
+        f"{axis}, not {given:.3g}; {CORRECT_PLACES if is_placed else remedy}."
     )
     return judged(name, f"{given:.3g}, as given", f"{found:.3f} of a tile", other, text)
 

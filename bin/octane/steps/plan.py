@@ -125,8 +125,7 @@ class SubjectPlan:
     Each item of a channel is a mosaic, a section or one volume: its ``id``, its ``file`` in the
     staged input, or its ``tiles`` and their ``tile_list``, and its rows of the ``positions`` table.
     ``found`` says how tiles were found, and ``remarks`` are warnings about them. MOSAIC tells from
-    the tiles whether rows and columns are right, unless ``compared`` is False. ``placed_by`` names
-    what states the places of tiles, empty if an overlap does.
+    the tiles whether rows and columns are right, unless ``compared`` is False.
     """
 
     subject: str
@@ -135,7 +134,6 @@ class SubjectPlan:
     found: str = ""
     remarks: Sequence[str] = ()
     compared: bool = True
-    placed_by: str = ""
 
     @property
     def is_joined(self) -> bool:
@@ -260,12 +258,11 @@ class SubjectPlan:
         needed = {"rows", "columns", "order", "flip", "transpose"}
         listed = {*TileParameters.searching} - needed
         changes["mosaic"] = {name: getattr(TileParameters(), name) for name in listed}
-        changes["stitch"] = {"placed_by": self.placed_by if channel.is_reference else ""}
         # The workflow stages files, and adds their flags.
         if str(settings.n4.mask).lower() not in MASK_WORDS:
             changes["n4"] = {"mask": None}
         if settings.stitch.flat_field not in FLAT_FIELD_WORDS:
-            changes["stitch"]["flat_field"] = "none"
+            changes["stitch"] = {"flat_field": "none"}
         # With --skip_n4, PYRAMID links the stacked volume's chunks, which need the final codec.
         if not settings.workflow.skip_n4:
             changes["stack"] = {"codec": "blosc-lz4"}

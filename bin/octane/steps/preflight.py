@@ -363,17 +363,14 @@ def _plan(
             for item, volume in zip(items, volumes, strict=True):
                 item["positions"] = tables[number_or_first(volume)]
     remarks = doubted_reference(channels, kind, settings)
-    # Without its folder, which a task does not depend on.
-    stating = str(beside.get("positions", "")) if tiles is None else tiles.source
-    placed_by = stating.rpartition("/")[2]
     if tiles is None:
-        return SubjectPlan(subject, own, layout, remarks=remarks, placed_by=placed_by)
+        return SubjectPlan(subject, own, layout, remarks=remarks)
     table = beside.get("positions")
     is_given = table is not None and table != stated
     compared = not (is_given and is_against(table, tiles.sections))
     remarks = [*tiles.remarks, *remarks]
     about = f" {tiles.about()}"
-    return SubjectPlan(subject, own, layout, about, remarks, compared, placed_by)
+    return SubjectPlan(subject, own, layout, about, remarks, compared)
 
 
 def _channels(

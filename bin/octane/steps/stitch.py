@@ -21,7 +21,14 @@ from octane.core.errors import InputError
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
-from octane.core.records import STRONG, StitchFigures, SurfaceFigures, fitting
+from octane.core.records import (
+    CORRECT_PLACES,
+    FROM_TABLE,
+    STRONG,
+    StitchFigures,
+    SurfaceFigures,
+    fitting,
+)
 from octane.layout.mosaic import MosaicGrid, Position, Tile, nominal_positions
 from octane.layout.placement import Placement, TilePlacement
 from octane.layout.sections import number_of
@@ -83,19 +90,20 @@ def _checked(
     name: str,
     measured: Measurement,
     parameters: StitchParameters,
-    placed_by: str,
     metrics: Metrics,
+    *,
+    is_placed: bool,
 ) -> None:
     """Warn of what the comparison of tiles found.
 
-    ``placed_by`` names what states their places, empty if an overlap does. Raises an OctaneError if
-    most pairs correlate at another overlap, or under another orientation, and not as given.
+    ``is_placed`` if a table places them. Raises an OctaneError if most pairs correlate at another
+    overlap, or under another orientation, and not as given.
     """
     overlaps, misplaced, uneven = measured.findings
     if measured.turned is not None:
         text = f"{name}: its tiles fit their neighbours only if {measured.turned.best.said}; "
         mended = "write the grid so, or give --positions"
-        text += f"correct the places in {placed_by}" if placed_by else mended
+        text += CORRECT_PLACES if is_placed else mended
         if measured.turned.is_certain and parameters.check_overlap == "error":
             raise InputError(f"{text}, or --stitch_check_overlap warning to keep them as they are.")
         metrics.warn_in_report(f"{text}.")
@@ -104,7 +112,7 @@ def _checked(
         text = " and ".join(f"{o.found:.3f} along {o.axis}, not {o.given:.3g}" for o in wrong)
         text = f"{name}: its tiles correlate at an overlap of {text}; "
         mended = f"give --overlap {fitting(overlaps)}"
-        text += f"correct the places in {placed_by}" if placed_by else mended
+        text += CORRECT_PLACES if is_placed else mended
         if any(o.certain for o in wrong) and parameters.check_overlap == "error":
             raise InputError(f"{text}, or --stitch_check_overlap warning to keep them as they are.")
         metrics.warn(f"{text}.")
@@ -309,8 +317,8 @@ def stitch_section(
     metrics.figures["kept_in_memory"] = mosaic.voxels is not None
     measured = measure(mosaic, nominal, given, parameters, reference, metrics)
     placement, light = measured.placement, measured.light
-    placed_by = "" if positions_table is None else parameters.placed_by or str(positions_table)
-    _checked(image.path.name, measured, parameters, placed_by, metrics)
+    is_placed = positions_table is not None
+    _checked(image.path.name, measured, parameters, metrics, is_placed=is_placed)
     _note_light(image.path.name, measured, parameters, metrics)
     if save_flat_field is not None and light.applied is not None and not light.is_given:
         from tifffile import imwrite
@@ -373,7 +381,6 @@ def stitch_section(
         shading_before=before,
         shading_after=after,
         uncovered_pixels=uncovered,
-        placed_by=placed_by,
         tile_extent=tiling.tile_extent[1:],
         mosaic_extent=tiling.extent[1:],
         not_imaged=sorted(tiling.not_imaged),
@@ -393,7 +400,7 @@ def _origin(table: Path | None, reference: Path | None) -> str:
         raise InputError(f"{reference} places the tiles; omit --positions, or --reference.")
     if reference is not None:
         return "from the reference channel"
-    return "unset" if table is None else "from a table"
+    return "unset" if table is None else FROM_TABLE
 
 
 def _named(positions: Mapping[Tile, Position]) -> dict[str, Position]:

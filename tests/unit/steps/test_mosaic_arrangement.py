@@ -17,8 +17,9 @@ from octane.config.params import (
 )
 from octane.core.errors import InputError
 from octane.core.filters import gaussian
-from octane.core.records import StitchFigures
+from octane.core.records import CORRECT_PLACES, StitchFigures
 from octane.layout.mosaic import MosaicGrid
+from octane.report.check import Settings
 from octane.report.verdict import checks
 from octane.steps.mosaic import write_mosaics
 from octane.steps.stitch import stitch_section
@@ -258,15 +259,17 @@ def test_stitch_finds_what_mosaic_was_told_to_keep(tmp_path, signs):
     with pytest.raises(InputError) as seen:
         stitched("no", "error", table)
     assert f"only if {' and '.join(wrong)} run the other way;" in str(seen.value)
-    assert f"correct the places in {table}, or" in str(seen.value)
-    metrics = stitched("kept", "warning", table, placed_by="OME-XML")
-    assert "correct the places in OME-XML." in metrics.warnings[0]
+    assert CORRECT_PLACES in str(seen.value)
+    metrics = stitched("kept", "warning", table)
+    assert CORRECT_PLACES in metrics.warnings[0]
     figures = StitchFigures.model_validate(metrics.figures)
-    judged = {check.name: check for check in checks([], {"section_01": figures}, None, None)}
+    settings = Settings(metrics.settings, {}, {})
+    found = checks([], {"section_01": figures}, None, None, settings=settings)
+    judged = {check.name: check for check in found}
     for axis in "yx":
         check = judged[f"Overlap along {axis}"]
         assert (check.state == "warning") == (axis in wrong)
-        assert ("correct the places in OME-XML." in check.sentence) == (axis in wrong)
+        assert (CORRECT_PLACES in check.sentence) == (axis in wrong)
     with pytest.raises(InputError, match="write the grid so, or give --positions"):
         stitched("no", "error", overlap=(0.203, 0.203))
 
