@@ -241,6 +241,30 @@ def run_python():
 
 
 @pytest.fixture
+def odd_entry(tmp_path):
+    """Put into a store what is no file of its own; gives its path there."""
+
+    def put(store, kind):
+        entry = store / "0" / "odd"
+        other = tmp_path / "private"
+        other.mkdir()
+        (other / "key").write_text("secret")
+        if kind == "FIFO":
+            os.mkfifo(entry)
+        elif kind == "loops":
+            # The second one makes of the walk through the first one a tree without end.
+            entry.symlink_to(".")
+            (store / "0" / "even").symlink_to(".")
+            return store / "0"
+        else:
+            lead = {"file": other / "key", "folder": other, "device": Path("/dev/zero")}
+            entry.symlink_to(lead[kind])
+        return entry
+
+    return put
+
+
+@pytest.fixture
 def write_json(tmp_path):
     """Write a JSON file."""
 

@@ -8,6 +8,7 @@ import re
 import shutil
 import stat
 import threading
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from ctypes import CDLL, c_int64
@@ -15,7 +16,7 @@ from pathlib import Path
 from platform import node
 from typing import NamedTuple
 
-from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
+from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError, unreadable
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,9 @@ MARKED = 256
 """Bytes in which the mark is: the first fields of a PNG, or the tag of an SVG."""
 ATTEMPT = "OCTANE_ATTEMPT"
 """Environment variable of every Nextflow task: the number of its attempt, from 1."""
+VISITS = 16
+"""Most paths by which links lead to one folder: some levels of a store may share their files, while
+links to the folder that holds them, or to each other, would lead on without end."""
 
 
 class IrregularFileError(OSError):
@@ -66,6 +70,43 @@ def read_regular(path: Path) -> bytes:
     """Read a regular file; errors as in :func:`open_regular`."""
     with os.fdopen(open_regular(path), "rb") as stream:
         return stream.read()
+
+
+def files_within(folder: Path, what: str) -> tuple[dict[str, int], list[str]]:
+    """Bytes of all files of a folder by their paths in it, and what else lies in it.
+
+    Links are followed within the folder. Of links out of it or round in it, and of what is not a
+    regular file, the second result says why, in a sentence to end with a remedy, in which ``what``
+    stands for the folder. A folder that cannot be read raises an InputError.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise unreadable(error) from error
+
+    sizes: dict[str, int] = {}
+    problems: list[str] = []
+    visits: Counter[str] = Counter()
+    # Not Path.resolve, which fails on a link to itself.
+    root = Path(os.path.realpath(folder))
+    for name, folders, files in os.walk(folder, followlinks=True, onerror=refuse):
+        for inner in (Path(name, other) for other in sorted([*folders, *files])):
+            target = Path(os.path.realpath(inner)) if inner.is_symlink() else root
+            problem = ""
+            if not target.is_relative_to(root):
+                problem = f"leads out of its {what}, to {target}"
+            elif inner.is_file():
+                sizes[str(inner.relative_to(folder))] = inner.stat().st_size
+            elif not inner.is_dir():
+                problem = f"is not a regular file of its {what}"
+            else:
+                real = os.path.realpath(inner)
+                visits[real] += 1
+                if visits[real] > VISITS:
+                    problem = f"leads to {real} once more, where {VISITS} other paths lead"
+            if problem:
+                folders[:] = [other for other in folders if other != inner.name]
+                problems.append(f"{inner} {problem}")
+    return sizes, problems
 
 
 def task_folder(path: Path) -> Path | None:

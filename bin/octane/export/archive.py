@@ -7,7 +7,9 @@ from shutil import copyfileobj
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 from octane.config.params import OME_ZARR
+from octane.core.files import open_regular
 from octane.core.progress import Progress
+from octane.export.source import files_of
 
 COPIED = 1 << 20
 """Bytes copied at once."""
@@ -20,11 +22,7 @@ DATE = (1980, 1, 1, 0, 0, 0)
 
 def write_archive(store: Path, partial: Path) -> None:
     """Pack a store of the version that octane writes into the archive ``partial``."""
-    files = [
-        Path(folder, name).relative_to(store)
-        for folder, _, names in os.walk(store, followlinks=True)
-        for name in names
-    ]
+    files = list(map(Path, files_of(store)))
     # The metadata of groups before those of their members.
     files.sort(key=lambda file: (file.name != METADATA, len(file.parts), file.as_posix()))
     advance = Progress("Pack", len(files), "files")
@@ -32,7 +30,8 @@ def write_archive(store: Path, partial: Path) -> None:
         for file in files:
             entry = ZipInfo(file.as_posix(), DATE)
             entry.file_size = (store / file).stat().st_size
-            with (store / file).open("rb") as read, archive.open(entry, "w") as write:
+            read = os.fdopen(open_regular(store / file), "rb")
+            with read, archive.open(entry, "w") as write:
                 copyfileobj(read, write, COPIED)
             advance(entry.file_size)
         archive.comment = json.dumps(COMMENT).encode()

@@ -6,7 +6,6 @@ and "BIDS derivatives".
 
 import fcntl
 import logging
-import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from octane.core.errors import InputError, OctaneError
 from octane.core.files import bring_to_disk, link_or_copy, require_free, writing
 from octane.core.metrics import write_json
 from octane.core.records import ORDER, read_record
+from octane.export.source import files_of, require_outside
 from octane.layout.sections import distances
 from octane.store.image import open_levels
 from octane.store.ngff import AS_STATED, Metadata, read_json, read_metadata
@@ -63,8 +63,8 @@ def write_derivative(store: Path, dataset: Path, named: BidsParameters, *, overw
     Raises
     ------
     OctaneError
-        If a label is not alphanumeric, the store is not an OME-Zarr folder or lacks chunks, the
-        dataset is another one, or has such a volume.
+        If a label is not alphanumeric, the store is not an OME-Zarr folder, lacks chunks or has
+        links out of it, the dataset lies in it, is another one, or has such a volume.
     """
     if not store.exists():
         raise InputError(f"{store} does not exist; check the path.")
@@ -85,6 +85,7 @@ def write_derivative(store: Path, dataset: Path, named: BidsParameters, *, overw
         dataset / "participants.tsv": (participant, {}),
         dataset / "samples.tsv": ({"sample_id": labels[1], **participant}, rows),
     }
+    require_outside(volume, store)
     _require_derivative(dataset)
     for table, (keys, _) in tables.items():
         if table.exists():
@@ -117,15 +118,14 @@ def write_derivative(store: Path, dataset: Path, named: BidsParameters, *, overw
 
 def _link_store(store: Path, copy: Path) -> None:
     """Link a store's chunks, and copy its metadata, so that an edit leaves the original alone."""
-    for folder, _, names in os.walk(store, followlinks=True):
-        place = copy / Path(folder).relative_to(store)
-        place.mkdir()
-        for name in names:
-            file = Path(folder, name).resolve()
-            if name == "zarr.json" or name.startswith(".z"):
-                shutil.copyfile(file, place / name)
-            else:
-                link_or_copy(file, place / name)
+    for name in files_of(store):
+        place = copy / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        file = (store / name).resolve()
+        if place.name == "zarr.json" or place.name.startswith(".z"):
+            shutil.copyfile(file, place)
+        else:
+            link_or_copy(file, place)
 
 
 def sidecar_of(store: Path, metadata: Metadata) -> dict[str, object]:

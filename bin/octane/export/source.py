@@ -6,6 +6,7 @@ read.
 """
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -16,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import ExecutionParameters, ExportParameters, InputParameters
-from octane.core.errors import InputError
+from octane.core.errors import InputError, first_lines
+from octane.core.files import files_within
 from octane.core.geometry import Grid, Region, shape_of, spelled, vector
 from octane.core.orientation import (
     Orientation,
@@ -49,6 +51,24 @@ SLAB_SHARE = 2
 """A slab takes at most this part of the memory: half."""
 WIDENED = {"bool": "uint8", "float16": "float32"}
 """Types that formats other than OME-Zarr lack, and those that hold the same values."""
+
+
+def files_of(store: Path) -> list[str]:
+    """Paths in a store of all its files, to be given away.
+
+    Raises an InputError that names links out of it, and what is not a regular file.
+    """
+    sizes, problems = files_within(store, "store")
+    if problems:
+        remedy = "; remove it, or put the file itself in its place."
+        raise InputError("\n".join(first_lines([problem + remedy for problem in problems])))
+    return [*sizes]
+
+
+def require_outside(destination: Path, store: Path) -> None:
+    """Raise an InputError if an output lies in the store that it is made from."""
+    if Path(os.path.realpath(destination)).parent.is_relative_to(os.path.realpath(store)):
+        raise InputError(f"{destination} lies in {store} itself; give a place outside of it.")
 
 
 @dataclass(frozen=True)

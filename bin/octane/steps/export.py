@@ -22,7 +22,7 @@ from octane.export.archive import write_archive
 from octane.export.bids import write_derivative
 from octane.export.ome_zarr import write_ome_zarr
 from octane.export.raw import HEADERS, header_of, write_raw
-from octane.export.source import Source, centres, open_source
+from octane.export.source import Source, centres, open_source, require_outside
 from octane.export.tiff import describe, write_tiff
 from octane.store.image import Image
 from octane.store.itk_files import TIFF
@@ -71,6 +71,7 @@ def export_volume(
             f"{destination}: --channels needs a format of several channels ({', '.join(SEVERAL)}), "
             "and excludes --channel; give only --channel for a single one."
         )
+    require_outside(destination, store)
     require_free(destination, overwrite=execution.overwrite)
     source = open_source(store, parameters, reading, several=not name.endswith(RAW))
     _tell(source, destination)

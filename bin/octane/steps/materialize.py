@@ -14,6 +14,7 @@ from pathlib import Path
 from octane.core.errors import OctaneError, unreadable
 from octane.core.files import (
     bring_to_disk,
+    files_within,
     is_task_folder,
     left_by,
     lost_target,
@@ -178,26 +179,11 @@ def _copy(source: Path, target: Path) -> None:
 def _sizes(path: Path, problems: list[str]) -> dict[str, int]:
     """Bytes of a file, or of all files below a folder by their paths in it.
 
-    Links are followed within the folder. Links out of it, and what is not a regular file, are added
-    to ``problems``.
+    What must not be copied, as :func:`files_within` finds it, is added to ``problems``.
     """
     if not path.is_dir():
         return {"": path.stat().st_size}
-    sizes: dict[str, int] = {}
-    # Not Path.resolve, which fails on a link to itself.
-    root = Path(os.path.realpath(path))
-    for name, folders, files in os.walk(path, followlinks=True):
-        for inner in (Path(name, other) for other in sorted([*folders, *files])):
-            target = Path(os.path.realpath(inner)) if inner.is_symlink() else root
-            problem = ""
-            if not target.is_relative_to(root):
-                problem = f"leads out of its result, to {target}"
-                folders[:] = [folder for folder in folders if folder != inner.name]
-            elif inner.is_file():
-                sizes[str(inner.relative_to(path))] = inner.stat().st_size
-            elif not inner.is_dir():
-                problem = "is not a regular file of its result"
-            if problem:
-                task = task_folder(path)
-                problems.append(f"{inner} {problem}; remove {task} and run again with -resume.")
+    sizes, wrong = files_within(path, "result")
+    remedy = f"remove {task_folder(path)} and run again with -resume."
+    problems += [f"{problem}; {remedy}" for problem in wrong]
     return sizes

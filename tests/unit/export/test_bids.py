@@ -97,6 +97,31 @@ def test_the_volume_is_linked_as_it_is(store, add):
         assert (made / name).samefile(store / name) == is_linked
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["file", "folder", "device", "FIFO", "loops"])
+def test_what_is_no_file_of_the_store_is_not_linked(store, add, odd_entry, tmp_path, kind):
+    entry = odd_entry(store, kind)
+    with pytest.raises(OctaneError, match=f"^{entry}.*;"):
+        add(store)
+    assert not (tmp_path / "dataset").exists()
+
+
+def test_a_published_store_is_linked_as_the_one_in_the_work_directory(store, add, tmp_path):
+    (tmp_path / "published").mkdir()
+    (tmp_path / "published" / store.name).symlink_to(store)
+    assert contents(add(tmp_path / "published" / store.name)) == contents(store)
+
+
+def test_a_dataset_in_the_store_itself_is_refused(store, add, tmp_path):
+    before = contents(store)
+    (tmp_path / "link").symlink_to(store)
+    for dataset in (store / "bids", tmp_path / "link" / "0" / "bids"):
+        with pytest.raises(OctaneError, match=f"^{dataset}.* lies in {store} itself;"):
+            add(store, dataset=dataset)
+    assert contents(store) == before
+    assert not [*store.rglob("bids")]
+
+
 def test_across_file_systems_the_volume_is_copied(store, add, monkeypatch):
     def refused(*_):
         raise OSError(errno.EXDEV, "Invalid cross-device link")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from io import BytesIO
 from itertools import permutations, product
 from zipfile import ZIP_STORED, ZipFile
 
@@ -434,6 +435,40 @@ def test_an_archive_holds_the_store_and_its_metadata_first(volume, export):
     part, *_ = read_ngff(export(path, "part.ozx", channel="axis", region=["z=:150"]))
     np.testing.assert_array_equal(np.asarray(part.data), written[0][1, :5])
     assert made.read_bytes() == export(path, "again.ozx").read_bytes()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["file", "folder", "device", "FIFO", "loops"])
+def test_what_is_no_file_of_the_store_is_not_packed(volume, export, odd_entry, tmp_path, kind):
+    path, _ = volume()
+    entry = odd_entry(path, kind)
+    with pytest.raises(InputError, match=f"^{entry}.*;"):
+        export(path, "brain.ozx")
+    assert not [*tmp_path.glob("out/*")]
+
+
+def test_links_to_and_within_a_store_are_followed(volume, export, tmp_path):
+    path, _ = volume()
+    whole = export(path, "whole.ozx").read_bytes()
+    # As published: links to the subject's folder and to the store in it, and equal chunks shared.
+    (tmp_path / "published").symlink_to(path.parent)
+    (tmp_path / "brain").symlink_to(tmp_path / "published" / path.name)
+    assert export(tmp_path / "published" / path.name, "a.ozx").read_bytes() == whole
+    (path / "0/c/0/0/0").rename(path / "kept")
+    (path / "0/c/0/0/0").symlink_to("../../../../kept")
+    (path / "0/c/1").rename(path / "row")
+    (path / "0/c/1").symlink_to("../../row")
+    with ZipFile(export(tmp_path / "brain", "b.ozx")) as made, ZipFile(BytesIO(whole)) as before:
+        for name in before.namelist():
+            assert made.read(name) == before.read(name)
+
+
+def test_an_output_in_the_store_itself_is_refused(volume, execution):
+    path, _ = volume()
+    for name in ("a.ozx", "0/a.nii", "more/a.ome.zarr"):
+        with pytest.raises(InputError, match=r"a\..* lies in .*brain\.ome\.zarr itself; give"):
+            export_volume(path, path / name, ExportParameters(), InputParameters(), execution)
+    assert not [*path.rglob("a.*")]
 
 
 def test_a_damaged_store_is_not_packed(volume, export):

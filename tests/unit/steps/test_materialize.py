@@ -157,6 +157,14 @@ def test_what_leads_out_of_a_result_is_named_and_nothing_copied(outdir, task, tm
         assert len([p for p in outdir.rglob("*") if p.is_symlink()]) == 3
 
 
+@pytest.mark.timeout(30)
+def test_links_that_lead_round_in_a_result_are_named(outdir, odd_entry):
+    folder = odd_entry(outdir / "s/s.ome.zarr", "loops")
+    with pytest.raises(OctaneError, match=f"^{folder}.*; remove"):
+        materialize(outdir)
+    assert len([p for p in outdir.rglob("*") if p.is_symlink()]) == 3
+
+
 def full(_, target):
     raise OSError(errno.ENOSPC, "No space left on device", target)
 
