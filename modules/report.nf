@@ -21,7 +21,8 @@ process REPORT {
     def facts = run + [input: meta.input] + (meta.outcome ? [outcome: meta.outcome] : [:]) + image
     def given = records ? '--records records/*.json' : ''
     // Nextflow writes the script unescaped into its report.html.
-    def shown = groovy.json.JsonOutput.toJson(facts).replace('<', '\\u003c')
+    def shown = groovy.json.JsonOutput.toJson(facts)
+    shown = shown.replace('<', '\\u003c').replace('>', '\\u003e').replace('&', '\\u0026')
     def previews = [records].flatten().any { record -> record.name.endsWith('.npz') } ? '--previews records/*.npz' : ''
     """
     cat > run.json <<'END_RUN'

@@ -78,7 +78,7 @@ def checkLaunch() {
         ],
     ]
     def problem = checks.find { isWrong, _sentence -> isWrong }?.last()
-    problem = problem ?: unlinkable(workflow.workDir) ?: unlinkable(sheet)
+    problem = problem ?: unlinkable(workflow.workDir) ?: unlinkable(sheet) ?: unprintable(sheet)
     return problem ? error(problem) : null
 }
 
@@ -114,7 +114,7 @@ def rowsOf(sheet) {
 def problemOf(name, path) {
     def words = [n4_mask: 'tissue', stitch_flat_field: 'estimate'][name]
     return path.exists()
-        ? unlinkable(path)
+        ? unlinkable(path) ?: (name == 'input' ? null : unprintable(path))
         : "${path} does not exist; check --${name}${words ? ", which accepts a file, ${words} or none" : ''}."
 }
 
@@ -129,6 +129,13 @@ def unlinkable(path) {
     def shown = real.toString().contains(sign ?: '') ? real : path
     def word = (sign ?: '') < ' ' ? 'a control character' : "a ${sign}"
     return sign ? "${shown} has ${word} in its path, which Nextflow cannot hand to tasks; rename it." : null
+}
+
+// An error message for a file whose name Nextflow would write into its pages, unescaped, with the script of a task, or
+// null. PREFLIGHT checks the names of and in inputs.
+def unprintable(path) {
+    def sign = path?.name?.find(/[<>&]/)
+    return sign ? "${path} has a ${sign} in its name; rename it." : null
 }
 
 // A name or path as it was written: Nextflow converts 01 into the number 1, and only the command line still has 01.

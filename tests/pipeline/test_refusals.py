@@ -10,6 +10,10 @@ import pytest
 import SimpleITK as sitk
 from runs import last_words
 
+from octane.core.geometry import Grid, vector
+from octane.store.ngff import read_metadata
+from octane.store.writer import Level, create_image
+
 LAUNCH = {
     "no-input": ([], "--input is missing; give a folder of tiles"),
     # As a pattern, study[1] would match study1 and use its data.
@@ -221,6 +225,34 @@ def test_hostile_names_put_no_html_into_nextflows_pages(
         words = last_words(run.output)
         assert f"'brain {HOSTILE}' is not a subject name" in words
         assert f"'{first.name}' has a < in its name; rename it." in words
+
+
+def test_a_hostile_name_of_a_channel_reaches_its_task_and_no_page(nextflow, quick, tmp_path):
+    level = Level.volume(Grid((12, 16, 16), vector(10.0, 10.0, 10.0)))
+    names = [f"</script>{HOSTILE}", "R&D's"]
+    path = tmp_path / "brain.ome.zarr"
+    with create_image(path, [level], np.uint8, channels=names) as (writer,):
+        writer[0:2, 0:12, 0:16, 0:16] = np.arange(6144, dtype=np.uint8).reshape(2, 12, 16, 16)
+    run = nextflow(
+        *(tmp_path, *quick, "--input", path, "--channel", "1", "--channels", "all"),
+        "--skip_n4",
+    )
+    assert run.code == 0, run.output
+    text = (run.outdir / "pipeline_info" / "report.html").read_text(encoding="utf-8")
+    assert "--channel" in text
+    assert not [name for name in ("<img src=x", "</script><img", "R&D") if name in text]
+    written = read_metadata(run.outdir / "brain" / "brain.ome.zarr", None)
+    assert list(written.labels) == names
+
+
+@pytest.mark.parametrize("flag", ["n4_mask", "samplesheet"])
+def test_a_hostile_name_of_another_file_is_refused(nextflow, quick, tmp_path, flag):
+    (tmp_path / f"a{HOSTILE}").write_text("subject,input\n")
+    sitk.WriteImage(sitk.Image((8, 8, 8), sitk.sitkUInt8), str(tmp_path / "volume.nii"))
+    given = [] if flag == "samplesheet" else ["--input", "volume.nii"]
+    run = nextflow(tmp_path, *quick, *given, f"--{flag}", f"a{HOSTILE}")
+    assert run.code == 1
+    assert f"a{HOSTILE} has a < in its name; rename it." in last_words(run.output)
 
 
 def test_a_step_that_fails_says_why_and_leaves_no_result(nextflow, quick, tmp_path):

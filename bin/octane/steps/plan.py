@@ -1,5 +1,6 @@
 """Plan of a subject for the workflow: its inputs, its channels, and the flags of each command."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,15 @@ MODELS = {
 """Models whose fields are flags of each step's command, for each channel of a subject."""
 ONCE = ("channels", "report")
 """Steps that have one task for all channels of a subject."""
+
+
+def as_script(words: Sequence[str]) -> str:
+    """Words of a command as a task's bash reads them, without < > &.
+
+    Nextflow writes the script unescaped into its report.html, where they would be HTML.
+    """
+    # shlex has put any word with one of them into single quotes, which are left and entered again.
+    return re.sub("[<>&]", lambda sign: rf"'$'\x{ord(sign[0]):x}''", shlex.join(words))
 
 
 @dataclass(frozen=True)
@@ -189,7 +199,7 @@ class SubjectPlan:
                 "id": "" if channel.is_reference else channel.id,
                 "written": channel.is_written,
                 "items": items,
-                "flags": {step: shlex.join(self._flags(step, channel)) for step in self._used()},
+                "flags": {step: as_script(self._flags(step, channel)) for step in self._used()},
             }
             for channel, items in self.channels
         ]
@@ -205,7 +215,7 @@ class SubjectPlan:
             "last": self._last,
             "results": self.results(),
             "tissue": masks_tissue(self.layout.settings),
-            "flags": {step: shlex.join(words) for step, words in once.items()},
+            "flags": {step: as_script(words) for step, words in once.items()},
         }
 
     def results(self) -> list[str]:

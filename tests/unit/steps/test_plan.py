@@ -1,5 +1,6 @@
 """Plan of a subject's channels."""
 
+import subprocess
 from itertools import chain
 
 import numpy as np
@@ -122,6 +123,23 @@ def test_results_of_a_volume_are_planned_by_name(plan, store, given, results):
 def test_tables_of_sections_are_planned_by_name(plan, store, kind, given, results):
     made = plan(store(kind), channel="oct", overlap=0.1, **given)
     assert made.as_json()["results"] == results
+
+
+@pytest.mark.parametrize("step", ["resample", "stitch", "report"])
+def test_flags_hold_no_signs_of_html_and_the_command_gets_what_was_named(plan, store, step):
+    names = ("<script>alert(1)</script>", "R&D's $HOME", 'a\\"&amp;"', "'<>'")
+    source = store("mosaic", names=names)
+    given = {"channel": "2", "channels": "all", "overlap": 0.1, "allow_upsampling": True}
+    made = plan(source, resolution=4, **given).as_json()
+    flags = [made["flags"]["report"]]
+    if step != "report":
+        flags = [own["flags"][step] for own in made["channels"] if own["id"]]
+        assert len(flags) == 3
+    for text in flags:
+        assert not set("<>&") & set(text)
+        printed = ["bash", "-ue", "-c", f"printf '%s\\0' {text}"]
+        words = subprocess.run(printed, capture_output=True, check=True).stdout.decode().split("\0")
+        assert step == "stitch" or words[words.index("--channel") + 1] in names
 
 
 def test_a_tiff_is_planned_as_a_store_of_the_same_channels(plan, store, tmp_path):
