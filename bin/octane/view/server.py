@@ -6,14 +6,15 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from mimetypes import guess_type
 from pathlib import Path
-from socket import socket
+from socket import SHUT_RDWR, socket
 from socketserver import BaseServer
+from threading import RLock
 from urllib.parse import quote, unquote
 
 from octane.core.errors import InputError
@@ -22,6 +23,14 @@ from octane.core.files import IrregularFileError, open_regular
 logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
+IDLE = 30
+"""Seconds after which a connection is closed that neither asks nor reads on; viewers open another
+one when they need it."""
+CONNECTIONS = 64
+"""Most connections at once: each takes a thread and up to three of the open files, 256 on some
+systems, that a process may have; a browser opens six for each viewer."""
+NEW, KNOWN, BUSY = range(3)
+"""Connections that never gave the token, that gave it and wait, and that are being answered."""
 RANGE = re.compile("bytes=([0-9]{0,18})-([0-9]{0,18})")
 """One range of bytes: from, to, or the last ones."""
 HEADERS = {
@@ -42,6 +51,8 @@ HEADERS = {
 class ResultsServer(ThreadingHTTPServer):
     """Server of some results and nothing else, at an address with a secret token.
 
+    Of too many connections, one that waits is closed, those without the token first.
+
     Parameters
     ----------
     results
@@ -56,16 +67,58 @@ class ResultsServer(ThreadingHTTPServer):
         If the port cannot be opened.
     """
 
+    # Of more that arrive at once, the system would have viewers try again after a second.
+    request_queue_size = CONNECTIONS
+
     def __init__(self, results: Mapping[str, Path], port: int = 0) -> None:
         self.redirects: dict[str, str] = {}
         """Addresses of other servers, by the names under which they are given."""
         token = secrets.token_urlsafe(16)
         real = {name: path.resolve() for name, path in results.items()}
-        handler = partial(_Handler, token, partial(_find, real), self.redirects.get)
+        self._states: dict[socket, int] = {}
+        self._lock = RLock()
+        handler = partial(
+            _Handler, token, partial(_find, real), self.redirects.get, self._answering
+        )
         with naming_port(port):
             super().__init__((HOST, port), handler)
         self.root = f"http://{HOST}:{self.server_port}/{token}"
         """Address of all results."""
+
+    def process_request(
+        self, request: socket | tuple[bytes, socket], client_address: tuple[str, int]
+    ) -> None:
+        """Answer a connection in a thread of its own, and close another one if there are many."""
+        assert isinstance(request, socket)
+        with self._lock:
+            if len(self._states) >= CONNECTIONS:
+                # The oldest of those that matter least.
+                first = min(self._states, key=self._states.__getitem__)
+                if self._states[first] == BUSY:
+                    self.shutdown_request(request)
+                    return
+                del self._states[first]
+                with suppress(OSError):
+                    # Its thread ends as it reads on.
+                    first.shutdown(SHUT_RDWR)
+            self._states[request] = NEW
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: socket | tuple[bytes, socket]) -> None:
+        """Close a connection."""
+        assert isinstance(request, socket)
+        with self._lock:
+            self._states.pop(request, None)
+        super().shutdown_request(request)
+
+    @contextmanager
+    def _answering(self, request: socket) -> Generator[None]:
+        """Keep a connection open within a block."""
+        with self._lock:
+            self._states.update({request: BUSY} if request in self._states else {})
+        yield
+        with self._lock:
+            self._states.update({request: KNOWN} if request in self._states else {})
 
     def address(self, name: str) -> str:
         """Address of a result, of a file in it, or of a redirect."""
@@ -119,17 +172,20 @@ class _Handler(BaseHTTPRequestHandler):
     """One connection: GET, HEAD and OPTIONS; http.server refuses other methods."""
 
     protocol_version = "HTTP/1.1"
+    timeout = IDLE
 
     def __init__(
         self,
         token: str,
         find: Callable[[str], Path | None],
         redirect: Callable[[str], str | None],
+        answering: Callable[[socket], AbstractContextManager[None]],
         request: socket,
         client: tuple[str, int],
         server: BaseServer,
     ) -> None:
         self._token, self._find, self._redirect = token, find, redirect
+        self._answering = answering
         super().__init__(request, client, server)
 
     def handle(self) -> None:
@@ -158,8 +214,13 @@ class _Handler(BaseHTTPRequestHandler):
         """Send a file or a part of it, or redirect."""
         token, _, name = unquote(self.path.partition("?")[0]).removeprefix("/").partition("/")
         if not secrets.compare_digest(token.encode(), self._token.encode()):
-            self._answer(HTTPStatus.NOT_FOUND)
-        elif address := self._redirect(name):
+            self._answer(HTTPStatus.NOT_FOUND, {"Connection": "close"})
+            return
+        with self._answering(self.connection):
+            self._find_and_send(name)
+
+    def _find_and_send(self, name: str) -> None:
+        if address := self._redirect(name):
             self._answer(HTTPStatus.FOUND, {"Location": address})
         elif path := self._find(name):
             self._send(path)
@@ -192,7 +253,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(status, headers, len(part))
             if part and self.command == "GET":
                 # By the kernel: a shard may be larger than the memory.
-                self.connection.sendfile(file, part[0], len(part))
+                sent = self.connection.sendfile(file, part[0], len(part))
+                # The viewer would wait for the rest of a file that has become shorter.
+                self.close_connection |= sent < len(part)
 
     def _answer(
         self, status: HTTPStatus, headers: Mapping[str, str] | None = None, length: int = 0

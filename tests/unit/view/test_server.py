@@ -3,13 +3,15 @@
 import os
 import socket
 import threading
-from http.client import HTTPConnection
+import time
+from contextlib import ExitStack, closing, contextmanager
+from http.client import HTTPConnection, IncompleteRead
 from urllib.parse import urlsplit
 
 import pytest
 
 from octane.core.errors import InputError
-from octane.view.server import ResultsServer, byte_range
+from octane.view.server import CONNECTIONS, ResultsServer, byte_range
 
 
 @pytest.fixture
@@ -49,12 +51,10 @@ def ask(server):
 
     def send(name, method="GET", *, path=None, **headers):
         own = urlsplit(server.address("")).path
-        connection = HTTPConnection("127.0.0.1", server.server_port, timeout=20)
-        connection.request(method, own + name if path is None else path, headers=headers)
-        response = connection.getresponse()
-        body = response.read()
-        connection.close()
-        return response, body
+        with closing(HTTPConnection("127.0.0.1", server.server_port, timeout=20)) as connection:
+            connection.request(method, own + name if path is None else path, headers=headers)
+            response = connection.getresponse()
+            return response, response.read()
 
     return send
 
@@ -176,6 +176,82 @@ def test_one_connection_carries_many_requests(server):
         first = first or connection.sock
         assert connection.sock is first
     connection.close()
+
+
+@contextmanager
+def connections(server, count):
+    """Open connections that ask for nothing."""
+    with ExitStack() as stack:
+        place = "127.0.0.1", server.server_port
+        yield [
+            stack.enter_context(socket.create_connection(place, timeout=20)) for _ in range(count)
+        ]
+
+
+@pytest.mark.parametrize("asked", [b"", b"GET /", b"OPTIONS / HTTP/1.1\r\nHost: x\r\n\r\n"])
+def test_idle_connections_of_others_do_not_lock_the_owner_out(server, ask, asked):
+    before = threading.active_count()
+    own = HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    name = urlsplit(server.address("s/a.ome.zarr/zarr.json")).path
+    own.request("GET", name)
+    assert own.getresponse().read() == b"0123456789"
+    with connections(server, 3 * CONNECTIONS) as idle:
+        for one in idle:
+            one.sendall(asked)
+        # The owner's connection is kept, and others can be opened.
+        mine = own.sock
+        for _ in range(3):
+            assert ask("s/a.ome.zarr/zarr.json")[1] == b"0123456789"
+            own.request("GET", name)
+            assert own.getresponse().read() == b"0123456789"
+        assert own.sock is mine
+        deadline = time.monotonic() + 20
+        while threading.active_count() > before + CONNECTIONS and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert threading.active_count() <= before + CONNECTIONS
+    own.close()
+
+
+def test_a_connection_that_is_answered_is_not_closed_for_another(server, ask, folder):
+    with (folder / "a.ome.zarr" / "shard").open("wb") as file:
+        file.truncate(1 << 40)
+    own = urlsplit(server.address("s/a.ome.zarr/shard")).path
+    with connections(server, CONNECTIONS) as viewers:
+        for viewer in viewers:
+            viewer.sendall(f"GET {own} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert viewer.recv(12) == b"HTTP/1.1 200"
+        with pytest.raises(OSError, match=r"closed|reset|[Bb]roken"):
+            ask("s/a.ome.zarr/zarr.json")
+        assert all(viewer.recv(9) for viewer in viewers)
+
+
+@pytest.mark.parametrize("asked", [b"", b"GET / HTTP/1.1\r\nHost:"])
+def test_a_connection_that_asks_for_nothing_is_closed(server, monkeypatch, asked):
+    monkeypatch.setattr("octane.view.server._Handler.timeout", 0.2)
+    with connections(server, 1) as (one,):
+        one.sendall(asked)
+        assert one.recv(1) == b""
+
+
+def test_without_the_token_a_connection_is_closed(server):
+    with connections(server, 1) as (one,):
+        one.sendall(b"GET /x/y HTTP/1.1\r\nHost: x\r\n\r\n")
+        with one.makefile("rb") as answer:
+            assert answer.read().startswith(b"HTTP/1.1 404")
+
+
+def test_a_file_that_becomes_shorter_closes_the_connection(ask, monkeypatch, folder):
+    size = os.fstat
+
+    def longer(descriptor):
+        state = size(descriptor)
+        return os.stat_result((*state[:6], state.st_size + 5, *state[7:10]))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fstat", longer)
+        with pytest.raises(IncompleteRead) as caught:
+            ask("s/a.ome.zarr/zarr.json")
+    assert caught.value.partial == b"0123456789"
 
 
 def test_a_port_in_use_is_named(server):
