@@ -72,6 +72,10 @@ def checkLaunch() {
         ],
         [sheet && !sheet.isFile(), "--samplesheet ${sheet} is not a file; check the path."],
         [
+            sheet && sheet.isFile() && hasMore(sheet, 10_000),
+            "--samplesheet ${sheet} has more than 10000 lines; check that it is the right file, or divide it.",
+        ],
+        [
             !sheet && !params.input && !switched('phantom'),
             '--input is missing; give a folder of tiles or mosaics, one mosaic or one volume, or --samplesheet for a ' +
                 'cohort, or try -profile test. --help lists all parameters.',
@@ -80,6 +84,15 @@ def checkLaunch() {
     def problem = checks.find { isWrong, _sentence -> isWrong }?.last()
     problem = problem ?: unlinkable(workflow.workDir) ?: unlinkable(sheet) ?: unprintable(sheet)
     return problem ? error(problem) : null
+}
+
+// Whether a sheet has more lines below its header. MOST_SUBJECTS in octane/config/sheets.py is the same number. A sheet
+// of so few has at most 100 MB; a larger one is not read.
+def hasMore(sheet, most) {
+    if (sheet.size() > 100_000_000) { return true }
+    return java.nio.file.Files.lines(sheet, java.nio.charset.StandardCharsets.ISO_8859_1).withCloseable { lines ->
+        lines.skip(most + 1).findFirst().present
+    }
 }
 
 // Read a check's result and log its notes. On problems, delete the file so that -resume checks again, and stop.

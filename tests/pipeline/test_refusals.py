@@ -59,6 +59,10 @@ LAUNCH = {
         ["-profile", "test,docker", "-work-dir", "{studies}/10:30"],
         "{studies}/10:30 has a : in its path, which Nextflow cannot hand to tasks; rename it.",
     ),
+    "sheet": (
+        ["--samplesheet", "{studies}/many.csv"],
+        "--samplesheet {studies}/many.csv has more than 10000 lines; check",
+    ),
     # A valid value, but of other parameters.
     "auto": (
         ["--input", "{studies}/study1/vol.nii", "--stitch_flat_field", "auto"],
@@ -78,6 +82,8 @@ def studies(tmp_path):
         image = sitk.GetImageFromArray(np.ones((8, 8, 8), np.float32))
         sitk.WriteImage(image, str(tmp_path / name / "vol.nii"))
     (tmp_path / "params.yml").write_text("subject: 01\n", encoding="utf-8")
+    with (tmp_path / "many.csv").open("w") as file:
+        file.write("subject,input\n" + "a,b\n" * 10**6)
     return tmp_path
 
 

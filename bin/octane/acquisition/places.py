@@ -25,7 +25,7 @@ from octane.acquisition.xml_places import (
     parse_xml,
     terastitcher_places,
 )
-from octane.config.sheets import Sheet, read_table
+from octane.config.sheets import MOST_BYTES, Sheet, read_small, read_table, require_few
 from octane.core.errors import InputError, unreadable
 from octane.core.files import read_regular
 from octane.core.geometry import INCHES, METRIC
@@ -73,7 +73,7 @@ def read_places(path: Path, columns: Mapping[str, str], unit: str | None = None)
     InputError
         For an invalid table, or one that rotates, scales or shears tiles.
     """
-    content = _content(path)
+    content = _content(path, whole=True)
     is_xml = bool(_root(content))
     if not is_xml and not FIJI.search(content):
         return _csv_places(path, read_table(path), columns)
@@ -117,9 +117,10 @@ def find_places(folder: Path, columns: Mapping[str, str]) -> Path | None:
     return found[0] if found else None
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, *, whole: bool = False) -> bytes:
     try:
-        return read_regular(path)
+        # To tell what a file is, as a large log, its beginning is enough.
+        return read_small(path, str(path)) if whole else read_regular(path, MOST_BYTES)
     except OSError as error:
         error.filename = path
         raise unreadable(error) from error
@@ -181,6 +182,7 @@ def _fiji_places(path: Path, content: bytes) -> list[Place]:
         lines = content.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text; save it as UTF-8.") from error
+    require_few(str(path), len(lines))
     dimensions, places = 0, list[Place]()
     for number, line in enumerate(lines, 1):
         where, line = f"{path}, line {number}", line.strip()

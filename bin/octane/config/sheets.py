@@ -20,6 +20,15 @@ Spreadsheets write semicolons if the comma is the decimal sign. ``rowsOf`` in
 subworkflows/prepare.nf does the same.
 """
 
+MOST_BYTES = 100_000_000
+"""Largest table: more than any of so many rows needs, and small enough to be read as a whole."""
+MOST_ROWS = 500_000
+"""Most lines of a table, which take some 500 bytes of memory each: a hundred sections of 5000
+tiles."""
+MOST_SUBJECTS = 10_000
+"""Most lines of a samplesheet: for each subject the run keeps several tasks in Nextflow's memory.
+``hasMore`` in subworkflows/prepare.nf has the same limit."""
+
 POSITION_COLUMNS = ("section", "row", "column", "y", "x")
 """Columns of tile positions: section number, row and column from 0, and the tile's first edge in
 micrometres."""
@@ -50,7 +59,7 @@ def read_samplesheet(path: Path, name: str) -> Sheet:
     if path.suffix.lower() not in (".csv", ".tsv"):
         raise InputError(f"{name} is not a samplesheet in CSV; save it as .csv or .tsv.")
     sheet = Sheet(name)
-    _read_csv(_text(path, name), sheet)
+    _read_csv(_text(path, name), sheet, MOST_SUBJECTS)
     return sheet
 
 
@@ -71,7 +80,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, s
 @lru_cache(maxsize=1)
 def _table(text: str, name: str) -> Sheet:
     sheet = Sheet(name)
-    _read_csv(text, sheet)
+    _read_csv(text, sheet, MOST_ROWS)
     if sheet.problems:
         raise InputError("\n".join(first_lines(sheet.problems)))
     return sheet
@@ -79,7 +88,7 @@ def _table(text: str, name: str) -> Sheet:
 
 def _text(path: Path, name: str) -> str:
     try:
-        return read_regular(path).decode("utf-8-sig")
+        return read_small(path, name).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", "not a text file")
         raise InputError(
@@ -87,8 +96,30 @@ def _text(path: Path, name: str) -> str:
         ) from error
 
 
-def _read_csv(text: str, sheet: Sheet) -> None:
-    first = next((line for line in text.splitlines() if line.strip()), "")
+def read_small(path: Path, name: str) -> bytes:
+    """Read a table, which messages call ``name``; raise an InputError if it is too large for one.
+
+    Other errors as in :func:`read_regular`.
+    """
+    content = read_regular(path, MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise InputError(
+            f"{name} is larger than {MOST_BYTES // 1_000_000} MB; check that it is the right file, "
+            "or divide it."
+        )
+    return content
+
+
+def require_few(name: str, lines: int, most: int = MOST_ROWS) -> None:
+    """Raise an InputError if a table has more than ``most`` lines."""
+    if lines > most:
+        raise InputError(
+            f"{name} has more than {most} lines; check that it is the right file, or divide it."
+        )
+
+
+def _read_csv(text: str, sheet: Sheet, most: int) -> None:
+    first = next((line for line in io.StringIO(text) if line.strip()), "")
     # With skipinitialspace a quote may follow a blank.
     reader = csv.reader(
         io.StringIO(text, newline=""),
@@ -100,6 +131,7 @@ def _read_csv(text: str, sheet: Sheet) -> None:
     try:
         for row in reader:
             cells, line = [cell.strip() for cell in row], reader.line_num
+            require_few(sheet.name, line, most + 1)
             while cells and not cells[-1] and len(cells) != len(header):
                 cells.pop()
             if not any(cells):

@@ -66,10 +66,10 @@ def open_regular(path: Path) -> int:
     return descriptor
 
 
-def read_regular(path: Path) -> bytes:
-    """Read a regular file; errors as in :func:`open_regular`."""
+def read_regular(path: Path, most: int = -1) -> bytes:
+    """Read a regular file, or its first ``most`` bytes; errors as in :func:`open_regular`."""
     with os.fdopen(open_regular(path), "rb") as stream:
-        return stream.read()
+        return stream.read(most)
 
 
 def files_within(folder: Path, what: str) -> tuple[dict[str, int], list[str]]:

@@ -5,6 +5,7 @@ import pytest
 
 from octane.acquisition.place import Place
 from octane.acquisition.places import find_places, read_places
+from octane.config.sheets import MOST_BYTES, MOST_ROWS
 from octane.core.errors import InputError
 
 TILES = [
@@ -246,3 +247,16 @@ def test_several_tables_among_the_tiles_are_refused(tmp_path):
         f"{tmp_path} holds 2 tables of places (a.registered.txt, b.txt); choose one with "
         "--tile_table."
     )
+
+
+def test_a_table_that_is_too_large_is_refused_by_name_and_a_log_is_passed_over(tmp_path):
+    table = tmp_path / "TileConfiguration.txt"
+    table.write_text("dim = 2\n" + "a.tif; ; (1, 2)\n" * MOST_ROWS)
+    with pytest.raises(InputError, match=r"TileConfiguration\.txt has more than \d+ lines;"):
+        read_places(table, {}, None)
+    for name in (table.name, "log.txt"):
+        with (tmp_path / name).open("ab") as file:
+            file.truncate(MOST_BYTES + 1)
+    with pytest.raises(InputError, match=r"TileConfiguration\.txt is larger than 100 MB;"):
+        read_places(table, {}, None)
+    assert find_places(tmp_path, {}) == table

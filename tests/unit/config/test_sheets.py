@@ -2,7 +2,13 @@
 
 import pytest
 
-from octane.config.sheets import read_samplesheet, read_table
+from octane.config.sheets import (
+    MOST_BYTES,
+    MOST_ROWS,
+    MOST_SUBJECTS,
+    read_samplesheet,
+    read_table,
+)
 from octane.core.errors import InputError
 
 
@@ -83,3 +89,31 @@ def test_a_table_shows_its_first_problems(tmp_path):
     *lines, last = str(caught.value).splitlines()
     assert lines == [f"{path}, line {line}: there are 2 {UNEVEN}" for line in range(2, 7)]
     assert last == "(30 more problems)"
+
+
+def test_a_table_that_is_too_large_is_refused_by_name(tmp_path):
+    table = tmp_path / "positions.csv"
+    with (tmp_path / "sheet.csv").open("w") as file:
+        file.write("subject,input\n" + "a,b\n" * MOST_SUBJECTS)
+    assert len(read_samplesheet(tmp_path / "sheet.csv", "s").rows) == MOST_SUBJECTS
+    with (tmp_path / "sheet.csv").open("a") as file:
+        # Rows that are not kept count too.
+        file.write("\n\n\na,b,c\n")
+    with pytest.raises(InputError, match=r"^s has more than \d+ lines;"):
+        read_samplesheet(tmp_path / "sheet.csv", "s")
+    with table.open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    for read in (read_table, lambda path: read_samplesheet(path, str(path))):
+        with pytest.raises(InputError, match=r"positions\.csv is larger than 100 MB;"):
+            read(table)
+
+
+@pytest.mark.parametrize("count", [MOST_ROWS, MOST_ROWS + 1])
+def test_rows_of_a_table_are_bounded(tmp_path, count):
+    table = tmp_path / "positions.csv"
+    table.write_text("y\n" + "1\n" * count)
+    if count > MOST_ROWS:
+        with pytest.raises(InputError, match=r"positions\.csv has more than \d+ lines;"):
+            read_table(table)
+    else:
+        assert len(read_table(table).rows) == count
