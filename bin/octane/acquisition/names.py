@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from octane.core.errors import InputError
+from octane.layout.sections import DIGITS
 
 FIELDS = ("section", "row", "column", "tile", "plane", "channel")
 """Fields of a pattern; all but the channel are numbers."""
@@ -112,7 +113,13 @@ class NamedFile(NamedTuple):
         found, stem = match.groupdict(), name
         for start, stop in sorted((match.span(f) for f in found if f in PARTED), reverse=True):
             stem = stem[:start] + stem[stop:]
-        numbers = {field: int(text) for field, text in found.items() if field != "channel"}
+        texts = {field: text for field, text in found.items() if field != "channel"}
+        if long := [field for field, text in texts.items() if len(text.lstrip("-0")) > DIGITS]:
+            raise InputError(
+                f"{name} has the {long[0]} {texts[long[0]]}, of more than {DIGITS} digits; rename "
+                "it, or correct --tile_pattern."
+            )
+        numbers = {field: int(text) for field, text in texts.items()}
         row, column, number = (numbers.get(field) for field in ("row", "column", "tile"))
         section, plane = numbers.get("section", 1), numbers.get("plane")
         return cls(name, stem, section, row, column, number, plane, found.get("channel"))

@@ -45,6 +45,11 @@ SATURATED = 0.01
 displays that cut off the brightest few, stay below it."""
 
 
+Size = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Sizes = tuple[Size, Size, Size]
+"""Lengths (z, y, x) by which pictures are drawn, micrometres."""
+
+
 class RecordedTrack(BaseModel, defer_build=True):
     """A track; ``stages`` list their pieces as ``start+length`` in microseconds from the start."""
 
@@ -380,11 +385,11 @@ class StitchFigures(Figures):
     holes: list[tuple[int, int]] = []
     positions: dict[str, tuple[float, float]] = {}
     nominal_positions: dict[str, tuple[float, float]] = {}
-    tile_extent: tuple[float, float] | None = None
-    mosaic_extent: tuple[float, float] | None = None
+    tile_extent: tuple[Size, Size] | None = None
+    mosaic_extent: tuple[Size, Size] | None = None
     tiles: int
     shape: Shape
-    voxel_size: Vector | None = None
+    voxel_size: Sizes | None = None
 
     @property
     def number(self) -> int:
@@ -427,7 +432,7 @@ class SectionFigures(Figures):
     stop: int
     missing: bool = False
     edge: Vector | None = None
-    extent: Vector | None = None
+    extent: Sizes | None = None
     thickness: float | None = None
     thickness_from: str | None = None
     measured_thickness: float | None = None
@@ -506,7 +511,7 @@ class StackFigures(Figures):
     align: str | None = None
     aligned: bool = False
     shape: Shape
-    voxel_size: Vector
+    voxel_size: Sizes
 
 
 class LevelFigures(Figures):
@@ -573,10 +578,10 @@ class N4Figures(Figures):
     left_out: LeftOutFigures | None = None
     unchanged: list[UnchangedFigures] | None = None
     shrunk_shape: Shape
-    shrunk_spacing: Vector
-    preview_spacing: Vector | None = None
+    shrunk_spacing: Sizes
+    preview_spacing: Sizes | None = None
     shape: Shape | None = None
-    voxel_size: Vector | None = None
+    voxel_size: Sizes | None = None
     truth: dict[str, float] | None = None
 
 
@@ -585,7 +590,7 @@ class PassedThroughFigures(Figures):
 
     passed_through: Literal[True] = True
     shape: Shape
-    voxel_size: Vector
+    voxel_size: Sizes
 
 
 class MosaicFigures(Figures):
@@ -599,14 +604,14 @@ class MosaicFigures(Figures):
 class ResampleFigures(Figures):
     """A resampled section or volume."""
 
-    voxel_size: Vector
-    source_voxel_size: Vector
+    voxel_size: Sizes
+    source_voxel_size: Sizes
 
 
 class ResolutionFigures(Figures):
     """One level of a pyramid."""
 
-    voxel_size: Vector
+    voxel_size: Sizes
     shape: Shape
     size: int = Field(alias="bytes")
 

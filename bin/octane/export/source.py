@@ -293,10 +293,13 @@ def _cut(grid: Grid, words: Sequence[str]) -> Region:
     for axis, ends in (word.lower().split("=") for word in words):
         k = "zyx".index(axis)
         places = [
-            math.ceil((float(end) - grid.origin[k]) / grid.spacing[k] - ROUNDING) if end else None
+            (float(end) - grid.origin[k]) / grid.spacing[k] - ROUNDING if end else None
             for end in ends.split(":")
         ]
-        start, stop = (p if p is None else min(max(p, 0), grid.shape[k]) for p in places)
+        # Cut before it is rounded: an end may be infinite.
+        start, stop = (
+            p if p is None else math.ceil(min(max(p, 0.0), float(grid.shape[k]))) for p in places
+        )
         region[k] = slice(start or 0, grid.shape[k] if stop is None else stop)
     return tuple(region)
 

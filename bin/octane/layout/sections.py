@@ -18,6 +18,8 @@ from octane.core.orientation import are_same, spelled_orientation
 from octane.store.ngff import LISTED, Attributes, stated_orientation
 from octane.store.volumes import Volume
 
+DIGITS = 9
+"""Most digits of a number in a name: more than any count of sections or tiles has."""
 STEADY = 0.05
 """Tolerance of distances along z, relative to their mean: stages that round to micrometres stay
 within it; a missing section, one cut twice as thick or a drifting focus exceeds it."""
@@ -249,8 +251,13 @@ def section_number(name: str) -> int | None:
 
     The digits after ``section``, ``slice``, ``slab`` or ``sec`` if the name contains one of these
     (``section_07_10um.ome.zarr`` and ``slice_z07_stitch_3d.ome.zarr`` are 7), else the last digits.
+    An InputError names a number that is too large.
     """
     stem = name.removesuffix(".zarr").removesuffix(".ome")
     named = re.search(r"(?:section|slice|slab|sec)[ ._-]?z?(\d+)", stem, re.IGNORECASE)
     runs = [named[1]] if named else re.findall(r"\d+", stem)
+    if runs and len(runs[-1].lstrip("0")) > DIGITS:
+        raise InputError(
+            f"{name} has a number of more than {DIGITS} digits, {runs[-1]}; rename it."
+        )
     return int(runs[-1]) if runs else None

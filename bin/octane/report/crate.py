@@ -42,6 +42,11 @@ def _referring(value: object) -> object:
     return {"@id": value["@id"]} if isinstance(value, dict) else value
 
 
+def _address(path: Path) -> str:
+    """URI of a file; a relative path, whose folder is unknown, as it is."""
+    return path.as_uri() if path.is_absolute() else path.as_posix()
+
+
 class _Crate:
     """A crate of RO-Crate 1.1, which the profiles of workflow runs extend."""
 
@@ -114,7 +119,7 @@ def crate(
         for name, known in r.inputs.items()
         if r.step == first or not name.startswith("input/")
     }
-    given = [made.entity(path.as_uri(), "CreativeWork", name=path.name) for path in paths]
+    given = [made.entity(_address(path), "CreativeWork", name=path.name) for path in paths]
     spans = [(r.timeline.started, r.timeline.started + r.total) for r in records if r.timeline]
     whole = made.entity(
         "#run",
@@ -151,7 +156,7 @@ def _workflow(made: _Crate, run: Mapping[str, str]) -> Entity:
         place = run["repository"].removesuffix(".git")
         source = f"{place}/blob/{run.get('revision') or 'HEAD'}/main.nf"
     elif run.get("script"):
-        source = Path(run["script"]).as_uri()
+        source = _address(Path(run["script"]))
     kinds = ["File", "SoftwareSourceCode", "ComputationalWorkflow"]
     version = " ".join(run[name] for name in ("octane", "revision", "code") if run.get(name))
     profile = {"@id": f"{BIOSCHEMAS}/ComputationalWorkflow/1.0-RELEASE"}

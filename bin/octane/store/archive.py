@@ -122,7 +122,10 @@ def _opened(path: Path, size: int, *_state: int) -> Archive:
             listed = archive.infolist()
         if any(not 0 <= e.header_offset <= size - HEADER.size - e.compress_size for e in listed):
             raise BadZipFile("an entry lies outside the file")
-    except (BadZipFile, NotImplementedError, ValueError) as error:
+        if any(e.compress_type == ZIP_STORED and e.file_size > e.compress_size for e in listed):
+            raise BadZipFile("an entry is shorter than it states")
+    # Sizes in the directory may be larger than any file.
+    except (BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error) as error:
         raise InputError(
             f"{path} is not a complete zip archive ({error}); copy it again, or write it again."
         ) from error

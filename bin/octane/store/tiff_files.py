@@ -160,6 +160,8 @@ def open_tiff(
         stated, names = _stated(file, series)
         numbers, index = _planes(path, series, names, reading, flat=flat)
         key, start = series.keyframe, series.dataoffset
+        if 0 in key.shape:
+            raise ValueError("its planes have no pixels")
         if start is not None:
             starts = start + np.array(numbers, np.int64) * key.nbytes
             end = int(starts.max()) + key.nbytes

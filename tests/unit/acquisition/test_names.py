@@ -95,3 +95,12 @@ def test_fields_are_read_and_other_signs_are_literal():
 def test_names_of_microscopes_are_read_whole(pattern, name, fields):
     read = NamedFile.read(name, NamePattern.of(pattern))
     assert {field: getattr(read, field) for field in fields} == fields
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 30, "-1" + "0" * 30])
+def test_a_number_that_no_grid_reaches_is_refused(number):
+    names = [f"tile_r{row}_c0.tif" for row in ("0", number)]
+    pattern = NamePattern.of("tile_r{row}_c{column}.tif")
+    assert NamedFile.read("tile_r000000000000007_c0.tif", pattern).row == 7
+    with pytest.raises(InputError, match=f"^{names[1]} has the row {number}.*--tile_pattern"):
+        NamedFile.read(names[1], pattern)

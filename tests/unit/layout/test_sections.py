@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError, OctaneError
 from octane.layout.sections import (
     Section,
     distances,
@@ -108,3 +108,9 @@ def test_what_is_noted_counts_before_the_name(write_image, name, noted, number):
 )
 def test_the_number_of_a_section_is_found_in_its_name(name, number):
     assert section_number(name) == number
+
+
+def test_a_section_number_that_no_subject_reaches_is_refused():
+    assert section_number("section_000000000000007.ome.zarr") == 7
+    with pytest.raises(InputError, match=r"^section_1000.*; rename"):
+        section_number(f"section_1{30 * '0'}.ome.zarr")

@@ -644,3 +644,33 @@ def test_a_page_ends_in_html(subject: Subject) -> None:
     page, execution = subject.folder / "report.json", ExecutionParameters()
     with pytest.raises(OctaneError, match=r"does not end in \.html"):
         write_report([], [], page, subject="x", run=None, execution=execution)
+
+
+def reversed_signs(value):
+    """Every number of a record as -1."""
+    if isinstance(value, dict):
+        return {name: reversed_signs(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [reversed_signs(inner) for inner in value]
+    return -1 if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+@pytest.mark.parametrize("step", ["resample", "stitch", "stack", "n4", "pyramid"])
+def test_a_record_of_impossible_sizes_is_named(subject, step):
+    subject.whole(2)
+    record = next(path for path in subject.records if path.name.endswith(f"{step}_metrics.json"))
+    content = json.loads(record.read_text(encoding="utf-8"))
+    content["figures"] = reversed_signs(content["figures"])
+    record.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(OctaneError, match=f"{record.name} lacks a usable figure"):
+        subject.report()
+
+
+def test_a_relative_path_in_a_record_is_kept_as_it_is(subject):
+    subject.whole(1)
+    for path in subject.records:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        content["inputs"] = {"input/a": {"path": "data/a b.zarr"}}
+        path.write_text(json.dumps(content), encoding="utf-8")
+    made = subject.report(run={"script": "main.nf"})
+    assert "data/a%20b.zarr" in (made.parent / CRATE).read_text(encoding="utf-8")

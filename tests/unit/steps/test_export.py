@@ -747,3 +747,16 @@ def test_an_unknown_suffix_and_version_are_refused(volume, export):
             export(path, name)
     with pytest.raises(InputError, match="cannot be OME-Zarr"):
         export(path, "a.ozx", ome_zarr_version="0.4")
+
+
+@pytest.mark.parametrize(
+    ("region", "planes"),
+    [("z=1e400:", 0), ("z=:1e400", 13), ("z=-1e400:", 13), ("z=:-1e400", 0), ("z=1e308:", 0)],
+)
+def test_a_region_may_end_beyond_any_place(volume, export, region, planes):
+    path, _ = volume()
+    if planes:
+        assert read_itk(export(path, "a.nii", region=[region]))[0].GetSize()[2] == planes
+    else:
+        with pytest.raises(InputError, match="no voxel centre in --region"):
+            export(path, "a.nii", region=[region])

@@ -281,3 +281,15 @@ def test_opened_archives_are_not_open_files(write):
     for image in opened:
         image.read(WHOLE)
     assert len([*Path("/proc/self/fd").iterdir()]) == before
+
+
+@pytest.mark.parametrize("size", [2**63 - 1, 2**63, 2**64 - 1])
+def test_an_archive_that_states_impossible_sizes_is_refused(write, size):
+    _, path = write()
+    with ZipFile(path, "a") as made:
+        # The directory is written again, with these sizes.
+        made.writestr("more", b"")
+        for entry in made.filelist:
+            entry.file_size = size
+    with pytest.raises(OctaneError, match="is not a complete zip archive"):
+        open_image(path)

@@ -14,7 +14,7 @@ import tifffile
 from flipped_bits import refusals
 
 from octane.config.params import InputParameters
-from octane.core.errors import NoSpaceError, OctaneError
+from octane.core.errors import InputError, NoSpaceError, OctaneError
 from octane.core.geometry import Grid
 from octane.store import tiff_files
 from octane.store.tiff_files import OmeTiffWriter, create_tiff, open_tiff
@@ -508,3 +508,16 @@ def test_a_stack_may_be_larger_than_the_memory_for_reading_it(tmp_path, run_pyth
     np.testing.assert_array_equal(tifffile.imread(made, key=149), plane)
     for file in (path, made):
         file.unlink()
+
+
+@pytest.mark.parametrize("tag", [256, 257])
+@pytest.mark.parametrize("how", [{}, {"metadata": None}, {"tile": (16, 16)}, {"imagej": True}])
+def test_planes_without_pixels_are_refused(tmp_path, tag, how):
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, np.ones((3, 20, 20), "u1"), photometric="minisblack", **how)
+    with tifffile.TiffFile(path, mode="r+") as file:
+        for page in file.pages:
+            assert isinstance(page, tifffile.TiffPage)
+            page.tags[tag].overwrite(0)
+    with pytest.raises(InputError, match=r"a\.tif"):
+        open_tiff(path)
