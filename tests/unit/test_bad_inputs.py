@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from foreign_images import foreign_image
+from tifffile import imwrite
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -242,6 +243,31 @@ def test_bad_input(call, monkeypatch, tmp_path, name, make, says, remedy):
     assert code == 1
     assert says in sentence
     assert remedy in sentence
+    assert tree() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "memory", "says"),
+    [
+        ("n4", [], "300MB", "Decoding a plane of in/a.tif needs"),
+        ("resample", [*TARGET], "300MB", "Decoding a plane of in/a.tif needs"),
+        ("pyramid", [], "300MB", "Decoding a plane of in/a.tif needs"),
+        ("export", [], "300MB", "Decoding a plane of in/a.tif needs"),
+        # It also holds the tile.
+        ("mosaic", [], "330MB", "One block at a time needs"),
+    ],
+)
+def test_a_strip_that_exceeds_the_memory(call, monkeypatch, tmp_path, name, more, memory, says):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    Path("in").mkdir()
+    plane = np.zeros((1, 4000, 4000), np.uint8)
+    size = {"PhysicalSizeZ": 5, "PhysicalSizeY": 5, "PhysicalSizeX": 5}
+    imwrite("in/a.tif", plane, ome=True, compression="zlib", rowsperstrip=4000, metadata=size)
+    source = "in" if name == "mosaic" else "in/a.tif"
+    before = tree()
+    code, sentence = call(name, source, "out.ome.zarr", *more, "--memory", memory)
+    assert (code, says in sentence, "give --memory" in sentence) == (1, True, True)
     assert tree() == before
 
 

@@ -94,6 +94,11 @@ class SectionTiles:
         """Bytes of a full tile of one channel."""
         return prod(self.grid.tile) * self.dtype.itemsize
 
+    @property
+    def decoding(self) -> int:
+        """Most memory for decoding a plane of any file."""
+        return max(part.file.decoding for parts in self.files.values() for part in parts)
+
     def require_codec(self, codec: Codec) -> None:
         """Raise if a codec cannot compress the tiles."""
         if codec == "blosc-lz4" and self.tile_bytes > BLOSC_BYTES:

@@ -60,7 +60,8 @@ class TileFile:
 
     ``origin`` is the centre of the first voxel, None in formats that do not state it; ``channels``
     are the labels of all channels, empty for those without one, and ``chosen`` the numbers of those
-    to be read; ``overruled`` says in sentences that a stated unit or orientation is replaced,
+    to be read; ``decoding`` is the memory for decoding a plane of a compressed TIFF;
+    ``overruled`` says in sentences that a stated unit or orientation is replaced,
     and ``lost`` that its directions are not kept.
     """
 
@@ -74,6 +75,7 @@ class TileFile:
     raw: RawFormat | None = None
     chosen: tuple[int, ...] = (0,)
     orientation: Orientation = UNSTATED
+    decoding: int = 0
     overruled: str = ""
     lost: str = ""
 
@@ -158,6 +160,7 @@ def open_tile(
         *(path, grid.shape, volume.dtype, grid.spacing, origin, channels, reading),
         chosen=chosen,
         orientation=stated_orientation(volume.attributes),
+        decoding=volume.decoding if isinstance(volume, TiffVolume) else 0,
         overruled=" ".join(overruled([volume])),
         lost=" ".join(lost_directions(volume)),
     )

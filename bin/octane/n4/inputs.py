@@ -16,6 +16,7 @@ from octane.n4.inclusion import LeftOut, voxels_to_fit
 from octane.n4.mask import tissue_mask
 from octane.n4.plan import READ_BLOCK, Plan, within
 from octane.pipeline.lanes import Lane, run_pipeline
+from octane.pipeline.workers import require_decodable
 from octane.store.companions import require_same_grid
 from octane.store.itk_files import FileVolume
 from octane.store.ngff import AS_STATED, CHANNEL, place_of
@@ -106,9 +107,10 @@ class Reference:
         self.whole_bytes = voxels * volume.dtype.itemsize * isinstance(volume, FileVolume)
         self._mask: npt.NDArray[np.bool_] | None = None
 
-    def require_grid_of(self, volume: Volume) -> None:
-        """Raise an InputError unless the reference is on the grid of a volume."""
+    def require_fit(self, volume: Volume, memory: int) -> None:
+        """Raise an OctaneError unless it is on the grid of a volume, and fits into the memory."""
         assert self._volume is not None
+        require_decodable(memory, self._volume)
         remedy = "give the reference channel's volume as STACK wrote it"
         require_same_grid(self._volume, volume, remedy)
 

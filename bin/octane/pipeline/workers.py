@@ -10,6 +10,8 @@ from threading import Event, Thread
 from typing import TypeVar
 
 from octane.core.errors import OctaneError
+from octane.store.tiff_files import TiffVolume
+from octane.store.volumes import Volume
 
 PROCESS_BYTES = 270_000_000
 """Memory of Python with NumPy, SimpleITK, zarr and compiled loops, before any data."""
@@ -23,6 +25,23 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def require_memory(what: str, needed: int, memory: int) -> None:
+    """Raise an OctaneError that names ``what`` if it needs more bytes than ``memory``."""
+    if needed > memory:
+        raise OctaneError(
+            f"{what} needs {needed / 1e6:.0f} MB, but --memory allows {memory / 1e6:.0f} MB; give "
+            f"--memory {needed / 1e9 + 0.05:.1f}GB or more."
+        )
+
+
+def require_decodable(memory: int, *volumes: Volume) -> None:
+    """Raise an OctaneError if a plane of a compressed TIFF needs more bytes than ``memory``."""
+    for volume in volumes:
+        if isinstance(volume, TiffVolume) and volume.decoding:
+            what = f"Decoding a plane of {volume.path}"
+            require_memory(what, PROCESS_BYTES + volume.decoding, memory)
 
 
 def plan_workers(
@@ -51,12 +70,7 @@ def plan_workers(
     OctaneError
         If not even one block fits.
     """
-    least = fixed + bytes_per_block
-    if least > memory:
-        raise OctaneError(
-            f"One block at a time needs {least / 1e6:.0f} MB, but --memory allows "
-            f"{memory / 1e6:.0f} MB; give --memory {least / 1e9 + 0.05:.1f}GB or more."
-        )
+    require_memory("One block at a time", fixed + bytes_per_block, memory)
     return max(1, min(requested or cores(), (memory - fixed) // bytes_per_block, blocks))
 
 

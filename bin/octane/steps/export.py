@@ -11,6 +11,7 @@ from octane.config.params import (
     ExecutionParameters,
     ExportParameters,
     InputParameters,
+    bytes_of,
 )
 from octane.core.arrays import require_cpu
 from octane.core.errors import InputError
@@ -24,6 +25,7 @@ from octane.export.ome_zarr import write_ome_zarr
 from octane.export.raw import HEADERS, header_of, write_raw
 from octane.export.source import Source, centres, open_source, require_outside
 from octane.export.tiff import describe, write_tiff
+from octane.pipeline.workers import require_decodable
 from octane.store.image import Image
 from octane.store.itk_files import TIFF
 from octane.store.ngff import stated_orientation
@@ -77,6 +79,7 @@ def export_volume(
     _tell(source, destination)
     for part in source.levels[0]:
         if isinstance(part.volume, TiffVolume):
+            require_decodable(bytes_of(execution.memory), part.volume)
             part.volume.load(destination.parent)
     if name.endswith(ZARR):
         write_ome_zarr(source, destination, parameters.ome_zarr_version, execution)

@@ -184,7 +184,8 @@ def _write_section(
     section.require_codec(p.codec)
     grid, several = section.grid, len(section.channels) > 1
     level = Level(grid.grid, grid.tile)
-    need, memory = COPIES * section.tile_bytes, bytes_of(execution.memory)
+    need = max(COPIES * section.tile_bytes, section.tile_bytes + section.decoding)
+    memory = bytes_of(execution.memory)
     workers = plan_workers(need, memory, execution.workers, len(grid.imaged))
     logger.info(
         "MOSAIC: section %d, %d workers, %s of memory",

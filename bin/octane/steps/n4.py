@@ -11,7 +11,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import ExecutionParameters, InputParameters, LeaseParameters, N4Parameters
+from octane.config.params import (
+    ExecutionParameters,
+    InputParameters,
+    LeaseParameters,
+    N4Parameters,
+    bytes_of,
+)
 from octane.core.arrays import namespace, output_type, working_type
 from octane.core.errors import InputError, OctaneError
 from octane.core.files import bring_to_disk
@@ -44,6 +50,7 @@ from octane.n4.modes import BiasModel, Part, fit_modes
 from octane.n4.plan import Plan, plan_copy, plan_n4, within
 from octane.pipeline.cuts import Cuts
 from octane.pipeline.lanes import Lane, run_pipeline
+from octane.pipeline.workers import require_decodable
 from octane.stitch.faces import Faces, boundaries, ends_of
 from octane.store.channels import is_nearest, name_of, names_of
 from octane.store.companions import open_companions
@@ -284,6 +291,7 @@ def prepare(
     outputs = [destination] if save_bias_field is None else [destination, save_bias_field]
     for path, dtype in zip(outputs, (output_type(p.dtype, volume.dtype), np.float32), strict=False):
         require_holds(path, dtype)
+    require_decodable(memory := bytes_of(execution.memory), volume)
     voxels = int(np.prod(volume.grid.shape))
     whole = voxels * volume.dtype.itemsize * is_whole(source)
     whole += sum(voxels * 4 for path in outputs if is_whole(path))
@@ -295,7 +303,7 @@ def prepare(
             volume, sections, plan, p, execution, metrics, destination, save_bias_field, {}, None
         )
     if reference is not None:
-        reference.require_grid_of(volume)
+        reference.require_fit(volume, memory)
         whole += reference.whole_bytes
     sections = sections_of(volume, p, planes)
     plan = plan_n4(
@@ -304,6 +312,7 @@ def prepare(
     mask = None if p.mask in (None, TISSUE) else Path(p.mask)
     weights = None if p.weights is None else Path(p.weights)
     companions = open_companions(volume, mask, weights, truth)
+    require_decodable(memory, *companions.values())
     return Run(
         *(volume, sections, plan, p, execution, metrics, destination, save_bias_field, companions),
         reference,

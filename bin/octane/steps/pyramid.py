@@ -4,13 +4,19 @@ import logging
 from pathlib import Path
 from typing import TypeGuard
 
-from octane.config.params import ExecutionParameters, InputParameters, PyramidParameters
+from octane.config.params import (
+    ExecutionParameters,
+    InputParameters,
+    PyramidParameters,
+    bytes_of,
+)
 from octane.core.arrays import require_cpu
 from octane.core.files import bring_to_disk
 from octane.core.metrics import Metrics
 from octane.core.records import PyramidFigures
 from octane.layout.sections import attributes_on, read_sections
 from octane.pipeline.cuts import note_cuts
+from octane.pipeline.workers import require_decodable
 from octane.resample.plan import plan_levels
 from octane.resample.stream import StreamPlan, stream_resample
 from octane.store.array import Array
@@ -47,6 +53,7 @@ def build_pyramid(
         orientation=stated_orientation(image.attributes),
         settings=parameters.recorded(reading),
     )
+    require_decodable(bytes_of(execution.memory), image)
     bring_in(image, metrics, destination)
     levels = [Level.volume(grid) for grid, _ in planned]
     attributes: Attributes = {**attributes_on(image, planned[0][0]), "step": "pyramid"}

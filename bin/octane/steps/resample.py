@@ -12,6 +12,7 @@ from octane.config.params import (
     InputParameters,
     LeaseParameters,
     ResampleParameters,
+    bytes_of,
 )
 from octane.core.arrays import Backend
 from octane.core.errors import InputError
@@ -22,7 +23,7 @@ from octane.gpu.run import Share, on_device
 from octane.layout.levels import target_of
 from octane.layout.sections import attributes_on, imaged_plane, read_sections
 from octane.pipeline.cuts import Cuts
-from octane.pipeline.workers import cores
+from octane.pipeline.workers import cores, require_decodable
 from octane.resample.plan import lines, plan_resampling
 from octane.resample.stream import LanePlan, StreamPlan, stream_resample
 from octane.resample.tiles import MosaicPlan, resample_tiles
@@ -54,6 +55,7 @@ def resample_image(
     is not usable; nothing is left half-written.
     """
     image = open_volume(source, reading)
+    require_decodable(bytes_of(execution.memory), image)
     target = target_of(image, parameters)
     if image.dtype.kind == "c" and parameters.dtype != "input":
         raise InputError(

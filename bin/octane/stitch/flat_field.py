@@ -267,7 +267,9 @@ def given_flat_field(
     path = Path(chosen).resolve()
     try:
         stream = BytesIO(read_regular(path))
-        given = np.load(stream) if path.suffix.lower() == ".npy" else imread(stream)
+        # The pages that there are, whatever the metadata promise.
+        whole = slice(None)
+        given = np.load(stream) if path.suffix.lower() == ".npy" else imread(stream, key=whole)
         # An archive of arrays lacks a shape.
         return fitted_to(given, (tiling.tile[1], tiling.tile[2]), path)
     except (OSError, EOFError, *FAULTS) as error:

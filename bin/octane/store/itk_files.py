@@ -58,6 +58,8 @@ PACKED = re.compile(
     rb"^(CompressedData *[=:] *[T1]|BinaryData *[=:] *F|encoding:(?! *raw))", re.M | re.I
 )
 """Header fields of compressed or text voxels, whose size in bytes is not fixed."""
+TEXT = re.compile(rb"^(BinaryData *[=:] *F|encoding: *(te?xt|ascii|hex))", re.M | re.I)
+"""Header fields of voxels in text, of a byte or more each."""
 CONTROLS = re.compile(rb"\r(?!\n)|\0")
 """Characters that ITK treats as field separators, though valid headers do not contain them."""
 SKIPPED = re.compile(rb"^(HeaderSize|(byte|line) ?skip)\b", re.M | re.I)
@@ -312,9 +314,9 @@ def open_file(
         _require_size(path, path, start + math.prod(shape) * bits / 8, at_least=True)
     elif COMPRESSED.search(header):
         volume.compressed = _compressed_voxels(volume, header, detached, end)
-    elif detached is not None and not PACKED.search(header):
-        needed, at_least = math.prod(shape) * volume.dtype.itemsize, bool(SKIPPED.search(header))
-        _require_size(path, detached, needed, at_least=at_least)
+    elif not name.endswith(".nii.gz") and (TEXT.search(header) or not PACKED.search(header)):
+        # ITK touches the memory of all voxels before it reads any.
+        _require_voxels(volume, header, detached)
     return volume
 
 
@@ -425,6 +427,18 @@ def _head(path: Path) -> tuple[bytes, int]:
         return head, len(head)
     # The line of a MetaImage's last field ends too.
     return (head[: ended.start()], ended.end()) if is_nrrd else (head, ended.end() + 1)
+
+
+def _require_voxels(volume: FileVolume, header: bytes, detached: Path | None) -> None:
+    """Raise unless the file of uncompressed voxels is as large as the header says."""
+    text = TEXT.search(header)
+    needed = math.prod(volume.grid.shape) * (1 if text else volume.dtype.itemsize)
+    if detached is not None:
+        at_least = bool(text or SKIPPED.search(header))
+        _require_size(volume.path, detached, needed, at_least=at_least)
+    elif volume.path.stat().st_size < needed:
+        with readable(volume.path):
+            raise EOFError(f"its voxels are truncated: {needed} bytes are described")
 
 
 def _require_size(path: Path, file: Path, needed: float, *, at_least: bool) -> None:

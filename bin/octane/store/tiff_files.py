@@ -47,6 +47,13 @@ ESCAPED = re.compile(r"\\u([0-9A-Fa-f]{4})")
 """A character as Java escapes it."""
 SIGNED = 2**15
 """Offset that ImageJ adds to signed 16-bit values."""
+MOST_PLANES = 1_000_000
+"""Most planes that metadata may promise without a file that holds them, such as an acquisition that
+was stopped: lists of so many take some 50 MB."""
+PLANE_COUNTS = ("PlaneCount", "NumPlanes")
+"""Attributes of OME-XML that count the planes from a page on; the second is of 2008."""
+PROBED_BYTES = 64_000_000
+"""Most bytes of a segment that is decoded when a file is opened, before any plan of memory."""
 
 Length = tuple[object, object]
 """A number, or None, and its unit."""
@@ -56,11 +63,12 @@ class TiffVolume:
     """A stack in a TIFF. Compressed planes are decoded once, into an unnamed temporary file.
 
     ``stored`` is the voxels' type in the file, ``planes`` are page numbers, ``starts`` the offsets
-    of their voxels in the file, None if they are compressed, and ``channels`` the names of all
-    channels, empty for those without one.
+    of their voxels in the file, None if they are compressed, ``channels`` the names of all
+    channels, empty for those without one, and ``decoding`` the bytes that decoding a plane takes.
     """
 
     chunks = TAKEN
+    decoding = 0
 
     def __init__(
         self,
@@ -176,9 +184,11 @@ def open_tiff(
             end = int(max(ends))
         if end > file.filehandle.size:
             raise ValueError("planes extend beyond the end of the file")
+        segment = math.prod(key.chunks) * series.dtype.itemsize
         if not key.is_final:
-            # Decoding one segment shows whether the codec is installed.
-            next(key.segments(maxworkers=1))
+            if segment <= PROBED_BYTES:
+                # Decoding one segment shows whether the codec is installed.
+                next(key.segments(maxworkers=1))
             starts = None
         dtype = series.dtype.newbyteorder(file.byteorder)
         ny, nx = key.shape
@@ -187,6 +197,9 @@ def open_tiff(
     size = _voxel_size(path, stated, reading or AS_STATED, like)
     grid = Grid((len(numbers), ny, nx), size)
     volume = TiffVolume(path, grid, dtype, numbers, starts, channels)
+    if starts is None:
+        # The plane, and each thread's segment as inflated and as unpacked.
+        volume.decoding = key.nbytes + 2 * segment * max(1, key.maxworkers)
     volume.attributes |= attributes_of(path, names, count, index, reading)
     if reading is not None and reading.orientation is not None:
         volume.attributes["orientation"] = reading.orientation
@@ -237,6 +250,9 @@ def _refuse(record: logging.LogRecord) -> bool:
 
 def _stack_of(path: Path, file: TiffFile) -> TiffPageSeries:
     """The only series of a file, not counting thumbnails and labels, which are single planes."""
+    if file.is_ome:
+        # Before tifffile lists the planes.
+        _require_planes(path, file, _promised_by_ome(fromstring(file.ome_metadata or "")))
     found = [series for series in file.series if len(series) > 1] or file.series
     if len(found) > 1 and len({(s.kind, s.axes, s.shape, s.dtype) for s in found}) == 1:
         first, pages = found[0], [series.keyframe for series in found]
@@ -259,7 +275,41 @@ def _stack_of(path: Path, file: TiffFile) -> TiffPageSeries:
             f"{path} holds {len(found)} images ({shapes}) or a part of one; octane reads a file "
             "with one complete image: extract or join it, for example with bfconvert."
         )
+    _require_planes(path, file, math.prod(n for axis, n in _axes_of(found[0]) if axis not in "YXS"))
     return found[0]
+
+
+def _require_planes(path: Path, file: TiffFile, promised: float) -> None:
+    """Raise if metadata promise many planes, and more than the file can hold."""
+    if promised <= MOST_PLANES:
+        return
+    size, pages = file.filehandle.size, len(file.pages)
+    # ImageJ writes a single page before the planes of a large stack.
+    if promised > max(pages, size // max(1, file.pages.first.nbytes)):
+        raise InputError(
+            f"{path} promises {promised:.0f} planes, which its {pages} pages and {size} bytes "
+            "cannot hold; restore or convert it."
+        )
+
+
+def _promised_by_ome(root: Element) -> float:
+    """Planes of the images that OME-XML says are in its file, and lengths of axes in its notes."""
+    own, promised = root.get("UUID"), 0.0
+    for element in root.iter():
+        if element.tag.endswith("Pixels"):
+            # Without a UUID, a set tells its files apart by their names.
+            here = [
+                data
+                for data in _children(element, "TiffData")
+                if own is None or all(e.text == own for e in _children(data, "UUID"))
+            ]
+            counts = [int(data.get(key, "0")) for data in here for key in PLANE_COUNTS]
+            shape = [int(element.get(f"Size{axis}", "1")) for axis in "ZCT"]
+            promised += max([math.prod(shape), *counts]) * bool(here)
+        elif element.tag[:-1].endswith("ModuloAlong") and "Start" in element.attrib:
+            start, end, step = (float(element.get(key, "1")) for key in ("Start", "End", "Step"))
+            promised += abs((end - start) / (step or 1))
+    return promised
 
 
 class OwnImage(NamedTuple):

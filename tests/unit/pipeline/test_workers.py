@@ -4,12 +4,16 @@ import signal
 import threading
 import time
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tifffile import imwrite
 
+from octane.config.params import InputParameters
 from octane.core.errors import OctaneError
-from octane.pipeline.workers import plan_workers, run_tiles
+from octane.pipeline.workers import PROCESS_BYTES, plan_workers, require_decodable, run_tiles
+from octane.store.volumes import open_volume
 
 
 def test_a_signal_stops_the_tiles_that_have_not_begun():
@@ -83,3 +87,15 @@ def test_workers_fit_the_memory_and_the_work(size, memory, requested, blocks):
 def test_unasked_there_is_one_worker_a_core(monkeypatch, size, blocks, workers):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(7)), raising=False)
     assert plan_workers(size, 100, None, blocks, fixed=0) == workers
+
+
+def test_decoding_a_large_strip_counts_in_the_memory(tmp_path):
+    path = tmp_path / "a.tif"
+    stack = np.zeros((2, 400, 500), np.uint16)
+    imwrite(path, stack, compression="zlib", rowsperstrip=400, photometric="minisblack")
+    volume = open_volume(path, InputParameters(voxel_size=(1, 1, 1)))
+    # The plane, and its strip as inflated and as unpacked.
+    needed = PROCESS_BYTES + 3 * 400 * 500 * 2
+    require_decodable(needed, volume)
+    with pytest.raises(OctaneError, match=rf"{path} needs .* give --memory 0\.3GB"):
+        require_decodable(needed - 1, volume)

@@ -163,6 +163,30 @@ def test_a_truncated_file_is_refused(write_file, voxels, name):
 
 
 @pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("a.mha", "", ""),
+        ("a.nrrd", "", ""),
+        ("a.nrrd", "encoding: raw", "encoding: txt"),
+        ("a.nrrd", "encoding: raw", "encoding: hex"),
+        ("a.mha", "BinaryData = True", "BinaryData = False"),
+    ],
+)
+def test_a_size_that_the_file_cannot_hold_is_refused_before_voxels_are_read(
+    write_file, voxels, name, old, new, monkeypatch
+):
+    path = write_file(name, voxels)
+    content = path.read_bytes()
+    assert old.encode() in content
+    content = content.replace(old.encode(), new.encode(), 1)
+    content = content.replace(b"33 20 9", b"30000 30000 2000", 1)
+    path.write_bytes(content)
+    monkeypatch.setattr(sitk, "ReadImage", no_reading)
+    with pytest.raises(OctaneError, match=rf"{name} cannot be read as an image \(.*truncated"):
+        open_file(path)
+
+
+@pytest.mark.parametrize(
     ("name", "told", "words"),
     [
         *(

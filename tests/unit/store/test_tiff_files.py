@@ -264,6 +264,61 @@ def test_one_of_several_files_is_refused(write, data, words):
     refused(path, words)
 
 
+def replaced(path, old, new):
+    """Replace text in the description of a TIFF's first page."""
+    text = str(tifffile.tiffcomment(path))
+    assert old in text
+    tifffile.tiffcomment(path, text.replace(old, new).encode())
+    return path
+
+
+PROMISED = 1_000_000_000
+MODULO = (
+    '<StructuredAnnotations><XMLAnnotation ID="Annotation:0" Namespace="dimension/modulo"><Value>'
+    f'<Modulo><ModuloAlongT Type="phase" Start="0" End="{PROMISED}" Step="1"/></Modulo></Value>'
+    "</XMLAnnotation></StructuredAnnotations></OME>"
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "old", "new"),
+    [
+        (ome(**SIZES), 'SizeZ="5"', f'SizeZ="{PROMISED}"'),
+        ({**ome(**SIZES), "compression": "zlib"}, 'SizeC="1"', f'SizeC="{PROMISED}"'),
+        (ome(**SIZES), 'SizeT="1"', f'SizeT="{PROMISED}"'),
+        (ome(**SIZES), 'PlaneCount="5"', f'PlaneCount="{PROMISED}"'),
+        (ome(**SIZES), 'PlaneCount="5"', f'NumPlanes="{PROMISED}"'),
+        (ome(**SIZES), "</OME>", MODULO),
+        ({**imagej(), "compression": "zlib"}, "slices=5", f"slices={PROMISED}"),
+        ({**imagej(), "compression": "zlib"}, "slices=5", f"slices=5\nframes={PROMISED}\n"),
+        ({**imagej(), "compression": "zlib"}, "slices=5", f"slices=5\nchannels={PROMISED}\n"),
+        ({"metadata": {"axes": "ZYX"}}, '"shape": [5', f'"shape": [{PROMISED}'),
+    ],
+)
+def test_planes_that_the_file_cannot_hold_are_refused_before_they_are_listed(
+    write, options, old, new, monkeypatch
+):
+    path = replaced(write(**options), old, new)
+    # Far less than a list of the planes takes.
+    monkeypatch.setattr(np, "arange", lambda *_: pytest.fail("planes are listed"))
+    monkeypatch.setattr(tifffile.TiffFile, "_series_ome", lambda *_: pytest.fail("listed"))
+    refused(path, "promises [0-9]+ planes", voxel_size=GIVEN)
+
+
+def test_an_acquisition_that_was_stopped_may_promise_many_planes(write, voxels):
+    path = replaced(write(**ome(**SIZES)), 'SizeT="1"', 'SizeT="1000"')
+    np.testing.assert_array_equal(whole(opened(path, timepoint=0)), voxels)
+    refused(path, "5 of 5 planes are missing", timepoint=999)
+
+
+def test_a_large_strip_is_not_decoded_before_memory_is_planned(write, voxels, monkeypatch):
+    path = write(compression="zlib")
+    monkeypatch.setattr(tiff_files, "PROBED_BYTES", voxels[0].nbytes - 1)
+    monkeypatch.setattr(tifffile.TiffPage, "segments", lambda *_, **__: pytest.fail("decoded"))
+    # The plane, and its strip as inflated and as unpacked.
+    assert opened(path, voxel_size=GIVEN).decoding == 3 * voxels[0].nbytes
+
+
 def write_of_set(write, here, shape, lost=0, *, stated=None, counted=True):
     """Write a file of a set of OME-TIFFs with an image (c, z, y, x), which has channels ``here``.
 
