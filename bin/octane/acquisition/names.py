@@ -24,6 +24,9 @@ WORDS = {
     **dict.fromkeys(("tile", "fov", "position", "pos"), "tile"),
 }
 """Meaning of the word before a number; that of ``c`` depends on the other words."""
+MOST_ENDLESS = 5
+"""Most parts of a pattern that can end anywhere: one more takes minutes for a long name that does
+not fit, as all their combinations are tried."""
 PARTS = re.compile(r"(\{[^{}]*\}|\*)")
 NUMBER = re.compile(r"(\d+)")
 WORD = re.compile(r"([A-Z]?[a-z]+|[A-Z]+)[ _.=-]*$")
@@ -43,7 +46,8 @@ class NamePattern:
         """Parse a pattern; raise an InputError if it is invalid."""
         found: set[str] = set()
         parts: list[str] = []
-        split = PARTS.split(text)
+        split = PARTS.split(re.sub(r"\*+", "*", text))
+        _require_few(text, split)
         for k, part in enumerate(split):
             name = part[1:-1]
             if part == "*":
@@ -123,6 +127,22 @@ class NamedFile(NamedTuple):
         row, column, number = (numbers.get(field) for field in ("row", "column", "tile"))
         section, plane = numbers.get("section", 1), numbers.get("plane")
         return cls(name, stem, section, row, column, number, plane, found.get("channel"))
+
+
+def _require_few(text: str, split: Sequence[str]) -> None:
+    """Raise unless few of a pattern's parts can end at several places in a name."""
+    # The digits of a number may also be those of the text after it.
+    endless = [
+        part
+        for part, after in zip(split[1::2], split[2::2], strict=True)
+        if part in ("*", "{channel}") or after[:1].isdigit()
+    ]
+    if len(endless) > MOST_ENDLESS:
+        raise InputError(
+            f"--tile_pattern is '{text}', in which {len(endless)} parts can end anywhere "
+            f"({', '.join(dict.fromkeys(endless))}), but at most {MOST_ENDLESS} may; write the "
+            "text that all names share in place of some of them."
+        )
 
 
 def _form(field: str) -> str:

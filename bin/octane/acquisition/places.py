@@ -37,8 +37,8 @@ READERS = {"SpimData": bdv_places, "TeraStitcher": terastitcher_places}
 HEAD = 65536
 """Bytes in which an XML file's root element begins."""
 DIMENSIONS = re.compile(r"dim\s*=")
-TILE = re.compile(r"(.+?)\s*;[^;]*;\s*\(([^()]*)\)")
-"""Line of a tile in Fiji's table; it may name an image of the file between the semicolons."""
+PLACE = re.compile(r"\s*\(([^()]*)\)")
+"""Last part of a tile's line in Fiji's table."""
 FIJI = re.compile(rb"^[ \t]*dim[ \t]*=|^[^#\r\n]*;[^;\r\n]*;[ \t]*\(", re.MULTILINE)
 REGISTERED = ".registered.txt"
 """End of the name of the table that Fiji writes next to the one it was given."""
@@ -191,16 +191,18 @@ def _fiji_places(path: Path, content: bytes) -> list[Place]:
         if DIMENSIONS.match(line):
             dimensions = stated_whole(line.partition("=")[2], f"{where}: dim")
             continue
-        tile = TILE.fullmatch(line)
-        texts = tile[2].split(",") if tile else []
-        if tile is None or len(texts) != dimensions or dimensions not in (2, 3):
+        # Between the semicolons it may name an image of the file.
+        *tile, _, end = line.rsplit(";", 2) if line.count(";") > 1 else ("", "")
+        place = PLACE.fullmatch(end)
+        texts = place[1].split(",") if place and tile and tile[0] else []
+        if len(texts) != dimensions or dimensions not in (2, 3):
             raise InputError(
-                f"{where}: '{line}' is not a tile; write 'file; ; (x, y)' after the line "
+                f"{where}: '{line[:100]}' is not a tile; write 'file; ; (x, y)' after the line "
                 "'dim = 2', or 'file; ; (x, y, z)' after 'dim = 3'."
             )
         x, y, *depth = (stated_number(text, f"{where}: a coordinate") for text in texts)
         position = (depth[0] if depth else 0.0, y, x)
-        places.append(Place(slashed(tile[1]), None, None, None, None, position, "pixel"))
+        places.append(Place(slashed(tile[0].rstrip()), None, None, None, None, position, "pixel"))
     return distinct_places(path, places)
 
 

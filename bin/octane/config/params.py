@@ -102,7 +102,10 @@ def _assigned(value: object) -> object:
     if not all(isinstance(part, str) for part in parts):
         return value
     return [
-        word for part in parts for word in re.split(r"[\s,]+(?=\w+=)", str(part).strip()) if word
+        word
+        for part in parts
+        for word in re.split(r"(?<![\s,])[\s,]+(?=\w+=)", str(part).strip())
+        if word
     ]
 
 
@@ -237,19 +240,19 @@ def _oriented(value: object) -> object:
 def _kinds(value: object) -> object:
     """Split ``"axis=nearest slow axis=nearest"``, or repeated flags, into a list."""
     parts = value if isinstance(value, list | tuple) else [value]
-    found = [
-        word.strip()
-        for part in parts
-        for word in re.findall(rf"[^=]+={NEAREST}|[^\s,][^,]*", str(part).strip(), re.IGNORECASE)
-    ]
-    if any(not re.fullmatch(rf"[^=]+={NEAREST}", word, re.IGNORECASE) for word in found):
-        raise ValueError("give NAME=nearest, with a channel's name or number")
-    return [word.strip(" ,") for word in found]
+    found: list[str] = []
+    for part in parts:
+        *words, rest = re.split(rf"(={NEAREST})", str(part), flags=re.IGNORECASE)
+        names = [name.strip().strip(" ,") for name in words[::2]]
+        if rest.strip(" ,\t\r\n") or any(not name or "=" in name for name in names):
+            raise ValueError("give NAME=nearest, with a channel's name or number")
+        found += map("".join, zip(names, words[1::2], strict=True))
+    return found
 
 
 def _spans(words: tuple[str, ...]) -> tuple[str, ...]:
     """Check parts of axes such as ``z=100:400``; either end may be missing."""
-    number = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
+    number = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?"
     found = [re.fullmatch(rf"([zyx])=({number})?:({number})?", w, re.IGNORECASE) for w in words]
     ends = [(m[1].lower(), m[2], m[3]) for m in found if m]
     if (

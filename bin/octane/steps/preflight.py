@@ -222,7 +222,8 @@ def _staged(folder: Path, number: int) -> Path:
 
 def _shortened(lines: Sequence[str]) -> list[str]:
     """Shorten lines: of those that differ only in names and numbers, the first and their count."""
-    kinds = [re.sub(r"'.*?'|\S*/\S*|\d+", "", line) for line in lines]
+    plain = [re.sub(r"'.*?'|\d+", "", line) for line in lines]
+    kinds = [" ".join(word for word in line.split() if "/" not in word) for line in plain]
     counts, seen, shown = Counter(kinds), Counter[str](), list[str]()
     for line, kind in zip(lines, kinds, strict=True):
         seen[kind] += 1

@@ -47,7 +47,7 @@ READ = (*FORMATS, ".mhd", ".nhdr")
 
 HEADER_BYTES = 1_000_000
 """Maximum size of a header."""
-VOXELS = re.compile(rb"^\s*ElementDataFile\s*[=:](.*)|^(?i:data ?file):(.*)", re.MULTILINE)
+VOXELS = re.compile(rb"^[ \t\r\f\v]*ElementDataFile\s*[=:](.*)|^(?i:data ?file):(.*)", re.MULTILINE)
 """Header field that says where the voxels are; the last field of a MetaImage."""
 # The same as in voxelsOf in lib/functions.nf; Nextflow cannot stage the other characters.
 PLAIN = re.compile(r"(?!LIST|\.\.)[^/\\%*?\[\]{}$\x00-\x1f]+")
@@ -60,6 +60,8 @@ PACKED = re.compile(
 """Header fields of compressed or text voxels, whose size in bytes is not fixed."""
 TEXT = re.compile(rb"^(BinaryData *[=:] *F|encoding: *(te?xt|ascii|hex))", re.M | re.I)
 """Header fields of voxels in text, of a byte or more each."""
+LONG_FIELD = re.compile(rb"^(?!content:)[a-z ]+:(?!=).{1000}", re.M)
+"""Field of a NRRD that is longer than the buffer of ITK's messages, which it would overflow."""
 CONTROLS = re.compile(rb"\r(?!\n)|\0")
 """Characters that ITK treats as field separators, though valid headers do not contain them."""
 SKIPPED = re.compile(rb"^(HeaderSize|(byte|line) ?skip)\b", re.M | re.I)
@@ -69,18 +71,20 @@ SKIPPED_BYTES = re.compile(rb"^HeaderSize *[=:] *(\d+)", re.M)
 """Those that count lines, and bytes from the beginning of the file, before compressed voxels."""
 
 STATED = {
-    (".nrrd", ".nhdr"): re.compile(
-        rb"^space: *(RAS|LAS|LPS|(right|left)-(anterior|posterior)-superior)\b.*"
-        rb"^space directions:",
-        re.M | re.I | re.S,
+    (".nrrd", ".nhdr"): (
+        re.compile(
+            rb"^space: *(RAS|LAS|LPS|(right|left)-(anterior|posterior)-superior)\b", re.M | re.I
+        ),
+        re.compile(rb"^space directions:", re.M | re.I),
     ),
-    (".mha", ".mhd"): re.compile(rb"^(TransformMatrix|Rotation|Orientation) *[=:]", re.M),
+    (".mha", ".mhd"): (re.compile(rb"^(TransformMatrix|Rotation|Orientation) *[=:]", re.M),),
 }
-"""Header fields that state directions; without them ITK takes its own, which mean nothing."""
+"""Header fields that state directions, in order; without them ITK takes its own, which mean
+nothing."""
 
 SPACINGS = re.compile(rb"^(?:spacings|space directions):(.*)", re.M | re.I)
 """Field of a NRRD that states the sizes of voxels, nan or none for an axis without one."""
-ELEMENT_SPACING = re.compile(rb"^\s*Element(Spacing|Size)\s*[=:]", re.M)
+ELEMENT_SPACING = re.compile(rb"^[ \t\r\f\v]*Element(Spacing|Size)\s*[=:]", re.M)
 """Fields of a MetaImage that state them."""
 
 MILLIMETER = MICROMETERS["millimeter"]
@@ -333,7 +337,7 @@ def _stated_sizes(path: Path, header: bytes, reader: sitk.ImageFileReader) -> li
         is_stated = [0 < size < math.inf for size in sizes]
     elif name.endswith((".nrrd", ".nhdr")):
         field = SPACINGS.search(header)
-        words = re.findall(rb"\([^)]*\)|[^\s()]+", field[1])[-3:] if field else [b"none"] * 3
+        words = re.findall(rb"\([^()]*\)|[^\s()]+", field[1])[-3:] if field else [b"none"] * 3
         is_stated = [word.lower() not in (b"none", b"nan") for word in words]
     else:
         is_stated = [ELEMENT_SPACING.search(header) is not None] * 3
@@ -344,10 +348,21 @@ def _stated_sizes(path: Path, header: bytes, reader: sitk.ImageFileReader) -> li
 def _states_directions(path: Path, header: bytes, reader: sitk.ImageFileReader) -> bool:
     """Tell whether a file states its directions, as the codes of a NIfTI say."""
     name = path.name.lower()
-    for suffixes, field in STATED.items():
+    for suffixes, fields in STATED.items():
         if name.endswith(suffixes):
-            return field.search(header) is not None
+            return _follow(header, fields)
     return any(int(reader.GetMetaData(key)) > 0 for key in ("qform_code", "sform_code"))
+
+
+def _follow(header: bytes, fields: Sequence[re.Pattern[bytes]]) -> bool:
+    """Tell whether a header has fields in this order."""
+    start = 0
+    for field in fields:
+        match = field.search(header, start)
+        if match is None:
+            return False
+        start = match.end()
+    return True
 
 
 def _other_place(reader: sitk.ImageFileReader, frame: sitk.Image) -> str:
@@ -375,7 +390,7 @@ def _detached(path: Path, head: bytes) -> tuple[Path, Path | None]:
     found, is_nrrd = VOXELS.search(head), path.name.lower().endswith((".nrrd", ".nhdr"))
     # ITK may find a field that VOXELS does not.
     fields = head if is_nrrd else head[: found.start()] if found else b"\0"
-    if CONTROLS.search(fields):
+    if CONTROLS.search(fields) or (is_nrrd and LONG_FIELD.search(fields)):
         raise InputError(
             f"{path} has a malformed header, which does not clearly say where its voxels are; "
             "write it again, for example with SimpleITK.WriteImage(image, 'a.mha')."

@@ -55,6 +55,17 @@ def test_a_pattern_that_cannot_be_read_is_refused(text, sentence):
     assert sentence in str(raised.value)
 
 
+def test_a_pattern_of_many_stars_is_refused_and_adjacent_ones_are_one():
+    name = f"{'a' * 200}_1.tif"
+    assert NamedFile.read(name, NamePattern.of("*" * 30 + "_{tile}*.tif")).number == 1
+    for many in ("*a" * 30, "{tile}1*a" * 5, "*a" * 5 + "{channel}a"):
+        with pytest.raises(InputError, match=r"--tile_pattern .* parts can end anywhere \("):
+            NamePattern.of(many)
+    pattern = NamePattern.of("a*a" * 4 + "{tile}")
+    with pytest.raises(InputError, match="does not fit"):
+        NamedFile.read("a" * 200, pattern)
+
+
 def test_fields_are_read_and_other_signs_are_literal():
     pattern = NamePattern.of("{section}/a+b (*)_{channel}_{plane}_r{row}.tif")
     read = NamedFile.read("07/a+b (x y)_GFP_012_r03.tif", pattern)

@@ -1,5 +1,7 @@
 """Places of tiles in Fiji's and CSV tables, found and read."""
 
+import time
+
 import place_tables
 import pytest
 
@@ -260,3 +262,25 @@ def test_a_table_that_is_too_large_is_refused_by_name_and_a_log_is_passed_over(t
     with pytest.raises(InputError, match=r"TileConfiguration\.txt is larger than 100 MB;"):
         read_places(table, {}, None)
     assert find_places(tmp_path, {}) == table
+
+
+@pytest.mark.parametrize(
+    "line", [f"a{' ' * 60_000}b", f"{'; ' * 30_000}", f"a{' ' * 60_000};;(1, 2", "(" * 60_000]
+)
+def test_a_long_line_is_refused_at_once(tmp_path, line):
+    path = tmp_path / "TileConfiguration.txt"
+    path.write_text(f"dim = 2\n{line}\n", "utf-8")
+    began = time.process_time()
+    with pytest.raises(
+        InputError, match=r"TileConfiguration\.txt, line 2: .* is not a tile"
+    ) as told:
+        read_places(path, {})
+    assert time.process_time() - began < 1
+    assert len(str(told.value)) < 500
+
+
+def test_a_name_in_fijis_table_may_hold_blanks_and_semicolons(tmp_path):
+    path = tmp_path / "TileConfiguration.txt"
+    path.write_text("dim = 2\na; b  1.tif  ;  ; (0, 0)\nc.tif;2;(1.5, -2)\n", "utf-8")
+    places = [(place.file, place.position) for place in read_places(path, {})]
+    assert places == [("a; b  1.tif", (0, 0, 0)), ("c.tif", (0, -2, 1.5))]

@@ -1,15 +1,21 @@
 """Parameters: their spellings, limits and descriptions."""
 
+import time
+from contextlib import suppress
+
 import pytest
 from pydantic import ValidationError
 
 from octane.config.params import (
     ExecutionParameters,
+    ExportParameters,
+    InputParameters,
     LeaseParameters,
     N4Parameters,
     PyramidParameters,
     ResampleParameters,
     StitchParameters,
+    TileParameters,
     WorkflowParameters,
     bytes_of,
 )
@@ -104,3 +110,28 @@ def test_the_command_follows_itk():
 @pytest.mark.parametrize("size", ["32 GB", "1.5 TB", "500MB"])
 def test_nextflow_takes_sizes_with_a_blank_and_without(size):
     assert WorkflowParameters.model_validate({"max_memory": size}).max_memory == size
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "value"),
+    [
+        (InputParameters, "channel_kind", ",a" * 30_000),
+        (TileParameters, "table_columns", "y=a" + " " * 60_000 + "b x=c"),
+        (ExportParameters, "region", f"z={'1' * 60_000}x:2"),
+    ],
+)
+def test_a_long_value_takes_no_long_time(model, name, value):
+    began = time.process_time()
+    with suppress(ValidationError):
+        model.model_validate({name: value})
+    assert time.process_time() - began < 1
+
+
+def test_kinds_of_channels_are_read_by_their_ending():
+    read = InputParameters.model_validate(
+        {"channel_kind": "slow axis=nearest, 2=Nearest"}
+    ).channel_kind
+    assert read == ("slow axis=nearest", "2=Nearest")
+    for wrong in ("axis", "axis=near", "=nearest", "a=b=nearest", "axis=nearest b"):
+        with pytest.raises(ValidationError, match="NAME=nearest"):
+            InputParameters.model_validate({"channel_kind": wrong})

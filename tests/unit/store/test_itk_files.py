@@ -4,8 +4,10 @@ import gzip
 import os
 import re
 import struct
+import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import product
 
 import nibabel as nib
@@ -477,3 +479,27 @@ def test_a_header_without_an_end_is_refused(tmp_path, name):
     path.write_bytes(b"NRRD0004\n" + b"# comment\n" * 200_000 + b"data file: /etc/hostname\n")
     with pytest.raises(OctaneError, match=f"{name} has a header without an end; convert"):
         open_file(path)
+
+
+LONG = 300_000
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "extra"),
+    [
+        ("a.mha", b"ElementDataFile", b"\n" * LONG),
+        ("a.mha", b"ElementDataFile", b"Comment = " + b" " * LONG + b"\n"),
+        ("a.nrrd", b"encoding", b"space: RAS\n" * (LONG // 11)),
+        ("a.nrrd", b"encoding", b"spacings: " + b"(" * LONG + b"\n"),
+        ("a.nrrd", b"encoding", b"space directions: " + b" (1," * (LONG // 4) + b"\n"),
+    ],
+)
+def test_a_long_header_takes_no_long_time(write_file, voxels, name, before, extra):
+    path = write_file(name, voxels)
+    content = path.read_bytes()
+    assert before in content
+    path.write_bytes(content.replace(before, extra + before, 1))
+    began = time.process_time()
+    with suppress(OctaneError):
+        open_file(path)
+    assert time.process_time() - began < 5
