@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -297,3 +298,32 @@ def test_no_space_for_a_file(command, small_disk, tmp_path, suffix):
     assert str(full) in sentence
     assert "free" in sentence
     assert list(full.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("\x1b[31ma.nii", r"\x1b[31ma.nii does not"), ("a\udcff.nii", r"a\udcff.nii does not")],
+)
+def test_a_name_cannot_change_the_terminal(call, monkeypatch, tmp_path, name, says):
+    monkeypatch.chdir(tmp_path)
+    assert says in call("n4", name, "out.zarr")[1]
+
+
+def test_a_name_too_long_for_a_result_is_said_to_be(call, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    store("in.zarr")
+    code, sentence = call("export", "in.zarr", f"{'a' * 236}.nii", "--input_unit", "micrometer")
+    assert (code, "a.nii has a name too long" in sentence) == (1, True)
+
+
+@pytest.mark.parametrize("name", ["out.nii", "out.ome.zarr"])
+def test_a_limit_of_file_sizes_is_named(tmp_path, name):
+    source = store(tmp_path / "in.zarr", np.random.default_rng(1).random((8, 64, 64), np.float32))
+    limit = f"ulimit -f 8; exec {sys.executable} {PROJECT}/bin/export.py {source} {tmp_path / name}"
+    done = subprocess.run(["bash", "-c", limit], capture_output=True, text=True, check=False)
+    sentence = done.stderr.splitlines()[-1]
+    assert (done.returncode, "raise ulimit -f" in sentence) == (1, True)
+    assert str(tmp_path / name) in sentence
+    # A block is named by its bounds, not as Python writes it.
+    assert "slice(" not in sentence
+    assert not (tmp_path / name).exists()

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from octane.core.errors import InputError
 from octane.core.geometry import Vector
+from octane.core.units import plain_number
 from octane.layout.mosaic import FARTHEST
 
 Unit = Literal["micrometer", "pixel"]
@@ -43,7 +44,7 @@ class Place(NamedTuple):
 def stated_number(text: str | None, where: str) -> float:
     """Read a number; ``where`` begins the error's sentence with the file and the element."""
     try:
-        number = float(text or "")
+        number = plain_number(text or "")
     except ValueError:
         number = math.nan
     if not abs(number) <= FARTHEST:

@@ -4,6 +4,7 @@ The tables are Fiji's TileConfiguration.txt, XML of BigStitcher, TeraStitcher or
 """
 
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from io import BytesIO
@@ -106,7 +107,7 @@ def find_places(folder: Path, columns: Mapping[str, str]) -> Path | None:
         files = [f for f in sorted(folder.iterdir()) if f.is_file() and f.name[0] != "."]
     except OSError as error:
         raise unreadable(error) from error
-    found = [f for f in files if f.suffix.lower() in TABLES and _is_table(_content(f), columns)]
+    found = [f for f in files if f.suffix.lower() in TABLES and _is_place_table(f, columns)]
     replaced = {f.with_name(f.name.removesuffix(REGISTERED) + ".txt") for f in found}
     found = [f for f in found if f not in replaced or f.name.endswith(REGISTERED)]
     if len(found) > 1:
@@ -115,6 +116,45 @@ def find_places(folder: Path, columns: Mapping[str, str]) -> Path | None:
             "choose one with --tile_table."
         )
     return found[0] if found else None
+
+
+def unused_tables(folder: Path, columns: Mapping[str, str]) -> list[str]:
+    """Sentences on the CSV tables in a folder that :func:`find_places` does not take for places."""
+    files = [f for f in sorted(folder.iterdir()) if f.is_file() and f.name[0] != "."]
+    lines = []
+    for file in files:
+        content = _as_utf_8(_content(file)) if file.suffix.lower() in (".csv", ".tsv") else b""
+        cells = _header(content)
+        if len(cells) > 1 and not _is_table(content, columns):
+            shown = ", ".join(cells)[:200]
+            lines.append(
+                f"{file.name} lies there, but its columns are {shown}; if it places the tiles, "
+                "give --tile_table_columns, such as 'file=Name y=stage_y x=stage_x'."
+            )
+    return lines
+
+
+def _is_place_table(file: Path, columns: Mapping[str, str]) -> bool:
+    """Tell whether a file is a table of places; raise if it is one in UTF-16."""
+    content = _content(file)
+    text = _as_utf_8(content)
+    is_table = _is_table(text, columns)
+    if is_table and text is not content:
+        raise InputError(f"{file} is a table of places in UTF-16; save it as UTF-8.")
+    return is_table
+
+
+def _as_utf_8(content: bytes) -> bytes:
+    """The same bytes, unless they begin as text in UTF-16."""
+    if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        return content.decode("utf-16", errors="replace").encode(errors="replace")
+    return content
+
+
+def _header(content: bytes) -> list[str]:
+    """Cells of the first line of a CSV table."""
+    line = content.lstrip().partition(b"\n")[0].decode(errors="replace")
+    return [cell.strip(' "\r\ufeff') for cell in re.split("[,;\t]", line)]
 
 
 def _content(path: Path, *, whole: bool = False) -> bytes:
@@ -142,9 +182,7 @@ def _is_table(content: bytes, columns: Mapping[str, str]) -> bool:
         return root in READERS
     if FIJI.search(content):
         return True
-    header = content.lstrip().partition(b"\n")[0].decode(errors="replace")
-    cells = [cell.strip(' "\r\ufeff') for cell in re.split("[,;\t]", header)]
-    return _place_tiles(_names_of(cells, columns))
+    return _place_tiles(_names_of(_header(content), columns))
 
 
 def _place_tiles(columns: Collection[str]) -> bool:

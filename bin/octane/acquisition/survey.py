@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from octane.acquisition.names import NamedFile, NamePattern, find_pattern
+from octane.acquisition.places import unused_tables
 from octane.acquisition.placing import find_placed
 from octane.acquisition.section_tiles import SectionTiles, lay_out
 from octane.acquisition.tile_files import (
@@ -123,7 +124,8 @@ def survey(
     attributes = _attributes(folder, labels, numbers or first.chosen, reading, first)
     files_of = {folder / name: file for name, file in contents.items()}
     sections = lay_out(grid, files_of, attributes, overlap)
-    remarks = [*placed.remarks, *not_imaged(sections), *not_kept(sections)]
+    unused = [] if placed.source or overlap is not None else unused_tables(folder, {})
+    remarks = [*placed.remarks, *unused, *not_imaged(sections), *not_kept(sections)]
     tables = {table.resolve() for table in placed.tables}
     ignored = [name for name in listing.ignored if (folder / name).resolve() not in tables]
     return Acquisition(folder, pattern, ignored, grid, sections, placed.source, remarks, labels)

@@ -19,7 +19,15 @@ except ModuleNotFoundError as error:
     sys.exit(f"error: {error.name} is missing in {sys.executable}; source tools/env.sh first.")
 
 from octane.config.flags import Parser
-from octane.core.errors import NO_SPACE, GpuLostError, InputError, NoSpaceError, OctaneError
+from octane.core.errors import (
+    NO_SPACE,
+    TOO_LARGE,
+    GpuLostError,
+    InputError,
+    NoSpaceError,
+    OctaneError,
+    visible,
+)
 from octane.core.files import ATTEMPT, require_free
 
 RESULTS = ("destination", "save_bias_field", "save_flat_field", "save_displacements")
@@ -63,9 +71,11 @@ def run(step: Callable[..., None], *, problems: str | None = None) -> None:
         if not isinstance(error, OSError):
             raise
         # A full disk or a lost mount can surface at any write.
+        remedies = {errno.ENAMETOOLONG: "give shorter names", TOO_LARGE: "raise ulimit -f"}
+        other = "check the disk, its free space and your permissions"
         _fail(
-            f"{error.filename or 'A file'}: {error.strerror or error}; check the disk, its free "
-            "space and your permissions.",
+            f"{error.filename or 'A file'}: {error.strerror or error}; "
+            f"{remedies.get(error.errno or 0, other)}.",
             error,
             NoSpaceError.code if error.errno in NO_SPACE else OctaneError.code,
         )
@@ -84,7 +94,7 @@ def _call(step: Callable[..., None], problems: str | None) -> None:
         # Imported here because it loads numpy, which gpu_slot.py does not need.
         from octane.core.metrics import write_json
 
-        write_json(given.arguments[problems], {"problems": str(error).splitlines()})
+        write_json(given.arguments[problems], {"problems": visible(str(error)).splitlines()})
 
 
 def _require_outputs(arguments: Mapping[str, object]) -> None:
@@ -137,6 +147,8 @@ def _prepare() -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_show)
     # When a corrupt chunk ends the command, zarr's event loop would log its unfinished reads below
     # the sentence that names the chunk.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
@@ -151,6 +163,12 @@ def _prepare() -> None:
         # A shell starts background commands with SIGINT ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
+
+
+def _show(record: logging.LogRecord) -> bool:
+    """Escape what a terminal would not show in a line of the log."""
+    record.msg, record.args = visible(record.getMessage()), ()
+    return True
 
 
 def _stop(number: int, _: FrameType | None) -> None:
@@ -181,7 +199,7 @@ def _fail(sentence: str, error: BaseException, code: int = 1) -> None:
         raise error
     # They name the tile or block.
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", []))
-    sys.stderr.write(f"error: {_unstaged(sentence + notes)}\n")
+    sys.stderr.write(f"error: {visible(_unstaged(sentence + notes))}\n")
     if isinstance(error, GpuLostError):
         # At exit CuPy would free its GPU memory: one error per object, or a crash of the driver.
         sys.stdout.flush()

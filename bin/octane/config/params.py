@@ -22,7 +22,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from octane.config.validation import read_scratch, section_ranges
 from octane.core.orientation import Orientation, read_orientation
-from octane.core.units import bytes_of
+from octane.core.units import bytes_of, plain_number
 
 Unit = Literal["nanometer", "micrometer", "millimeter", "centimeter", "meter"]
 DType = Literal["input", "uint8", "uint16", "int16", "float32", "float64"]
@@ -218,7 +218,7 @@ def _measurable(value: object) -> object:
     if text == AUTO:
         return AUTO
     try:
-        number = float(text)
+        number = plain_number(text)
     except ValueError:
         number = math.nan
     if not 0 <= number < math.inf:
@@ -252,7 +252,7 @@ def _kinds(value: object) -> object:
 
 def _spans(words: tuple[str, ...]) -> tuple[str, ...]:
     """Check parts of axes such as ``z=100:400``; either end may be missing."""
-    number = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?"
+    number = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?"
     found = [re.fullmatch(rf"([zyx])=({number})?:({number})?", w, re.IGNORECASE) for w in words]
     ends = [(m[1].lower(), m[2], m[3]) for m in found if m]
     if (

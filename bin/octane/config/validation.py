@@ -52,7 +52,7 @@ def section_ranges(text: str) -> list[range]:
     """Parse section numbers such as ``7 12-14``; a ValueError says how to write them."""
     found: list[range] = []
     for word in re.split(r"[\s,]+", text.strip(" ,")):
-        parts = re.fullmatch(r"(\d+)(?:-(\d+))?", word)
+        parts = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", word)
         first, last = (int(part) for part in (parts[1], parts[2] or parts[1])) if parts else (1, 0)
         if not first <= last <= first + MOST_SECTIONS:
             raise ValueError("give section numbers and ascending ranges, such as '7 12-14'")
@@ -77,10 +77,12 @@ def unlinkable(path: Path) -> str | None:
     Nextflow follows links and keeps the last name, and its shell script would expand these
     characters as patterns. ``unlinkable`` in subworkflows/prepare.nf does the same.
     """
-    signs = re.findall(r"[\[\]*?{}$\x00-\x1f\x7f]", f"{path.resolve()}{path.name}")
+    signs = re.findall(r"[\[\]*?{}$\x00-\x1f\x7f\ud800-\udfff]", f"{path.resolve()}{path.name}")
     if not signs:
         return None
     named = {"\t": "a tab", "\n": "a line break"}.get(signs[0])
+    if signs[0] >= "\ud800":
+        named = "a byte that is not UTF-8"
     sign = named or (f"a {signs[0]}" if signs[0].isprintable() else "a control character")
     shown = path.resolve() if signs[0] in str(path.resolve()) else path
     return f"{shown} has {sign} in its path, which Nextflow cannot hand to tasks; rename it."

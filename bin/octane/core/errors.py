@@ -12,6 +12,7 @@
 """
 
 import errno
+import unicodedata
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,10 @@ from octane.core.units import counted
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a full disk and an exceeded quota."""
+TOO_LARGE = errno.EFBIG
+"""Error number of a file larger than the system or ``ulimit -f`` allows; only writes have it."""
+HIDDEN = ("Cc", "Cf", "Cs")
+"""Categories of characters that are not seen: controls, formats, and surrogates."""
 PROBLEMS = 5
 """Most problems that an error lists."""
 
@@ -106,6 +111,19 @@ def first_lines(problems: Sequence[str]) -> list[str]:
     """Shorten a list of problems: the first ones, and the number of the others."""
     more = len(problems) - PROBLEMS
     return [*problems[:PROBLEMS], *[f"({counted(more, 'more problem')})"] * (more > 0)]
+
+
+def visible(text: str) -> str:
+    """Write control and formatting characters, and bytes that are not UTF-8, as escapes.
+
+    Names from files could otherwise change a terminal. Line breaks and tabs are kept.
+    """
+    return "".join(
+        sign.encode("unicode_escape").decode()
+        if unicodedata.category(sign) in HIDDEN and sign not in "\n\t"
+        else sign
+        for sign in text
+    )
 
 
 def unreadable(error: OSError) -> InputError:

@@ -306,6 +306,11 @@ def writing(
         partial.touch()
         partial.unlink()
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise OctaneError(
+                f"{destination} has a name too long for this file system, which allows some 200 "
+                "characters beside octane's own; give a shorter one."
+            ) from error
         raise (NoSpaceError if error.errno in NO_SPACE else OctaneError)(
             f"{destination.parent} cannot be written ({error.strerror}); {remedy}."
         ) from error

@@ -4,7 +4,14 @@ import math
 import re
 from collections.abc import Sequence
 
-SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)\s*$", re.IGNORECASE)
+SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)\s*$", re.IGNORECASE | re.ASCII)
+
+
+def plain_number(text: str) -> float:
+    """Read a number in digits 0 to 9; a ValueError also for ``1_000``, which Python takes."""
+    if "_" in text or not text.strip().isascii():
+        raise ValueError(f"{text!r} is not a number in plain digits")
+    return float(text)
 
 
 def bytes_of(size: str) -> int:

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from octane.config.params import ExecutionParameters, OmeZarrVersion
-from octane.core.geometry import Region, blocks
+from octane.core.geometry import Region, blocks, bounds
 from octane.core.progress import Progress
 from octane.core.units import bytes_of
 from octane.export.source import Source
@@ -48,4 +48,4 @@ def write_ome_zarr(
             outputs[index][channel][block] = voxels
             advance(voxels.nbytes)
 
-        run_tiles(tasks, write, workers=workers)
+        run_tiles(tasks, write, workers=workers, describe=lambda task: f"block {bounds(task[2])}")

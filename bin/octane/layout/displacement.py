@@ -15,6 +15,7 @@ import numpy.typing as npt
 from octane.config.sheets import read_rows
 from octane.core.errors import InputError
 from octane.core.geometry import Grid
+from octane.core.units import plain_number
 from octane.layout.mosaic import Position
 from octane.layout.sections import require_known
 
@@ -82,7 +83,7 @@ def read_displacements(path: Path, known: Collection[int], grid: Grid) -> dict[i
     found: dict[int, Displacement | None] = {}
     for line, row in rows:
         try:
-            number = float(row["section"])
+            number = plain_number(row["section"])
             own = _displacement(row)
         except (KeyError, ValueError) as error:
             raise InputError(
@@ -107,7 +108,7 @@ def read_displacements(path: Path, known: Collection[int], grid: Grid) -> dict[i
 
 def _displacement(row: dict[str, str]) -> Displacement | None:
     """Displacement in the cells of a row; None if all are empty."""
-    values = [float(row[name]) for name in COLUMNS[1:] if name in row]
+    values = [plain_number(row[name]) for name in COLUMNS[1:] if name in row]
     if len(values) not in (0, 3):
         raise ValueError("a displacement has three values")
     return Displacement(*values) if values else None

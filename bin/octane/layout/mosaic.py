@@ -29,6 +29,7 @@ from octane.core.geometry import (
     spelled,
     vector,
 )
+from octane.core.units import plain_number
 from octane.layout.sections import number_or_first, require_known
 from octane.store.image import Image
 from octane.store.ngff import Attributes
@@ -236,14 +237,14 @@ def require_sections(path: Path, known: Collection[int | None]) -> None:
     for line, row in position_rows(path):
         with suppress(KeyError, ValueError):
             # Cells that are not numbers are refused when the positions are read.
-            require_known(float(row["section"]), known, f"{path}, line {line}")
+            require_known(plain_number(row["section"]), known, f"{path}, line {line}")
 
 
 def split_positions(path: Path) -> dict[float, str]:
     """Split a table of tile positions into one CSV text per section number."""
     header, tables = ",".join(POSITION_COLUMNS), dict[float, list[str]]()
     for _, row in position_rows(path):
-        own = tables.setdefault(float(row["section"]), [header])
+        own = tables.setdefault(plain_number(row["section"]), [header])
         own.append(",".join(row[column] for column in POSITION_COLUMNS))
     return {number: "\n".join([*lines, ""]) for number, lines in tables.items()}
 
@@ -256,8 +257,8 @@ def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[
     found: dict[Tile, Position] = {}
     for line, row in position_rows(path):
         try:
-            if float(row["section"]) == section:
-                *numbers, y, x = (float(row[column]) for column in POSITION_COLUMNS[1:])
+            if plain_number(row["section"]) == section:
+                *numbers, y, x = (plain_number(row[column]) for column in POSITION_COLUMNS[1:])
                 if not (np.abs([*numbers, y, x]) <= FARTHEST).all():
                     raise ValueError("a position must be finite and within reach")
                 tile = (int(numbers[0]), int(numbers[1]))

@@ -110,7 +110,7 @@ def run_pipeline(
     workers: int,
     metrics: Metrics,
     share: Share | None = None,
-    describe: Callable[[Tile], str] = str,
+    describe: Callable[[Tile], str] | None = None,
 ) -> None:
     """Run ``work`` on every tile.
 

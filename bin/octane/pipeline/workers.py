@@ -79,12 +79,12 @@ def run_tiles(
     work: Callable[[Tile], Result],
     *,
     workers: int,
-    describe: Callable[[Tile], str] = str,
+    describe: Callable[[Tile], str] | None = None,
 ) -> list[Result]:
     """Run ``work`` on every tile in ``workers`` threads; the results are in the tiles' order.
 
     After an error, running tiles finish and others do not start; the error is raised with the
-    tile's name, which ``describe`` returns, in its notes.
+    tile's name, which ``describe`` returns if given, in its notes.
     """
     left = deque(range(len(tiles)))
     results: dict[int, Result] = {}
@@ -121,6 +121,7 @@ def run_tiles(
             if thread.ident is not None:
                 ended.wait()
     for one, error in sorted(errors.items()):
-        error.add_note(f"while working on {describe(tiles[one])}")
+        if describe is not None:
+            error.add_note(f"while working on {describe(tiles[one])}")
         raise error
     return [results[one] for one in range(len(tiles))]

@@ -32,7 +32,7 @@ from octane.config.params import (
     bytes_of,
 )
 from octane.core.arrays import require_cpu
-from octane.core.errors import InputError
+from octane.core.errors import InputError, visible
 from octane.core.files import require_free, writing
 from octane.core.geometry import spelled
 from octane.core.metrics import Metrics
@@ -92,7 +92,7 @@ def write_mosaics(
             written = outputs.enter_context(writing(preview, overwrite=execution.overwrite))
             written.write_text(drawn, "utf-8")
         if destination is None:
-            sys.stdout.write("\n".join(report(found, parameters, placing)) + "\n")
+            sys.stdout.write(visible("\n".join(report(found, parameters, placing))) + "\n")
             return metrics
         table = destination / POSITIONS
         if table.exists():

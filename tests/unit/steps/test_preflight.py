@@ -783,6 +783,14 @@ def test_a_node_with_other_files_behind_the_path_is_noticed(
         plans({}, {}, marks=marks, overlap=0)
 
 
+def test_a_name_that_is_not_utf_8_is_told_from_other_files(plans, tmp_path):
+    folder = tmp_path / "input" / "1" / "brain"
+    (folder / "r0_c0\udcff.tif").touch()
+    # As Java writes the name.
+    with pytest.raises(OctaneError, match=r"r0_c0.\.tif has a byte that is not UTF-8"):
+        plans({}, {}, marks={"r0_c0\ufffd.tif": [0, 0]}, overlap=0)
+
+
 @pytest.mark.parametrize("seconds", [0, 7])
 def test_other_voxels_behind_the_path_of_a_header_are_noticed(plans, write_file, tmp_path, seconds):
     write_file("brain.mhd", ONES)

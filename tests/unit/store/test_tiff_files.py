@@ -576,3 +576,21 @@ def test_planes_without_pixels_are_refused(tmp_path, tag, how):
             page.tags[tag].overwrite(0)
     with pytest.raises(InputError, match=r"a\.tif"):
         open_tiff(path)
+
+
+def test_a_limit_of_file_sizes_is_not_taken_for_a_damaged_file(write, tmp_path, run_python):
+    path = write(np.zeros((5, 400, 500), np.uint16), compression="zlib")
+    done = run_python(
+        "import resource\n"
+        "from pathlib import Path\n"
+        "from octane.config.params import InputParameters\n"
+        "from octane.store.tiff_files import open_tiff\n"
+        f"volume = open_tiff(Path({str(path)!r}), InputParameters(voxel_size=(1, 1, 1)))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "try:\n"
+        f"    volume.load(Path({str(tmp_path)!r}))\n"
+        "except Exception as error:\n"
+        "    print(error)\n"
+    )
+    assert "a.tif cannot be decoded into a file in" in done
+    assert "raise ulimit -f" in done
