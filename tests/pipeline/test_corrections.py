@@ -120,6 +120,20 @@ def test_a_row_that_is_changed_moves_a_section_or_a_tile_alone(resumed, folder, 
     np.testing.assert_allclose(new[planes[2], :, 2:-4], old[planes[2], :, 4:-2], rtol=1e-4)
 
 
+def test_a_flipped_section_alone_is_read_the_other_way_round(resumed, fed_back):
+    run = resumed("flipped", *tables(), "--flip_sections", "2: x, 4: yx")
+    assert run.tasks("COMPLETED") == ["PREFLIGHT (brain)", "REPORT (brain)", "STACK (brain)"]
+    sections = figures(run, "stack")["sections"]
+    assert [section["flip"] for section in sections] == ["", "x", "", "yx"]
+    old, new = (voxels(of.outdir / STACK) for of in (fed_back, run))
+    changed = {
+        section["number"]
+        for section in sections
+        if (old != new)[section["start"] : section["stop"]].any()
+    }
+    assert changed == {2, 4}
+
+
 @pytest.mark.soak
 def test_blending_changes_the_planes_below_borders_alone(resumed, fed_back):
     run = resumed("blended", *tables(), "--stack_blend", "14")

@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from octane.config.validation import read_scratch, section_ranges
+from octane.config.validation import as_flips, read_scratch, section_flips, section_ranges
 from octane.core.orientation import Orientation, read_orientation
 from octane.core.units import bytes_of, plain_number
 
@@ -212,6 +212,11 @@ def _ranged(text: str) -> str:
     return text
 
 
+def _flips(text: str) -> str:
+    # However they are written, tasks of the same flips stay cached.
+    return as_flips(section_flips(text))
+
+
 def _measurable(value: object) -> object:
     """Accept a number from 0 on, or 'auto' in any case."""
     text = str(_only(value)).strip().lower()
@@ -279,6 +284,7 @@ Size = Annotated[str, BeforeValidator(_sized)]
 SectionNumbers = Annotated[
     Annotated[Text, AfterValidator(_ranged)] | None, BeforeValidator(_or_none)
 ]
+SectionFlips = Annotated[Annotated[Text, AfterValidator(_flips)] | None, BeforeValidator(_or_none)]
 Switch = Annotated[bool, BeforeValidator(_switched)]
 Measurable = Annotated[float | Literal["auto"], BeforeValidator(_measurable)]
 """A number, or ``auto`` where the data show it."""
@@ -614,6 +620,12 @@ class StackParameters(StepParameters):
         "--exclude_sections and --only_sections.",
         workflow=False,
     )
+    flip_sections: SectionFlips = parameter(
+        None,
+        "Sections that lay the other way round on their slides, with the axes along which STACK "
+        "flips them, such as '3: x, 7-9: yx'; yx turns by 180 degrees. The report proposes it.",
+        workflow="flip_sections",
+    )
     codec: Codec = parameter(
         "zstd",
         "Compression of the volume. The workflow uses blosc-lz4 if only N4 reads the volume.",
@@ -625,6 +637,11 @@ class StackParameters(StepParameters):
         """Numbers of the sections that the user left out, in order."""
         ranges = section_ranges(self.excluded_sections) if self.excluded_sections else []
         return sorted({number for numbers in ranges for number in numbers})
+
+    @property
+    def flips(self) -> dict[int, str]:
+        """Axes (y, x) along which sections are flipped, by number."""
+        return section_flips(self.flip_sections) if self.flip_sections else {}
 
 
 class N4Parameters(StepParameters):

@@ -34,6 +34,7 @@ FIRST = (
     "allow_missing_sections",
     "exclude_sections",
     "only_sections",
+    "flip_sections",
     "input_unit",
     "orientation",
     "scratch_dir",

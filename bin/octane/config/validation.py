@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from octane.core.errors import InputError
@@ -69,6 +69,32 @@ def as_ranges(numbers: Iterable[int]) -> str:
         else:
             runs.append([number, number])
     return " ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def section_flips(text: str) -> dict[int, str]:
+    """Parse ``3: x, 7-9: yx``: axes to flip, in the order y x, by section number.
+
+    A ValueError says how to write them.
+    """
+    flips: dict[int, str] = {}
+    entry = r"(\d+(?:-\d+)?)\s*:\s*(yx?|xy?)"
+    if not re.fullmatch(rf"(?:\s*{entry}(?:\s*,|\s|$))+\s*", text, re.IGNORECASE):
+        raise ValueError("give section numbers with the axes y, x or yx, such as '3: x, 7-9: yx'")
+    for numbers, axes in re.findall(entry, text, re.IGNORECASE):
+        for number in section_ranges(numbers)[0]:
+            if number in flips:
+                raise ValueError(f"section {number} is named twice")
+            flips[number] = "".join(sorted(axes.lower(), reverse=True))
+    return flips
+
+
+def as_flips(flips: Mapping[int, str]) -> str:
+    """Write flips as :func:`section_flips` reads them, in order: ``3: x, 7-9: yx``."""
+    parts: dict[int, str] = {}
+    for axes in sorted({*flips.values()}):
+        for word in as_ranges(n for n, own in flips.items() if own == axes).split():
+            parts[int(word.partition("-")[0])] = f"{word}: {axes}"
+    return ", ".join(parts[first] for first in sorted(parts))
 
 
 def unlinkable(path: Path) -> str | None:

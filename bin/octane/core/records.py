@@ -420,7 +420,8 @@ class SectionFigures(Figures):
     removed. ``blended`` is the depth over which it is blended with the section above, micrometres.
     ``brightness`` is the ratio of its tissue's brightness to its neighbours', ``step`` that to the
     previous section;
-    ``flipped`` names the axes along which it must be mirrored to fit them. ``shift`` (y, x) in
+    ``flip`` names the axes along which the user flipped it, and ``flipped`` those along which it
+    must be mirrored, after that, to fit them. ``shift`` (y, x) in
     micrometres and ``rotation`` in degrees about the volume's centre are its displacement, measured
     or ``given`` by the user; ``moved`` tells whether STACK undid it. Values that could not be
     measured are None.
@@ -444,6 +445,7 @@ class SectionFigures(Figures):
     blended: float = 0.0
     brightness: float | None = None
     step: float | None = None
+    flip: str = ""
     flipped: str | None = None
     shift: tuple[float, float] | None = None
     rotation: float | None = None
@@ -512,6 +514,11 @@ class StackFigures(Figures):
     aligned: bool = False
     shape: Shape
     voxel_size: Sizes
+
+    @property
+    def flips(self) -> dict[int, str]:
+        """Axes along which the user flipped sections, by number."""
+        return {section.number: section.flip for section in self.sections if section.flip}
 
 
 class LevelFigures(Figures):

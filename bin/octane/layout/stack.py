@@ -17,6 +17,7 @@ from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector, vector
 from octane.core.records import MEDIAN
 from octane.layout.displacement import COLUMNS, IN_PLACE, Displacement, read_displacements
+from octane.layout.flips import require_flippable
 from octane.layout.mosaic import Position
 from octane.layout.sections import distances, listed, numbered
 from octane.layout.surfaces import NONE_MEASURED, OF_OTHERS, Surface, measured, surfaces
@@ -178,6 +179,7 @@ def lay_out(
             f"({spacing[0]:g} micrometre); give at least that, or 0."
         )
     numbers = numbered(images, parameters.allow_missing_sections, parameters.excluded)
+    require_flippable([*numbers], parameters)
     cuts = surfaces(images, [extent for _, extent in boxes], spacing[0], parameters)
     parts = zip(numbers.items(), boxes, cuts, strict=True)
     known = {n: (image, *box, cut) for (n, image), box, cut in parts}

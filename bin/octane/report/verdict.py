@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from octane.config.validation import as_ranges
+from octane.config.validation import as_flips, as_ranges
 from octane.core.records import (
     AS_GIVEN,
     CORRECT_PLACES,
@@ -413,9 +413,17 @@ def _flipped(stack: StackFigures) -> Check:
     if not known:
         return unchecked(name, limit, unlike(stack, "structure"))
     odd = {title: f"{title} fits if flipped along {axes}" for title, axes in known.items() if axes}
-    mosaics = "its mosaic" if len(odd) == 1 else "their mosaics"
-    text = f"{titled([*odd.values()])}; flip {mosaics}, and run again."
+    # A section that is flipped twice is as imaged.
+    flips = {s.number: _combined(s.flip, s.flipped or "") for s in stack.sections}
+    value = as_flips({number: axes for number, axes in flips.items() if axes})
+    remedy = f"give --flip_sections '{value}'" if value else "omit --flip_sections"
+    text = f"{titled([*odd.values()])}; {remedy}, and run again."
     return judged(name, limit, f"{len(odd)} of {len(known)} flipped", odd, text)
+
+
+def _combined(flip: str, other: str) -> str:
+    """Axes of two flips, one after the other."""
+    return "".join(axis for axis in "yx" if (axis in flip) != (axis in other))
 
 
 def _ordered(order: OrderFigures, covered: Collection[str], copied: Collection[str]) -> Check:

@@ -478,6 +478,10 @@ def _check_volumes(
             problems.append(
                 f"--displacements moves sections, and {volumes[0].path} is one volume; omit it."
             )
+        if settings.stack.flips:
+            problems.append(
+                f"--flip_sections flips sections, and {volumes[0].path} is one volume; omit it."
+            )
         return
     workflow = settings.workflow
     if (workflow.truth or "truth" in beside) and not workflow.skip_n4:
@@ -486,6 +490,7 @@ def _check_volumes(
             "section_surface": settings.stack.section_surface != 0,
             "section_thickness": settings.stack.section_thickness == AUTO,
             "displacements": "displacements" in beside,
+            "flip_sections": bool(settings.stack.flips),
         }
         problems += [
             f"--truth shows the sections where they were imaged, and --{name} moves them; omit one "

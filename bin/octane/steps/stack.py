@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import AUTO, ExecutionParameters, InputParameters, StackParameters
+from octane.config.validation import as_flips
 from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import InputError
 from octane.core.files import writing
@@ -28,6 +29,7 @@ from octane.core.records import (
 from octane.layout.arrangement import Arrangement, arranged_like, realigned
 from octane.layout.borders import blended_planes, borders, shared_less
 from octane.layout.displacement import COLUMNS, Displacement
+from octane.layout.flips import flip_of, with_flips
 from octane.layout.sections import (
     imaged_plane,
     listed,
@@ -180,12 +182,15 @@ def stack_sections(
         metrics.warn_in_report(note)
     if reference is None:
         given = "unset" if displacements is None else "from a table"
+        images = with_flips(images, parameters.flips)
         placed, found = _arranged(images, parameters, execution, displacements, metrics)
     else:
         given = "those of the reference channel"
         record = read_reference(reference, "stack", StackFigures)
+        images = with_flips(images, record.flips)
         placed, found = arranged_like(images, record, reference), None
         done = {"align": record.align, "blend": record.blend}
+        done["flip_sections"] = as_flips(record.flips) or None
         parameters = parameters.model_copy(update=done)
     metrics.settings = {"displacements": given} | parameters.recorded(reading)
     if placed.excluded:
@@ -374,6 +379,7 @@ def _noted(placed: Arrangement) -> list[dict[str, object]]:
         | {"missing": s.image is None}
         | {"top": placed.grid.edge[0] + s.surface - s.cut.depth}
         | ({"blended": blended[s.number]} if s.number in blended else {})
+        | ({"flip": flip} if (flip := flip_of(s.image)) else {})
         for s in placed.slabs
     ]
 

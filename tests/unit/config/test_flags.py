@@ -48,6 +48,7 @@ CHANGED = {
         "allow_missing_sections": 3,
         "excluded_sections": "7 12-14",
         "blend": 62.5,
+        "flip_sections": "3: x, 7-9: yx",
     },
     N4Parameters: {
         "mask": "none",

@@ -5,10 +5,12 @@ import os
 import pytest
 
 from octane.config.validation import (
+    as_flips,
     as_ranges,
     further_words,
     read_scratch,
     require_scratch,
+    section_flips,
     section_ranges,
 )
 from octane.core.errors import InputError
@@ -25,6 +27,23 @@ def test_section_numbers_are_separated_by_blanks_or_commas(text):
 def test_other_section_numbers_are_refused(text):
     with pytest.raises(ValueError, match="such as '7 12-14'"):
         section_ranges(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["3: x, 7-8: yx, 9:y", "9: Y 8:xy,7 : yx 3:x", " 3:x,7:yx,8:yx,\n9:y "]
+)
+def test_flips_are_axes_by_section(text):
+    flips = section_flips(text)
+    assert flips == {3: "x", 7: "yx", 8: "yx", 9: "y"}
+    assert as_flips(flips) == "3: x, 7-8: yx, 9: y"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "3", "x", "3: z", "3: xx", "3x", "3: x; 4: y", "x: 3", "3: x y", "3: x, 2-3: y"]
+)
+def test_other_flips_are_refused(text):
+    with pytest.raises(ValueError, match=r"such as '3: x, 7-9: yx'|section 3 is named twice"):
+        section_flips(text)
 
 
 def test_many_words_mean_the_work_directory_or_the_nodes_tmpdir():

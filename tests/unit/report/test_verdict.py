@@ -272,10 +272,42 @@ def test_a_remedy_is_for_one_or_for_several(count):
         ),
         "Tile brightness": ("image it again, or correct its", "image them again, or correct their"),
         "Section brightness": ("check how it was imaged", "check how they were imaged"),
-        "Section orientation": ("flip its mosaic", "flip their mosaics"),
+        "Section orientation": ("--flip_sections '1: y'", "--flip_sections '1-2: y'"),
         "N4 convergence": ("the field of s0 still", "the fields of s0, s1 still"),
     }.items():
         assert words[count - 1] in said[name]
+
+
+@pytest.mark.parametrize(
+    ("flips", "odd", "words"),
+    [
+        ({}, {3: "x"}, "give --flip_sections '3: x',"),
+        ({7: "yx"}, {3: "x", 4: "y"}, "give --flip_sections '3: x, 4: y, 7: yx',"),
+        # A section that still does not fit was flipped along the wrong axes.
+        ({3: "x"}, {3: "y"}, "give --flip_sections '3: yx',"),
+        ({3: "yx", 4: "y"}, {3: "x"}, "give --flip_sections '3-4: y',"),
+        ({3: "x", 7: "y"}, {3: "x"}, "give --flip_sections '7: y',"),
+        ({3: "x"}, {3: "x"}, "omit --flip_sections,"),
+    ],
+)
+def test_the_flips_that_are_proposed_go_on_from_those_given(flips, odd, words):
+    sections = [slab(n, flip=flips.get(n, ""), flipped=odd.get(n, "")) for n in range(1, 9)]
+    stack = StackFigures(sections=sections, shape=(20, 50, 50), voxel_size=(40.0, 10.0, 10.0))
+    (check,) = [own for own in checks([], {}, stack, None) if own.name == "Section orientation"]
+    assert check.state == "warning"
+    assert words in check.sentence
+
+
+@pytest.mark.parametrize("fault", ["flipped in y", "flipped in x", "rotated"])
+def test_flips_as_proposed_mend_the_section(tmp_path, execution, fault):
+    made = FAULTS[fault]
+    before = judged(tmp_path / "before", {}, execution, made.change, fault=made)
+    (odd,) = [own for own in before if own.name == "Section orientation"]
+    value = re.search("--flip_sections '(.*?)'", odd.sentence)
+    assert value is not None
+    mended = made._replace(stacking={**made.stacking, "flip_sections": value[1]})
+    after = judged(tmp_path / "after", {}, execution, made.change, fault=mended)
+    assert [own.name for own in after if own.state == "warning"] == []
 
 
 @pytest.mark.parametrize(

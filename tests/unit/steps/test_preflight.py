@@ -245,6 +245,19 @@ def test_rows_of_sections_that_are_not_there_are_refused(plan, problems, mosaics
     assert line.startswith(f"{moves}, line 2: the input has no section 1; remove the row")
 
 
+def test_flips_are_of_sections(plan, problems, volume, write_sections):
+    source = write_sections("a_1", "a_2", "a_3")
+    made = plan(source, flip_sections="3:XY")
+    assert "--flip_sections '3: yx'" in made["flags"]["stack"]
+    assert "flip" not in made["flags"]["stitch"]
+    # A section that is left out for a trial stays in the table.
+    plan(source, flip_sections="3: x", only_sections="1-2")
+    (line,) = problems(source, flip_sections="2-4: x")
+    assert line.startswith("--flip_sections '2-4: x' names section 4")
+    (line,) = problems(volume, flip_sections="1: x")
+    assert line == f"--flip_sections flips sections, and {volume} is one volume; omit it."
+
+
 def test_displacements_are_of_sections(plan, problems, volume, mosaics, tmp_path):
     table = tmp_path / "moves.csv"
     table.write_text("section,y,x,rotation\n1,10,0,0\n", encoding="utf-8")
@@ -652,7 +665,7 @@ def test_tiles_that_were_not_imaged_need_neither_chunks_nor_space(mosaics, tmp_p
 def test_a_truth_is_not_compared_with_sections_that_are_moved(problems, plan, mosaics):
     moving = (
         *(("stack_align", "rigid"), ("section_surface", 5), ("section_surface", "auto")),
-        ("section_thickness", "auto"),
+        *(("section_thickness", "auto"), ("flip_sections", "1: x")),
     )
     for name, value in moving:
         (line,) = problems(mosaics, truth="truth", **{name: value})

@@ -8,7 +8,7 @@ import pytest
 from octane.config.params import ExecutionParameters, InputParameters, StackParameters
 from octane.core.errors import InputError
 from octane.steps.stack import stack_sections
-from octane.store.image import open_image
+from octane.store.image import Image, open_image
 
 MOVES = "section,y,x,rotation,thickness\n1,0,0,0,47\n3,23,-31,4,63\n5,-12.5,8,-2.5,52\n"
 SETTINGS = {
@@ -24,12 +24,13 @@ SETTINGS = {
 def write(write_image, tmp_path):
     """Write sections 1, 3 and 5 of a channel: tilted, (14, 20, 30) voxels of 10 um."""
 
-    def run(name, voxels, *, has_surface=True, **attributes):
+    def run(name, voxels, *, has_surface=True, section_3=None, **attributes):
         paths = []
         for number, own in zip((1, 3, 5), voxels, strict=True):
             section: dict[str, object] = {"number": number, "thickness": 60.0}
             if has_surface:
                 section["surface"] = {"depth": 20.0 + number, "tilt": [number, -1.5]}
+            section |= section_3 or {} if number == 3 else {}
             noted = {"kind": "section", "section": section, "channel": name, **attributes}
             path = f"{name}/section_{number:02d}.ome.zarr"
             paths.append(write_image(path, own, attributes=noted))
@@ -87,6 +88,57 @@ def test_a_channel_gets_the_geometry_of_the_reference_to_the_bit(write, stack, m
     assert noise.grid == first.grid
     assert noise.attributes["sections"] == first.attributes["sections"]
     assert noise.attributes["channel"] == "noise"
+
+
+@pytest.mark.parametrize("axes", ["y", "x", "yx"])
+@pytest.mark.parametrize("settings", [SETTINGS, {"allow_missing_sections": 2, "align": "rigid"}])
+@pytest.mark.parametrize("blank", [False, True])
+def test_a_section_that_lies_flipped_is_flipped_to_the_bit(
+    write, stack, voxels, axes, settings, blank, monkeypatch
+):
+    if blank:
+        # Without its own reader, zarr reads.
+        monkeypatch.setattr(Image, "reader", None)
+    placed = {"imaged": [[0.0, 0.0, 150.0, 300.0]], "not_compared": [[20.0, 30.0, 90.0, 170.0]]}
+    straight = write("straight", voxels, section_3=placed)
+    whole, first = stack("straight", straight, settings=settings)
+    y, x = (axis in axes for axis in "yx")
+
+    def turned(box):
+        edges = (200.0, 300.0) * 2
+        back = [n - at for at, n in zip(box, edges, strict=True)]
+        return [back[2] if y else box[0], back[3] if x else box[1],
+                back[0] if y else box[2], back[1] if x else box[3]]  # fmt: skip
+
+    other = voxels.copy()
+    other[1] = np.flip(voxels[1], tuple(k for k, own in ((1, y), (2, x)) if own))
+    tilt = [-3.0 if y else 3.0, 1.5 if x else -1.5]
+    boxes = {name: [turned(box) for box in own] for name, own in placed.items()}
+    surface = {"depth": 23.0, "tilt": tilt}
+    sources = write("flipped", other, section_3={**boxes, "surface": surface})
+    flips = settings | {"flip_sections": f"3: {axes}"}
+    mended, second = stack("flipped", sources, settings=flips)
+    np.testing.assert_array_equal(mended.array.opened[:], whole.array.opened[:])
+    figures = [dict(own.figures, sections=None) for own in (first, second)]
+    assert figures[0] == figures[1]
+    assert [own["flip"] for own in second.figures["sections"]] == ["", "", axes, "", ""]
+    assert [own.get("flip") for own in mended.attributes["sections"]][2] == axes
+    assert not any("flip" in own for own in whole.attributes["sections"])
+    # Another channel is flipped as the record says.
+    like, third = stack("like", sources, like="flipped", settings=settings)
+    np.testing.assert_array_equal(like.array.opened[:], whole.array.opened[:])
+    assert like.attributes["sections"] == mended.attributes["sections"]
+    assert third.settings["flip_sections"] == f"3: {axes}"
+
+
+def test_a_section_that_does_not_exist_is_not_flipped(write, stack, voxels):
+    sources = write("OCT", voxels)
+    for number in (2, 6):
+        flips = SETTINGS | {"flip_sections": f"1: x, {number}: y"}
+        with pytest.raises(InputError, match=f"--flip_sections .* names section {number}"):
+            stack("wrong", sources, settings=flips)
+    # The user left it out.
+    stack("OCT", sources, settings=SETTINGS | {"flip_sections": "4: y"})
 
 
 @pytest.mark.parametrize("dtype", ["uint64", "float32", "complex128"])
