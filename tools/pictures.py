@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,6 +21,8 @@ sys.path[1:1] = [str(DOCS.parent / "bin"), str(DOCS.parent / "benchmarks")]
 from _common import scratch_folder  # noqa: E402
 from _n4_truth import command, corrected, fifty, volume_of  # noqa: E402
 
+from octane.acquisition.orders import tile_at  # noqa: E402
+from octane.config.params import TileOrder  # noqa: E402
 from octane.layout.mosaic import MosaicGrid  # noqa: E402
 from octane.report.charts import LIGHT  # noqa: E402
 from octane.report.pictures import Slice, comparison, field_scale, grey_scale  # noqa: E402
@@ -105,6 +108,30 @@ def mosaic() -> dict[str, bytes]:
     return {"mosaic.png": stream.getvalue()}
 
 
+def orders() -> dict[str, bytes]:
+    """Draw the way of the stage in each of the sixteen orders, in a section of 3 x 4 tiles."""
+    figure = Figure(figsize=(9.6, 7.6), dpi=100, layout="constrained")
+    for axes, order in zip(figure.subplots(4, 4).flat, get_args(TileOrder), strict=True):
+        places = [tile_at(n, order, 3, 4) for n in range(12)]
+        for n, (row, column) in enumerate(places, start=1):
+            axes.add_patch(
+                Rectangle((column, row), 1, 1, facecolor=LIGHT["accent"], alpha=0.15, linewidth=0)
+            )
+            axes.add_patch(Rectangle((column, row), 1, 1, fill=False, edgecolor=LIGHT["ink"]))
+            _text(axes, column + 0.25, row + 0.27, str(n))
+        y, x = np.array(places).T + 0.5
+        steps = zip(x[:-1], y[:-1], np.diff(x), np.diff(y), strict=True)
+        for left, top, right, down in steps:
+            arrow = {"arrowstyle": "->", "color": LIGHT["accent"], "linewidth": 1.2}
+            axes.annotate("", (left + right, top + down), (left, top), arrowprops=arrow)
+        axes.set_title(order, fontsize=FONT)
+        axes.set(aspect="equal", xlim=(-0.1, 4.1), ylim=(3.1, -0.1))
+        axes.set_axis_off()
+    stream = BytesIO()
+    figure.savefig(stream, format="png", metadata={"Software": None})
+    return {"orders.png": stream.getvalue()}
+
+
 def _text(axes: Axes, x: float, y: float, words: str, **more: str) -> None:
     axes.text(x, y, words, **{"ha": "center", "va": "center", "fontsize": FONT} | more)
 
@@ -161,7 +188,8 @@ def main() -> None:
     """Write all pictures into docs/."""
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
         folders = [Path(scratch) / name for name in ("n4", "stitching", "flat")]
-        made = corrections(folders[0]) | stitching(folders[1]) | flat_field(folders[2]) | mosaic()
+        made = corrections(folders[0]) | stitching(folders[1]) | flat_field(folders[2])
+        made |= mosaic() | orders()
     for name, content in made.items():
         (DOCS / name).write_bytes(content)
         sys.stdout.write(f"{DOCS / name}: {len(content) / 1000:.0f} kB\n")

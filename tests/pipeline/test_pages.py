@@ -24,6 +24,7 @@ import SimpleITK as sitk
 from runs import voxels
 from tile_writers import tiles_of, write_ome_tiff
 
+from octane.acquisition.names import NamedFile, NamePattern, find_pattern
 from octane.config.schema import WorkflowModel
 from octane.store.image import open_image
 
@@ -188,6 +189,23 @@ def test_the_tutorial_gives_what_it_shows(tutorial, place):
     assert np.abs(made - expected).mean() < 0.01
 
 
+def test_the_patterns_of_microscopes_fit_their_names():
+    page = (PROJECT / "docs" / "microscopes.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\|.*?\| `(.+?)` \| `(.+?)` \| (give|found)", page)
+    assert len(rows) >= 15
+    for name, text, how in rows:
+        pattern = NamePattern.of(text)
+        read = NamedFile.read(name, pattern)
+        # The tile of each example, which may be numbered in steps.
+        assert (read.number, read.row, read.column) in [
+            *((3, None, None), (7, None, None), (None, 1, 3), (None, -720, 21600))
+        ]
+        assert read.plane in (None, 12, 120)
+        if how == "found":
+            fields = [{field: str(n) for field in pattern.fields} for n in (1, 2, 3)]
+            assert find_pattern([text.format(**own) for own in fields]).text == text
+
+
 def test_the_explained_errors_are_those_of_the_code():
     files = [*(PROJECT / "bin" / "octane").rglob("*.py"), *(PROJECT / "subworkflows").glob("*.nf")]
     known = "\n".join(path.read_text(encoding="utf-8") for path in files)
@@ -215,10 +233,11 @@ def test_every_table_is_in_the_page_and_what_its_benchmark_measured():
 
 def test_pictures_are_small_and_what_their_script_draws():
     names = {path.name for path in (PROJECT / "docs").glob("*.png")}
-    assert {"demo.png", "n4.png", "stitching.png", "mosaic.png"} <= names
+    assert {"demo.png", "n4.png", "stitching.png", "mosaic.png", "orders.png"} <= names
     assert all((PROJECT / "docs" / name).stat().st_size < 150_000 for name in names)
-    drawn = plt.imread(BytesIO(pictures.mosaic()["mosaic.png"]))
-    np.testing.assert_allclose(plt.imread(PROJECT / "docs" / "mosaic.png"), drawn, atol=0.01)
+    for name, content in (pictures.mosaic() | pictures.orders()).items():
+        drawn = plt.imread(BytesIO(content))
+        np.testing.assert_allclose(plt.imread(PROJECT / "docs" / name), drawn, atol=0.01)
 
 
 def test_a_table_is_replaced_up_to_the_empty_line_and_follows_its_figures(tmp_path):
