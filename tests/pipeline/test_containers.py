@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import SimpleITK as sitk
+from docker_daemon import DockerDaemon
 
 from octane import __version__
 
@@ -285,3 +286,18 @@ def test_variables_of_the_node_reach_the_tasks_of_every_engine():
     exported = set(re.findall(r"\b(OCTANE_[A-Z_]+)[:=]", base))
     assert exported
     assert exported | {"CUDA_VISIBLE_DEVICES", "CUPY_CACHE_DIR"} <= set(handed.split(","))
+
+
+def test_warnings_of_docker_are_no_output_and_its_errors_are_said(tmp_path):
+    daemon = object.__new__(DockerDaemon)
+    daemon.folder, daemon.socket = tmp_path, tmp_path / "docker.sock"
+    (tmp_path / "bin").mkdir()
+    client = tmp_path / "bin" / "docker"
+    client.write_text(
+        '#!/bin/sh\necho "WARNING: IPv4 forwarding is disabled." >&2\necho 5\nexit $1'
+    )
+    client.chmod(0o755)
+    assert daemon("0") == "5\n"
+    assert daemon("3", check=False) == "5\nWARNING: IPv4 forwarding is disabled.\n"
+    with pytest.raises(RuntimeError, match="forwarding"):
+        daemon("3")

@@ -70,19 +70,24 @@ class DockerDaemon:
         return {"DOCKER_HOST": f"unix://{self.socket}", "DOCKER_BUILDKIT": "1", "PATH": path}
 
     def __call__(self, *words: object, check: bool = True) -> str:
-        """Run a command of docker and return its output and errors."""
+        """Run a command of docker and return its output, as :meth:`run` does."""
         return self.run("docker", *words, check=check)
 
     def run(self, *words: object, check: bool = True) -> str:
-        """Run a program that uses this daemon and return its output and errors."""
+        """Run a program that uses this daemon and return its output.
+
+        Errors follow if it fails, and only then: docker warns there of settings of the machine.
+        """
         done = subprocess.run(
             [str(word) for word in words],
             env={**os.environ, **self.environment},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+            capture_output=True, text=True, check=False,
         )  # fmt: skip
-        if check and done.returncode:
-            raise RuntimeError(f"{words}: {done.stdout[-4000:]}")
-        return done.stdout
+        if not done.returncode:
+            return done.stdout
+        if check:
+            raise RuntimeError(f"{words}: {done.stdout[-4000:]}{done.stderr[-4000:]}")
+        return done.stdout + done.stderr
 
     def start(self) -> None:
         """Wait until the daemon answers."""
