@@ -10,7 +10,7 @@ include { COHORT_REPORT } from './modules/cohort_report'
 include { ASSEMBLE ; ASSEMBLE as ASSEMBLE_OTHERS } from './subworkflows/assemble'
 include { EMPTY } from './subworkflows/empty'
 include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
-include { complete ; escapeMarkup ; lockOutdir ; outcomeOf } from './subworkflows/completion'
+include { complete ; escapeMarkup ; forgetIfRefused ; lockOutdir ; outcomeOf } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
 include { codeVersions ; switched ; withOwn ; withSteps } from './lib/functions'
 
@@ -156,9 +156,10 @@ workflow {
     }
     else {
         watchSlurm()
+        seen = [plans: [:], outcomes: [:], made: [], refused: false]
+        forgetIfRefused(seen)
         OCTANE(SUBJECTS())
         lock = lockOutdir()
-        seen = [plans: [:], outcomes: [:], made: []]
         OCTANE.out.plans.subscribe { id, steps -> seen.plans[id] = steps }
         OCTANE.out.outcomes.subscribe { id, _files, outcome -> seen.outcomes[id] = outcome }
         OCTANE.out.results.subscribe { meta, files ->

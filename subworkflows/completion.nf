@@ -70,7 +70,7 @@ def placesOf(id) {
 }
 
 // `seen` is what the run reported: `plans` [id: steps] of all subjects, `outcomes` [id: outcome] of those whose tasks
-// have ended, and `made` [id, file] of everything published. `lock` is from lockOutdir.
+// have ended, `made` [id, file] of everything published, and `refused`. `lock` is from lockOutdir.
 def complete(seen, lock) {
     // Leaves out inputs that no step changed. With -resume a task's folder may be in an earlier work directory.
     def isInput = { id, file -> seen.plans[id]?.states?.keySet()?.any { path -> file.startsWith(path) } }
@@ -96,7 +96,9 @@ def complete(seen, lock) {
     }
     workflow.success ? succeeded(made, seen) : failed(made, seen)
     escapeMarkup()
-    lock.close()
+    seen.refused = isRefused(seen)
+    // The lock of a refused run ends with the process, after its file is gone.
+    if (!seen.refused) { lock.close() }
     // Only here are all results published, and no error changes the exit code any more.
     if (unpublished) { Runtime.runtime.addShutdownHook(new Thread({ Runtime.runtime.halt(1) })) }
 }
@@ -249,6 +251,30 @@ def failed(made, seen) {
         ? "${name} ${endOf(workflow.exitStatus)}."
         : report.find(/Command error:\s+(?:(?i:.*\bwarn(?:ing)?\b.*)\n\s+)*(\S.*)/) { found -> "${name}: ${found[1]}" }
     return cause ? log.info("octane stopped: ${cause}") : null
+}
+
+// At the end of a run that is refused, before it takes the lock or by PREFLIGHT (`seen.refused`), remove what Nextflow
+// and the lock leave in outdir, if nothing else is there. Another's lock guards the records of another run.
+def forgetIfRefused(seen) {
+    def folder = new File("${params.outdir ?: '.'}/pipeline_info").absoluteFile
+    def names = ['trace.txt', 'report.html', 'timeline.html', 'dag.html', '.lock']
+    def forget = {
+        def isAlone = folder.parentFile.list() as List == ['pipeline_info']
+        // These deletions throw nothing, and leave a folder that holds other files.
+        if (isAlone && (seen.refused || !new File(folder, '.lock').exists())) {
+            names.each { name -> new File(folder, name).delete() }
+            folder.delete()
+        }
+    }
+    // Nextflow writes some of them last.
+    Runtime.runtime.addShutdownHook(new Thread(forget))
+}
+
+// Tell whether PREFLIGHT refused the run: no task failed, but no subject was planned.
+def isRefused(seen) {
+    def isFailed = workflow.errorReport?.contains('Error executing process')
+    def isStopped = workflow.errorMessage in ['SIGINT', 'SIGTERM', 'SIGHUP']
+    return !workflow.success && !seen.plans && !isFailed && !isStopped
 }
 
 // Only one run at a time may write to an outdir. The kernel releases the lock when the launcher ends.

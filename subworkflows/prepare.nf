@@ -58,6 +58,10 @@ def checkLaunch() {
     // Nextflow formats modes and numbers in the user's locale: in a Turkish one it cannot find the mode SYMLINK.
     Locale.setDefault(Locale.ENGLISH)
     def outdir = (params.outdir ?: '').toString()
+    def place = java.nio.file.Path.of(outdir).toAbsolutePath()
+    def closed = (1..<place.nameCount + 1)
+        .collect { n -> place.root.resolve(place.subpath(0, n)) }
+        .find { path -> path.exists() && !path.isDirectory() }
     def mounts = [outdir: new File(outdir).absolutePath] + params.subMap('scratch_dir', 'gpu_lock_dir')
     def divided = workflow.containerEngine ? mounts.find { _name, path -> "${path}".contains(':') } : null
     def sheet = params.samplesheet ? localFile('samplesheet', params.samplesheet.toString()) : null
@@ -65,6 +69,7 @@ def checkLaunch() {
         [params.outdir instanceof Number, "--outdir was read as the number ${outdir}; write a path, such as ./01."],
         [outdir.startsWith('~'), "--outdir is ${outdir}, in which no shell expanded the ~; give the full path."],
         [outdir in ['', 'true'], '--outdir is missing; give a folder for the results, such as ./01.'],
+        [closed, "${closed} is a file, not a folder; choose another --outdir."],
         [divided, "--${divided?.key} ${divided?.value} contains a :, which containers cannot mount; give another."],
         [
             sheet && (params.input || params.subject || switched('phantom')),

@@ -40,7 +40,7 @@ LAUNCH = {
     ),
     "file": (
         ["-profile", "test", "--outdir", "params.yml"],
-        "/params.yml/pipeline_info cannot be written; check its free space",
+        "/params.yml is a file, not a folder; choose another --outdir.",
     ),
     "tilde": (["--outdir", "~/out"], "--outdir is ~/out, in which no shell expanded the ~;"),
     # Nextflow itself reads these before any task.
@@ -101,6 +101,7 @@ def test_the_launch_refuses(nextflow, studies, arguments, sentence):
     assert sentence.format(studies=studies) in run.output
     # PREFLIGHT's task succeeds; its findings end the run.
     assert run.processes("COMPLETED") <= {"PHANTOM", "PREFLIGHT"}
+    assert not (run.outdir / "pipeline_info").exists()
 
 
 def test_a_task_that_never_began_says_why(nextflow, environment, tmp_path):
@@ -220,7 +221,10 @@ def test_hostile_names_put_no_html_into_nextflows_pages(
     first = folder / "section_01.ome.zarr"
     if refused:
         first = first.rename(folder / f"section_01 {HOSTILE}.ome.zarr")
-    run = nextflow(tmp_path, *quick, "--input", folder, "--skip_n4", "--skip_pyramid")
+    # Next to other results, the pages of a refused run stay.
+    (tmp_path / "out" / "other").mkdir(parents=True)
+    given = ("--input", folder, "--skip_n4", "--skip_pyramid")
+    run = nextflow(tmp_path, *quick, *given, outdir=tmp_path / "out")
     assert run.code == refused
     pages = [run.outdir / "pipeline_info" / f"{name}.html" for name in ("timeline", "report")]
     for page in pages:

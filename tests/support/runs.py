@@ -106,10 +106,15 @@ class Run:
 
     @property
     def trace(self) -> list[dict[str, str]]:
-        """Nextflow's trace of the tasks; empty if the run ended before any."""
+        """Nextflow's trace of the tasks; empty if the run ended before any.
+
+        A refused run leaves no trace: its tasks' names and states are those in Nextflow's log.
+        """
         path = self.outdir / "pipeline_info" / "trace.txt"
         if not path.exists():
-            return []
+            log = (self.folder / ".nextflow.log").read_text(encoding="utf-8")
+            ended = re.findall(r"Task completed > .*?name: (?:\w+:)*(.*?); status: (\w+);", log)
+            return [{"name": name, "status": status} for name, status in ended]
         with path.open(newline="", encoding="utf-8") as stream:
             rows = sorted(csv.DictReader(stream, delimiter="\t"), key=lambda r: int(r["task_id"]))
         return [row | {"name": re.sub(r"^[A-Z0-9_:]*:", "", row["name"])} for row in rows]

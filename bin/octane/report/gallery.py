@@ -37,10 +37,15 @@ def rendered(template: str, **content: object) -> str:
 
 
 class Gallery:
-    """The page's pictures, each also as a file: slices as PNG, charts as SVG."""
+    """The page's pictures, each also as a file: slices as PNG, charts as SVG.
 
-    def __init__(self) -> None:
+    All have a scale bar of one length, which fits ``width``, that of the narrowest picture in
+    micrometres; None if that is unknown.
+    """
+
+    def __init__(self, width: float | None = None) -> None:
         self.files: dict[str, bytes] = {}
+        self.bar: bool | float = True if width is None else pictures.bar_of(width)
 
     def chart(self, name: str, title: str, alt: str, chart: charts.Chart) -> Context:
         """Draw a chart for the page and for a file."""
@@ -67,12 +72,19 @@ class Gallery:
             here = (spacing[down], spacing[across])
             slices = [(t, arrays[f"{kind}_{axis}"], scale) for kind, (t, scale) in kinds.items()]
             along = numbers if down == 0 else ()
-            self.files[f"{name}_{axis}.png"] = pictures.comparison([(slices, here)], along)
+            self.files[f"{name}_{axis}.png"] = pictures.comparison(
+                [(slices, here)], along, self.bar
+            )
             drawn = [
-                (title, pictures.panel(array, here, scale, numbers=along, longest=longest))
+                (
+                    title,
+                    pictures.panel(
+                        *(array, here, scale), numbers=along, longest=longest, bar=self.bar
+                    ),
+                )
                 for title, array, scale in slices
             ]
-            rows.append(_row(axis, drawn, slices[0][1].shape[1] * here[1]))
+            rows.append(self._row(axis, drawn, slices[0][1].shape[1] * here[1]))
         return rows
 
     def composite(
@@ -86,14 +98,14 @@ class Gallery:
         rows: list[Context] = []
         for axis, (down, across) in CUTS.items():
             image, here = pictures.composite(layers[axis]), (spacing[down], spacing[across])
-            picture = pictures.framed(image, here, numbers=numbers if down == 0 else ())
+            along = numbers if down == 0 else ()
+            picture = pictures.framed(image, here, numbers=along, bar=self.bar)
             self.files[f"{name}_{axis}.png"] = pictures.png(picture)
-            rows.append(_row(axis, [("composite", picture)], image.width * here[1]))
+            rows.append(self._row(axis, [("composite", picture)], image.width * here[1]))
         return rows
 
-
-def _row(axis: str, drawn: list[tuple[str, Image]], width: float) -> Context:
-    """One orthogonal cut of the page; ``width`` is that of its pictures in micrometres."""
-    down, across = ("zyx"[k] for k in CUTS[axis])
-    bar = pictures.in_mm(pictures.bar_of(width))
-    return {"axis": axis, "down": down, "across": across, "drawn": drawn, "bar": bar}
+    def _row(self, axis: str, drawn: list[tuple[str, Image]], width: float) -> Context:
+        """One orthogonal cut of the page; ``width`` is that of its pictures in micrometres."""
+        down, across = ("zyx"[k] for k in CUTS[axis])
+        bar = pictures.in_mm(pictures.bar_of(width) if self.bar is True else self.bar)
+        return {"axis": axis, "down": down, "across": across, "drawn": drawn, "bar": bar}

@@ -91,7 +91,7 @@ def build(
     the workflow run, such as its ``input`` and ``command``; ``files`` describes the files next to
     the page; ``lost`` is None if the results are complete.
     """
-    gallery, channels = Gallery(), channels_of(entries, reference)
+    gallery, channels = Gallery(_width(entries)), channels_of(entries, reference)
     own, corrected = channels.own, fit_of(channels.own)
     stack = next((figures for _, figures in figures_of(own, "stack", StackFigures)), None)
     n4 = corrected[1] if corrected else None
@@ -189,6 +189,16 @@ def build(
         ],
     }
     return Report(html, gallery.files, sentence, twin)
+
+
+def _width(entries: Sequence[TaskRecord]) -> float | None:
+    """Width of the narrowest cut through a volume, micrometres; None without one."""
+    widths: list[float] = []
+    for own in (entry.previews for entry in entries if "slice_spacing" in entry.previews):
+        _, *spacing = own["slice_spacing"].tolist()
+        sizes = [array.shape for name, array in own.items() if name.startswith("slice_z")]
+        widths += [n * s for size in sizes for n, s in zip(size, spacing, strict=True)]
+    return min(widths, default=None)
 
 
 def _volume(entries: Sequence[TaskRecord]) -> tuple[dict[str, npt.NDArray], Vector] | None:

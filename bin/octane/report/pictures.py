@@ -142,14 +142,15 @@ def panel(
     scale: Scale,
     *,
     longest: int = 512,
-    bar: bool = True,
+    bar: bool | float = True,
     numbers: Numbers = (),
 ) -> Image.Image:
     """Draw a slice in its physical aspect, with a scale bar in the lower left corner.
 
     ``spacing`` is the pixel spacing down and across, micrometres; ``longest`` is the longest edge
-    of the picture, pixels. Omit the scale ``bar`` if the spacing is unknown. ``numbers`` are
-    written along the right edge: all, or as many as there is room for.
+    of the picture, pixels. The scale ``bar`` has this length in micrometres, or one that suits the
+    picture (True); omit it (False) if the spacing is unknown. ``numbers`` are written along the
+    right edge: all, or as many as there is room for.
     """
     light = scale.logarithmic
     drawn = scale.image(array)
@@ -161,7 +162,7 @@ def framed(
     spacing: Sequence[float],
     *,
     longest: int = 512,
-    bar: bool = True,
+    bar: bool | float = True,
     numbers: Numbers = (),
     light: bool = False,
 ) -> Image.Image:
@@ -176,19 +177,20 @@ def framed(
     large = size[0] > 3 * image.width
     kind = Image.Resampling.BOX if large else Image.Resampling.HAMMING
     image = image.resize(size, kind)
-    # A bar shorter than a pixel is only named on the page.
-    if bar and bar_of(width) * unit >= 1:
+    length = bar_of(width) if bar is True else float(bar)
+    # A bar shorter than a pixel is only named on the page, as is one that does not fit.
+    if 1 <= length * unit <= 0.94 * size[0]:
         # Fields are light around 1, images dark around the tissue.
         ink, back = ("black", "white") if light else ("white", "black")
         draw, edge = ImageDraw.Draw(image), size[0] / 100
-        x, y, end = 3 * edge, size[1] - 3 * edge, 3 * edge + bar_of(width) * unit
+        x, y, end = 3 * edge, size[1] - 3 * edge, 3 * edge + length * unit
         draw.rectangle((x - edge / 2, y - 1.5 * edge, end - 1 + edge / 2, y + edge / 2), back)
         draw.rectangle((x, y - edge, end - 1, y), ink)
         # In a flat picture the text would hide the tissue; the page names the length as well.
         if size[1] >= size[0] / 3:
             draw.text(
                 (x, y - 2.5 * edge),
-                in_mm(bar_of(width)),
+                in_mm(length),
                 ink,
                 _letters(max(12, 5.5 * edge)),
                 anchor="ls",
@@ -222,16 +224,21 @@ def _write_numbers(image: Image.Image, numbers: Numbers) -> None:
 
 
 def comparison(
-    rows: Sequence[tuple[Sequence[Slice], Sequence[float]]], numbers: Numbers = ()
+    rows: Sequence[tuple[Sequence[Slice], Sequence[float]]],
+    numbers: Numbers = (),
+    bar: bool | float = True,
 ) -> bytes:
     """Draw rows of slices, each row with its spacing, as a self-contained PNG.
 
     Titles are above the first row, and a colour bar for each scale is below the last one.
-    ``numbers`` of sections are written into each slice.
+    ``numbers`` of sections are written into each slice; ``bar`` is as for :func:`panel`.
     """
     drawn = [
-        [panel(array, spacing, scale, longest=COLUMN, numbers=numbers) for _, array, scale in row]
-        for row, spacing in rows
+        [
+            panel(own, spacing, scale, longest=COLUMN, numbers=numbers, bar=bar)
+            for _, own, scale in r
+        ]
+        for r, spacing in rows
     ]
     titles, _, scales = zip(*rows[0][0], strict=True)
     left = [GAP + k * (COLUMN + GAP) for k in range(len(titles))]

@@ -81,7 +81,9 @@ def thumbnails(
         thumbnail = entry.previews["thumbnail"]
         sides = zip(voxel, figures.shape, (1, *thumbnail.shape), strict=True)
         pixel = [spacing * n / shown for spacing, n, shown in sides][1:]
-        draw = partial(pictures.panel, thumbnail, pixel, grey, bar=tiles is not None)
+        draw = partial(
+            pictures.panel, thumbnail, pixel, grey, bar=tiles is not None and gallery.bar
+        )
         large = draw(longest=384)
         gallery.files[f"{entry.name}.png"] = pictures.png(large)
         drawn[title_of(entry.name, figures.section)] = large if roomy else draw(longest=216)
@@ -112,7 +114,7 @@ def _tile_maps(
     for entry, figures, tiles in placed:
         thumbnail = Thumbnail.over(tiles, entry.previews["thumbnail"], grey)
         pixel = thumbnail.extent[0] / figures.shape[1]
-        drawn = tile_map(tiles, thumbnail, Arrows(times, LEAST_MOVE * pixel))
+        drawn = tile_map(tiles, thumbnail, Arrows(times, LEAST_MOVE * pixel), gallery.bar)
         gallery.files[f"{entry.name}_tiles.svg"] = drawn.encode()
         title = title_of(entry.name, figures.section)
         maps[title] = (title in marked, figures.largest_move, drawn)
@@ -154,7 +156,7 @@ def alignment_of(
         grey = pictures.grey_scale(cuts.values())
         for name, cut in cuts.items():
             here, numbers = (spacing[0], spacing[2]), numbers_of(stack)
-            drawn.append((name, pictures.panel(cut, here, grey, numbers=numbers)))
+            drawn.append((name, pictures.panel(cut, here, grey, numbers=numbers, bar=gallery.bar)))
             gallery.files[f"alignment_{name}.png"] = pictures.png(drawn[-1][1])
     known = [(s.number, *s.shift, s.rotation or 0.0) for s in stack.sections if s.shift]
     numbers, y, x, turns = zip(*known, strict=True)

@@ -17,7 +17,7 @@ from PIL import Image
 from octane.core.errors import InputError
 from octane.core.units import counted, format_lengths
 from octane.report.charts import BOX, DARK, Mark
-from octane.report.pictures import Scale, bar_of, grey_scale, rounded, uri
+from octane.report.pictures import Scale, bar_of, grey_scale, in_mm, rounded, uri
 
 logger = logging.getLogger(__name__)
 
@@ -325,21 +325,26 @@ def tile_map(
     tiles: Sequence[PlacedTile],
     thumbnail: Thumbnail | None = None,
     arrows: Arrows = ALL_MOVES,
+    bar: bool | float = True,
 ) -> str:
     """Draw the tiles of a section as they are placed, with x to the right and y down, as SVG.
 
     Tiles that were not imaged are crossed out, and those that do not fit their neighbours have
     thick outlines. If any has a place ``before`` its refinement, ``arrows`` show the moves, and
-    dashed outlines the former places.
+    dashed outlines the former places. ``bar`` is the length of the scale bar in micrometres, or
+    True for one that suits the picture.
     """
     area = _Area.around(tiles, thumbnail)
     marks, words = _marks(area, tiles, arrows), _words(area, tiles)
     drawn = [] if thumbnail is None else [_image(area, thumbnail)]
     drawn += [_path(mark, mark.path) for mark in marks if mark.path]
-    y, length = TOP + area.extent[0] * area.zoom + LINE, bar_of(max(area.extent))
-    bar = Mark(f"M{LEFT} {y:.1f}h{length * area.zoom:.1f}", "ink", 3)
-    drawn.append(_path(bar, bar.path))
-    words.append(_text(LEFT + length * area.zoom + 8, y + 4, format_lengths([length]), "start"))
+    y, length = (
+        TOP + area.extent[0] * area.zoom + LINE,
+        bar_of(max(area.extent)) if bar is True else float(bar),
+    )
+    line = Mark(f"M{LEFT} {y:.1f}h{length * area.zoom:.1f}", "ink", 3)
+    drawn.append(_path(line, line.path))
+    words.append(_text(LEFT + length * area.zoom + 8, y + 4, in_mm(length), "start"))
     for mark in marks:
         if mark.label:
             y += LINE

@@ -1,3 +1,5 @@
+from typing import cast
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -6,7 +8,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from octane.report import pictures
+from octane.report.gallery import Gallery
 from octane.report.pictures import Scale
+from octane.report.tile_map import placed_tiles, tile_map
 
 
 def pixels_of(picture: Image.Image) -> npt.NDArray:
@@ -115,3 +119,20 @@ def test_a_composite_adds_channels_in_their_colours():
     scale = pictures.Scale(0, 10)
     layers = [(full, scale, "FF0000"), (full, scale, "00FF80"), (half, scale, "FF0000")]
     assert np.asarray(pictures.composite(layers)).tolist() == [[[0, 0, 0], [255, 255, 128]]]
+
+
+def test_all_scale_bars_of_a_page_have_one_length():
+    gallery = Gallery(width=300.0)
+    shape = {"volume_z": (30, 200), "volume_y": (50, 200), "volume_x": (50, 30)}
+    arrays = {name: np.zeros(size) for name, size in shape.items()}
+    rows = gallery.cuts("v", (10.0, 10.0, 10.0), {"volume": ("v", Scale(0, 1))}, arrays)
+    assert [row["bar"] for row in rows] == ["0.05 mm"] * 3
+    for row, (height, width) in zip(rows, shape.values(), strict=True):
+        ((_, picture),) = cast("list[tuple[str, Image.Image]]", row["drawn"])
+        pixels = pixels_of(picture)[..., 0]
+        # In the row of the bar's middle.
+        lit = (pixels[round(len(pixels) - 3.5 * picture.width / 100)] > 0.5).sum()
+        expected = 50 / (10 * max(height, width)) * max(picture.size)
+        assert lit == pytest.approx(expected, abs=4)
+    tiles = placed_tiles({(0, 0): (0.0, 0.0)}, (300.0, 2000.0), (300.0, 2000.0))
+    assert ">0.05 mm<" in tile_map(tiles, bar=gallery.bar)
