@@ -16,7 +16,7 @@ SKIPPED = ("--skip_report", "--skip_pyramid", "--stitch_flat_field", "none")
 
 ROWS = {
     "01": ("01", "", "", "", "", ""),
-    "two b": ("the second", "20", "0.25", "2", "positions.csv", ""),
+    "two b": ("the second", "20", "0.2", "2", "positions.csv", ""),
     "whole": ("sections", "3.5 4 4", "", "", "", ""),
     "volume": ("truth/tissue.ome.zarr", "20", "", "", "", "none"),
     "nifti": ("brain.nii.gz", "", "", "", "", "its mask.nii.gz"),
@@ -97,7 +97,7 @@ def test_values_of_a_row_reach_its_tasks(cohort):
     assert figures("volume")["mask_fraction"] == 1
     script = cohort.task_file("STITCH (two b:section_01)", ".command.sh").read_text("utf-8")
     assert "--positions" in script
-    assert "--overlap 0.25" in script
+    assert "--overlap 0.2" in script
 
 
 def text_of(value):

@@ -55,8 +55,8 @@ def given(quick):
 
 @pytest.fixture(scope="module")
 def first(succeeding, data, given):
-    """A run on the tiles of one section; what the files state replaces an overlap."""
-    words = ("--input", "tiles", "--tile_pattern", PATTERN, "--overlap", "0.5")
+    """A run on the tiles of one section, whose files state their places."""
+    words = ("--input", "tiles", "--tile_pattern", PATTERN, "--overlap", "0.2")
     return succeeding(data, *given, *words)
 
 
@@ -64,7 +64,7 @@ def first(succeeding, data, given):
 def cohort(succeeding, data, given, first):
     """The same with the second section, next to the mosaics."""
     (data / "later" / "s2").rename(data / "tiles" / "s2")
-    rows = ["subject,input,tile_pattern,overlap,positions", f"tiles,tiles,{PATTERN},0.5,"]
+    rows = ["subject,input,tile_pattern,overlap,positions", f"tiles,tiles,{PATTERN},0.2,"]
     rows.append("mosaics,mosaics,,,positions.csv")
     (data / "cohort.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     return succeeding(data, *given, "--samplesheet", "cohort.csv", "-resume")

@@ -19,12 +19,13 @@ from octane.acquisition.tile_files import (
     list_files,
     open_tile,
 )
-from octane.acquisition.tile_grid import TileGrid, arrange, with_channels
+from octane.acquisition.tile_grid import NAMES, TileGrid, arrange, with_channels
 from octane.acquisition.tile_list import read_tile_list
 from octane.config.params import InputParameters, TileParameters
 from octane.core.errors import InputError, collecting, first_lines, told_once
 from octane.core.geometry import Grid
 from octane.core.units import counted
+from octane.layout.mosaic import idle_overlap
 from octane.pipeline.workers import cores, run_tiles
 from octane.store.channels import attributes_of, chosen_channels
 from octane.store.ngff import AS_STATED, CHANNEL, Attributes, place_of
@@ -54,6 +55,20 @@ class Acquisition:
         entries = [entry for entry in self.grid.entries if entry.channel in (None, label)]
         sections = [section.of_channel(number) for section in self.sections]
         return replace(self, grid=replace(self.grid, entries=entries), sections=sections)
+
+    def idle_flags(self, p: TileParameters, overlap: Sequence[float] | None) -> dict[str, str]:
+        """Sentences on flags that cannot act on these tiles, by the workflow's parameter."""
+        idle = dict[str, str]()
+        if p.order is not None and self.grid.placed_by == NAMES:
+            idle["tile_order"] = (
+                f"--tile_order {p.order} is for numbered tiles, but the names in {self.folder}, "
+                f"'{self.pattern.text}', state rows and columns; omit it, or give --tile_pattern "
+                "with {tile}."
+            )
+        places = ((section.positions, section.grid) for section in self.sections)
+        if overlap is not None and (text := idle_overlap(overlap, places, self.source)):
+            idle["overlap"] = f"{text}, in {self.folder}; omit it, or correct the places."
+        return idle
 
     def about(self) -> str:
         """How the tiles were found, in sentences."""

@@ -6,7 +6,7 @@ their physical extents and pitch are kept in the store's metadata.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
@@ -46,6 +46,9 @@ SPREAD = 20
 """Limit of the tiles' spread, in lengths of the mosaic: beyond it, a unit is wrong."""
 USUAL = 0.75
 """Fraction of mosaics that must be alike before one that differs is reported."""
+OFF = 0.02
+"""Largest difference of overlaps that is not doubtful, fraction of a tile: stages repeat a place to
+less, and users state overlaps in hundredths."""
 
 
 @dataclass(frozen=True)
@@ -318,6 +321,45 @@ def nominal_positions(
         "0 if they abut) or --positions; if it is not a mosaic, give the workflow --input_kind "
         "section or volume."
     )
+
+
+def idle_overlap(
+    overlap: Sequence[float],
+    places: Iterable[tuple[Mapping[Tile, Position], MosaicGrid]],
+    source: str,
+) -> str:
+    """Say that ``source`` places the tiles of a section with another overlap; empty if none do.
+
+    ``places`` are those of each section's tiles, in micrometres.
+    """
+    for positions, grid in places:
+        if stated := _other_overlap(overlap, positions, grid.tile_extent[1:]):
+            return (
+                f"--overlap {spelled(overlap)} is not used: {source} places the tiles with an "
+                f"overlap of {stated}"
+            )
+    return ""
+
+
+def _other_overlap(
+    overlap: Sequence[float], positions: Mapping[Tile, Position], extent: Position
+) -> str:
+    """Spell the overlap in y and x that places state; empty if ``overlap`` agrees with it.
+
+    ``extent`` is the size of a tile, and places have its unit.
+    """
+    words, is_other = list[str](), False
+    for axis, step in enumerate(((1, 0), (0, 1))):
+        moves = [
+            abs(positions[ahead][axis] - place[axis])
+            for tile, place in positions.items()
+            if (ahead := (tile[0] + step[0], tile[1] + step[1])) in positions
+        ]
+        if moves:
+            stated = 1 - float(np.median(moves)) / extent[axis]
+            is_other |= abs(stated - overlap[axis]) > OFF
+            words.append(f"{stated:.2f} along {'yx'[axis]}")
+    return " and ".join(words) if is_other else ""
 
 
 def _within_reach(

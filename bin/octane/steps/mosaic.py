@@ -39,7 +39,7 @@ from octane.core.metrics import Metrics
 from octane.core.progress import Progress
 from octane.core.records import MosaicFigures
 from octane.core.units import counted, format_bytes
-from octane.layout.mosaic import MosaicGrid, Tile, completed, position_rows
+from octane.layout.mosaic import OFF, MosaicGrid, Tile, completed, position_rows
 from octane.pipeline.workers import plan_workers, run_tiles
 from octane.report.tile_map import placed_tiles, preview_map, require_svg
 from octane.stitch.comparison import Images, finite, shrink_factor
@@ -54,8 +54,6 @@ logger = logging.getLogger(__name__)
 POSITIONS = "positions.csv"
 COPIES = 3
 """Most tiles that a worker holds: as read, as encoded, and in a decoder."""
-OFF = 0.02
-"""Largest difference of overlaps that is not doubtful, fraction of a tile."""
 COMPARED = 9
 """Tiles of a section that are compared with their neighbours: 3 x 3 where there are so many."""
 COMPARED_BYTES = 1e9
@@ -86,6 +84,8 @@ def write_mosaics(
     if preview is not None:
         require_svg(preview)
     found = survey(folder, parameters, reading, placing.overlap)
+    if idle := found.idle_flags(parameters, placing.overlap):
+        raise InputError("\n".join(idle.values()))
     with ExitStack() as outputs:
         if preview is not None:
             drawn = _map(found.sections[len(found.sections) // 2])

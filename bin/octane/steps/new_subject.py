@@ -50,6 +50,7 @@ from octane.layout.mosaic import (
 from octane.layout.placement import TilePlacement
 from octane.layout.sections import distances, gaps, listed, number_of
 from octane.report.tile_map import placed_tiles, preview_map, require_svg
+from octane.steps.plan import idle_flags
 from octane.stitch.columns import columns
 from octane.stitch.flat_field import estimate, shading_of
 from octane.stitch.shared_depth import SMALL, TOP, WINDOW
@@ -106,6 +107,8 @@ def write_subject(
         kind, volumes = "mosaic", [planned_mosaic(s, source, overrides) for s in found.sections]
     else:
         kind, volumes = survey(source, overrides)
+    if idle := idle_flags(source, kind, tiles, overrides.overlap, found):
+        raise InputError("\n".join(idle.values()))
     settings = subject_settings(name, source, kind, volumes, overrides, found)
     about = _about(kind, volumes)
     if found is not None:

@@ -2,12 +2,13 @@
 
 import re
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from octane.acquisition.planned import Task
+from octane.acquisition.survey import Acquisition
 from octane.config.params import (
     FLAT_FIELD_WORDS,
     MASK_WORDS,
@@ -17,8 +18,11 @@ from octane.config.params import (
     TileParameters,
 )
 from octane.core.records import ENDINGS
+from octane.layout.mosaic import MosaicGrid, idle_overlap, read_positions
+from octane.layout.sections import number_or_first
 from octane.layout.subject import StepBytes, SubjectLayout
 from octane.store.channels import channel_ids, channel_names, chosen_channels, stated_kinds
+from octane.store.image import Image
 from octane.store.ngff import AS_STATED, CHANNEL, place_of
 
 MODELS = {
@@ -60,6 +64,67 @@ class Channel:
         kind = (f"{self.choice or self.index}={NEAREST}",) if self.is_nearest else ()
         reading = {"channel": self.choice, "channel_kind": kind}
         return settings.model_copy(update={"input": settings.input.model_copy(update=reading)})
+
+
+def idle_flags(
+    source: Path,
+    kind: str,
+    asked: TileParameters,
+    overlap: Sequence[float] | None,
+    tiles: Acquisition | None,
+) -> dict[str, str]:
+    """Sentences on flags that describe other data than the input, by the workflow's parameter.
+
+    Flags that choose how data are processed are none of these: a profile sets them for all data.
+    ``tiles`` are those in files, if the input is a folder of them.
+    """
+    if tiles is not None:
+        return tiles.idle_flags(asked, overlap)
+    idle = dict[str, str]()
+    if overlap is not None and kind != "mosaic":
+        idle["overlap"] = without_tiles("overlap", source, kind)
+    untouched = TileParameters()
+    for name in (*TileParameters.searching, "raw_type"):
+        if getattr(asked, name) != getattr(untouched, name):
+            flag = TileParameters.prefix + name
+            idle[flag] = without_tiles(flag, source, kind)
+    return idle
+
+
+def idle_in_run(
+    source: Path, layout: SubjectLayout, tiles: Acquisition | None, positions: Path | None
+) -> dict[str, str]:
+    """The same for a run whose user gives the table ``positions``, in micrometres, or none."""
+    kind, settings = layout.kind, layout.settings
+    overlap = None if settings.workflow.skip_stitch else settings.stitch.overlap
+    is_placed = kind == "mosaic" and positions is not None
+    idle = idle_flags(source, kind, settings.mosaic, None if is_placed else overlap, tiles)
+    if positions is None:
+        return idle
+    if not is_placed:
+        return {**idle, "positions": without_tiles("positions", source, kind)}
+    if overlap is not None:
+        grids = [
+            (volume, MosaicGrid.of(volume)) for volume in layout.inputs if isinstance(volume, Image)
+        ]
+        places = ((read_positions(positions, number_or_first(v), grid), grid) for v, grid in grids)
+        if text := idle_overlap(overlap, places, str(positions)):
+            idle["overlap"] = f"{text}; omit one of the two."
+    return idle
+
+
+def without_tiles(flag: str, source: Path, kind: str) -> str:
+    """Say that a flag describes tiles, which an input of this kind does not hold."""
+    said = {"mosaic": "holds mosaics, not files of tiles", "section": "holds stitched sections"}
+    if source.is_dir():
+        what = said.get(kind, "is one volume")
+    else:
+        what = f"is one file and is read as a {kind}"
+    remedy = "" if kind == "mosaic" else " or of the mosaics"
+    return (
+        f"--{flag} describes tiles, but {source} {what}; omit it, or give the folder of the tiles"
+        f"{remedy}."
+    )
 
 
 def is_chosen(settings: Settings) -> bool:
@@ -135,7 +200,8 @@ class SubjectPlan:
     Each item of a channel is a mosaic, a section or one volume: its ``id``, its ``file`` in the
     staged input, or its ``tiles`` and their ``tile_list``, and its rows of the ``positions`` table.
     ``found`` says how tiles were found, and ``remarks`` are warnings about them. MOSAIC tells from
-    the tiles whether rows and columns are right, unless ``compared`` is False.
+    the tiles whether rows and columns are right, unless ``compared`` is False. ``idle`` are
+    sentences on flags that cannot act on the input, by parameter.
     """
 
     subject: str
@@ -144,6 +210,7 @@ class SubjectPlan:
     found: str = ""
     remarks: Sequence[str] = ()
     compared: bool = True
+    idle: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_joined(self) -> bool:
@@ -271,8 +338,12 @@ class SubjectPlan:
         # The workflow stages files, and adds their flags.
         if str(settings.n4.mask).lower() not in MASK_WORDS:
             changes["n4"] = {"mask": None}
+        changes["stitch"] = {}
         if settings.stitch.flat_field not in FLAT_FIELD_WORDS:
-            changes["stitch"] = {"flat_field": "none"}
+            changes["stitch"]["flat_field"] = "none"
+        # Places rule; a cohort may have an overlap for its other subjects.
+        if any("positions" in item for item in self.channels[0][1]):
+            changes["stitch"]["overlap"] = None
         # With --skip_n4, PYRAMID links the stacked volume's chunks, which need the final codec.
         if not settings.workflow.skip_n4:
             changes["stack"] = {"codec": "blosc-lz4"}

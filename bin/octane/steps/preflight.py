@@ -71,6 +71,7 @@ from octane.steps.plan import (
     SubjectPlan,
     choose_channels,
     doubted_reference,
+    idle_in_run,
     is_chosen,
     masks_tissue,
 )
@@ -152,7 +153,9 @@ def make_plans(
             if "input" in has:
                 source = has.pop("input")
                 _require_same(cast("dict[str, list[int] | None]", subject["marks"]), source)
-                plans.append(plan_of(given, source, has))
+                plan = plan_of(given, source, has)
+                plans.append(plan)
+                lines = [*lines, *(plan.idle[flag] for flag in own if flag in plan.idle)]
             else:
                 _validated(given)
         except OctaneError as error:
@@ -163,6 +166,12 @@ def make_plans(
             problems.setdefault(line, []).append(f"{name}{row}: ")
             if line.partition(" ")[0].removeprefix("--") in own:
                 cells.add(line)
+    if len(plans) == len(subjects):
+        # What the run gives to all may serve some of them only.
+        for flag in plans[0].idle:
+            if all(flag in plan.idle for plan in plans):
+                for plan in plans:
+                    problems.setdefault(plan.idle[flag], [f"{plan.subject}: "])
     if problems:
         lines = [
             f"{name}{line}"
@@ -368,14 +377,14 @@ def _plan(
             for item, volume in zip(items, volumes, strict=True):
                 item["positions"] = tables[number_or_first(volume)]
     remarks = doubted_reference(channels, kind, settings)
+    table = None if beside.get("positions") == stated else beside.get("positions")
+    idle = idle_in_run(as_given(source, source), layout, tiles, table)
     if tiles is None:
-        return SubjectPlan(subject, own, layout, remarks=remarks)
-    table = beside.get("positions")
-    is_given = table is not None and table != stated
-    compared = not (is_given and is_against(table, tiles.sections))
+        return SubjectPlan(subject, own, layout, "", remarks, idle=idle)
+    compared = table is None or not is_against(table, tiles.sections)
     remarks = [*tiles.remarks, *remarks]
     about = f" {tiles.about()}"
-    return SubjectPlan(subject, own, layout, about, remarks, compared)
+    return SubjectPlan(subject, own, layout, about, remarks, compared, idle)
 
 
 def _channels(

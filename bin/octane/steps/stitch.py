@@ -29,7 +29,7 @@ from octane.core.records import (
     SurfaceFigures,
     fitting,
 )
-from octane.layout.mosaic import MosaicGrid, Position, Tile, nominal_positions
+from octane.layout.mosaic import MosaicGrid, Position, Tile, idle_overlap, nominal_positions
 from octane.layout.placement import Placement, TilePlacement
 from octane.layout.sections import number_of
 from octane.pipeline.lanes import Lane, run_pipeline
@@ -309,6 +309,10 @@ def stitch_section(
     reference = None if reference_record is None else reference_of(reference_record, image, tiling)
     if reference is None:
         nominal = nominal_positions(image, tiling, parameters, positions_table)
+        if positions_table is not None and parameters.overlap is not None:
+            places = [(nominal, tiling)]
+            if text := idle_overlap(parameters.overlap, places, str(positions_table)):
+                raise InputError(f"{text}; omit one of the two.")
     else:
         nominal = reference.positions
     placement = TilePlacement(tiling, nominal)

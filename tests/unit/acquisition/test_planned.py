@@ -135,7 +135,11 @@ def test_the_tasks_write_what_the_command_writes(write_tiles, plan, tmp_path, wr
 def test_places_that_files_state_become_positions(write_tiles, plan, tmp_path):
     source = write_tiles(write_ome_tiff, placed=True)
     given = {"section_thickness": 10, "allow_missing_sections": 4}
-    made = plan(source, **given, overlap="0.5")
+    made = plan(source, **given, overlap="0.12 0.1667")
+    assert not made.idle
+    other = plan(source, **given, overlap="0.5")
+    assert [*other.idle] == ["overlap"]
+    assert "OME-XML" in other.idle["overlap"]
     assert "with rows and columns from the names and places from OME-XML." in made.found
     first = items_of(made)[0]["positions"].splitlines()
     assert first[:2] == ["section,row,column,y,x", "2,0,0,0.0,0.0"]

@@ -464,6 +464,20 @@ def test_names_that_contradict_places_are_refused(phantom, cut, tmp_path):
     assert not (tmp_path / "made").exists()
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_flags_that_cannot_act_on_the_tiles_are_refused(cut, tmp_path, dry_run):
+    folder, made = tmp_path / "tiles", tmp_path / "made"
+    write_all(cut, folder, write_ome_tiff)
+    given = {"pattern": "s{section}_r{row}_c{column}.ome.tif", "dry_run": dry_run}
+    with pytest.raises(OctaneError, match=r"^--tile_order rows-raster-top-left .*'s\{section\}_r"):
+        run(folder, made, order="rows-raster-top-left", **given)
+    rows = [f"{r},{c},{r * 200},{c * 200}" for r, c in np.ndindex(9, 9)]
+    (folder / "t.csv").write_text("\n".join(["row,column,y,x", *rows]), encoding="utf-8")
+    with pytest.raises(OctaneError, match=r"^--overlap 0.9 x 0.9 .*t.csv .* along y"):
+        run(folder, made, overlap=0.9, **given)
+    assert not made.exists()
+
+
 def test_a_dry_run_prints_what_was_found_and_writes_nothing(cut, tmp_path, capsys):
     files = write_all(
         cut, tmp_path / "tiles", write_ome_tiff, "slice_{section}_row{row}_col{column}"

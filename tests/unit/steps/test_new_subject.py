@@ -161,6 +161,16 @@ def test_a_table_of_positions_takes_the_place_of_the_overlap(known, beside):
     assert "positions" not in settings(known, overlap="0.1")
 
 
+def test_flags_on_tiles_that_are_none_are_refused(write_image, tmp_path):
+    path = write_image("brain.ome.zarr", np.ones((4, 20, 20)), attributes={"kind": "volume"})
+    config, given = tmp_path / "brain.config", SubjectOverrides(overlap=(0.1, 0.1))
+    with pytest.raises(OctaneError, match=rf"^--overlap .*{re.escape(str(path))}"):
+        write_subject(path, overrides=given, config=config)
+    with pytest.raises(OctaneError, match=r"^--tile_rows "):
+        write_subject(path, tiles=TileParameters(rows=2), config=config)
+    assert not config.exists()
+
+
 def test_a_persons_word_counts(data):
     found = settings(data, resolution="12", overlap="0.1", section_thickness=90.0)
     names = ("resolution", "overlap", "section_thickness")

@@ -293,3 +293,54 @@ def test_tiles_of_an_added_channel_leave_the_other_tasks_as_they_were(plan, tmp_
     assert all(name.endswith("_FITC.tif") for name in item["tiles"])
     # Its files alone are staged, and not chosen again by a number that may change.
     assert every[1]["flags"]["mosaic"].startswith("--voxel_size 4 5 5 --channel FITC")
+
+
+@pytest.mark.parametrize(
+    ("given", "flags"),
+    [
+        ({"overlap": 0.2}, ["overlap"]),
+        ({"overlap": 0}, ["overlap"]),
+        ({"tile_flip": "y", "tile_rows": 2}, ["tile_rows", "tile_flip"]),
+        # These are as good for other subjects, or change nothing.
+        ({"stitch_refine": True, "stitch_flat_field": "estimate", "tile_flip": ""}, []),
+    ],
+)
+def test_flags_on_tiles_are_idle_where_one_file_of_them_is_given(plan, tmp_path, given, flags):
+    path = tmp_path / "section_01_tile_Y00_X01.tif"
+    write_tiff(path.with_suffix(""), np.ones((4, 20, 20), np.uint16), (5.0, 4.0, 4.0))
+    made = plan(path, voxel_size="5 4 4", **given)
+    assert [*made.idle] == flags
+    for flag, text in made.idle.items():
+        assert text.startswith(f"--{flag} ")
+        assert str(path) in text
+        assert "the folder of the tiles" in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "flags"),
+    [
+        ("section", {"overlap": 0.2}, ["overlap"]),
+        ("section", {}, []),
+        ("mosaic", {"overlap": 0.2}, []),
+        ("mosaic", {"overlap": 0.2, "tile_order": "rows-snake-top-left"}, ["tile_order"]),
+    ],
+)
+def test_flags_on_tiles_are_idle_where_there_are_none(plan, store, kind, given, flags):
+    made = plan(store(kind), channel="oct", **given)
+    assert [*made.idle] == flags
+
+
+@pytest.mark.parametrize(("overlap", "flags"), [("0.2 0.3", []), (0.2, ["overlap"])])
+def test_an_overlap_is_idle_where_a_table_says_another(store, tmp_path, overlap, flags):
+    rows = ("section,row,column,y,x", "1,0,0,0,0", "1,0,1,0.1,35.2", "1,1,0,40,0", "1,1,1,40,35")
+    (table := tmp_path / "positions.csv").write_text("\n".join(rows), encoding="utf-8")
+    asked = {"outdir": str(tmp_path / "results"), "subject": "brain", "section_thickness": 16}
+    asked |= {"channel": "oct", "overlap": overlap}
+    source = store("mosaic", section={"number": 1})
+    made = plan_of(asked, source, {"positions": table})
+    assert [*made.idle] == flags
+    assert all(str(table) in text and "0.30 along x" in text for text in made.idle.values())
+    assert not plan_of({**asked, "skip_stitch": True}, source, {"positions": table}).idle
+    # A volume is not placed at all.
+    volume = store("volume", "volume.ome.zarr")
+    assert [*plan_of(asked, volume, {"positions": table}).idle] == ["overlap", "positions"]

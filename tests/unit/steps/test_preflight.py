@@ -778,6 +778,30 @@ def test_problems_of_the_data_name_the_row_of_the_sheet(plans, tmp_path):
     )
 
 
+def test_a_flag_that_cannot_act_is_refused_where_it_is_given_in_vain(plans, write_image, tmp_path):
+    shutil.rmtree(tmp_path / "input" / "2")
+    write_image("input/2/brain.ome.zarr", ONES, attributes={"kind": "volume"})
+    # One of the two subjects has tiles.
+    plans({}, {}, overlap=0.1)
+    plans({"overlap": 0.1}, {})
+    with pytest.raises(OctaneError, match=r"\Ab: --overlap [^\n]*brain.ome.zarr[^\n]*\Z"):
+        plans({}, {"overlap": 0.1}, overlap=0.2)
+    with pytest.raises(OctaneError) as caught:
+        plans({}, {}, overlap=0.1, tile_rows=2)
+    first, second = str(caught.value).splitlines()
+    assert first.startswith("a: --tile_rows ")
+    assert second.startswith("b: --tile_rows ")
+    shutil.rmtree(tmp_path / "input" / "1")
+    write_image("input/1/brain.ome.zarr", ONES, attributes={"kind": "volume"})
+    with pytest.raises(OctaneError) as caught:
+        plans({}, {}, overlap=0.1)
+    assert [line[:13] for line in str(caught.value).splitlines()] == [
+        "a: --overlap ",
+        "b: --overlap ",
+    ]
+    plans({}, {}, stitch_refine=True)
+
+
 def test_a_word_that_belongs_to_no_parameter_is_refused(plans):
     with pytest.raises(OctaneError, match=r"^'b' does not belong to a parameter; put quotes"):
         plans({}, {}, overlap=0, command="nextflow run main.nf --input a b")

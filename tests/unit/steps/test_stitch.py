@@ -856,3 +856,14 @@ def test_the_dark_offset_is_taken_away_before_the_light(write_mosaic, stitch, tm
     source = write_mosaic("section_01.ome.zarr", voxels, (2, 20, 20))
     given = {"flat_field": str(tmp_path / "light.npy"), "dark_offset": 100.0}
     np.testing.assert_allclose(stitch(source, overlap=0.25, **given)[0], 500, rtol=1e-5)
+
+
+def test_an_overlap_that_a_table_contradicts_is_refused(write_mosaic, stitch, tmp_path):
+    source = write_mosaic("section_01.ome.zarr", np.ones((4, 20, 20), np.float32), (4, 10, 10))
+    rows = ("section,row,column,y,x", "1,0,0,0,0", "1,0,1,0,80", "1,1,0,80,0", "1,1,1,80,80")
+    (table := tmp_path / "positions.csv").write_text("\n".join(rows), encoding="utf-8")
+    stitch(source, overlap=(0.2, 0.2), positions=table)
+    with pytest.raises(OctaneError, match=rf"--overlap .*{re.escape(str(table))}"):
+        stitch(source, overlap=(0.3, 0.2), positions=table)
+    # PREFLIGHT has compared the two.
+    stitch(source, overlap=(0.3, 0.2), positions=table, placed_by="positions.csv")
