@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,6 +31,32 @@ PARTS = re.compile(r"(\{[^{}]*\}|\*)")
 NUMBER = re.compile(r"(\d+)")
 WORD = re.compile(r"([A-Z]?[a-z]+|[A-Z]+)[ _.=-]*$")
 """Last word of the text before a number; a capital begins a new one."""
+
+VENDORS = {
+    "Micro-Manager": re.compile(
+        r"(?:.*/)?[^/]*_MMStack_[^/]*-Pos_?(?P<column>\d+)_(?P<row>\d+)\.ome\.tiff?"
+    ),
+    "Opera Phenix": re.compile(
+        r"(?:.*/)?r(?P<well>\d+c\d+)f(?P<tile>\d+)(?:p(?P<plane>\d+))?-ch(?P<channel>\d+)"
+        r"sk(?P<time>\d+)(?:fk\d+)?(?:fl\d+)?\.tiff?"
+    ),
+    "ImageXpress": re.compile(
+        r"(?:.*?/)??(?:TimePoint_(?P<time>\d+)/)?(?:ZStep_(?P<plane>\d+)/)?[^/]*?_?"
+        r"(?P<well>[A-P]\d\d)_s(?P<tile>\d+)(?:_w(?P<channel>\d))?"
+        r"(?P<any>[0-9A-Fa-f]{8}-[0-9A-Fa-f-]{27})?\.(?:tiff?|TIFF?)"
+    ),
+    "ImageXpress, with planes in its names,": re.compile(
+        r"(?:.*?/)??(?:TimePoint_(?P<time>\d+)/)?[^/]*_?(?P<well>[A-P]\d\d)_s(?P<tile>\d+)"
+        r"_w(?P<channel>\d)_z(?P<plane>\d+)\.(?:tiff?|TIFF?)"
+    ),
+    "ThorImage": re.compile(
+        r"(?:.*/)?Chan(?P<channel>[A-Z])_(?P<well>\d+)_(?P<tile>\d+)_(?P<plane>\d+)_(?P<time>\d+)"
+        r"\.tiff?"
+    ),
+}
+"""Names that programs of microscopes write, of which other rules would mistake a number."""
+SINGLE = {"well": "wells or regions", "time": "time points"}
+"""Parts of a vendor's names of which a mosaic has one."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +132,16 @@ class NamedFile(NamedTuple):
         return numbers if numbers[1:] != (None, None, None) else (self.section, self.stem)
 
     @classmethod
+    def read_fitting(
+        cls, names: Sequence[str], pattern: NamePattern
+    ) -> tuple[list["NamedFile"], list[str]]:
+        """Read the names that fit the pattern, and list the others; raise if none fits."""
+        fits = {name: pattern.expression.fullmatch(name) is not None for name in names}
+        files = [cls.read(name, pattern) for name in names if fits[name]]
+        others = [name for name in names if not fits[name]]
+        return files or [cls.read(names[0], pattern)], others
+
+    @classmethod
     def read(cls, name: str, pattern: NamePattern) -> "NamedFile":
         """Read a name; raise an InputError if it does not fit the pattern."""
         match = pattern.expression.fullmatch(name)
@@ -154,6 +190,10 @@ def _form(field: str) -> str:
 
 def find_pattern(names: Sequence[str]) -> NamePattern:
     """Find the pattern of the names; an InputError shows two names if it is ambiguous."""
+    for program, expression in VENDORS.items():
+        matches = [expression.fullmatch(name) for name in names]
+        if None not in matches:
+            return _vendors_pattern(program, [match for match in matches if match])
     split = [NUMBER.split(name) for name in names]
     texts = [tuple(parts[::2]) for parts in split]
     usual = Counter(texts).most_common(1)[0][0]
@@ -174,6 +214,44 @@ def find_pattern(names: Sequence[str]) -> NamePattern:
     for text, values, field in zip(usual[1:], columns, fields, strict=True):
         pieces += [f"{{{field}}}" if field else values[0], text]
     return NamePattern.of("".join(pieces))
+
+
+def _vendors_pattern(program: str, matches: Sequence[re.Match[str]]) -> NamePattern:
+    """Pattern of names that all fit the expression of a program's names."""
+    first = matches[0]
+    parts = {part: {match[part] for match in matches} for part in first.groupdict()}
+    for part, what in SINGLE.items():
+        if len(values := parts.get(part, {""})) > 1:
+            raise InputError(
+                f"{first.string} and other names, as {program} writes them, are of {len(values)} "
+                f"{what}; give a folder with one of them, or --tile_pattern with its number, which "
+                "leaves the others out."
+            )
+    if parts.get("any", {None}) != {None} and len(parts["channel"]) > 1:
+        raise InputError(
+            f"{first.string} has an identifier behind its channel, where the channel's end cannot "
+            "be told; rename the files without it."
+        )
+    # A number that never changes is text, but rows and columns are always both there.
+    varied = {part for part, own in parts.items() if len(own) > 1 or part in ("row", "column")}
+    fields = {part: "*" if part == "any" else f"{{{part}}}" for part in varied}
+    texts = {_replaced(match, fields) for match in matches}
+    if len(texts) > 1:
+        one, other = sorted(texts)[:2]
+        raise InputError(
+            f"Names as {program} writes them are of two forms, '{one}' and '{other}'; give one as "
+            "--tile_pattern, which leaves out the files of the other."
+        )
+    return NamePattern.of(texts.pop())
+
+
+def _replaced(match: re.Match[str], fields: Mapping[str, str]) -> str:
+    """A name with the matched parts replaced by these texts."""
+    text = match.string
+    for part in sorted(fields, key=match.start, reverse=True):
+        if match[part] is not None:
+            text = text[: match.start(part)] + fields[part] + text[match.end(part) :]
+    return text
 
 
 def _fields(texts: Sequence[str], columns: Sequence[Sequence[str]]) -> list[str] | None:

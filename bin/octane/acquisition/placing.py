@@ -48,7 +48,7 @@ def find_placed(
     names fit ``pattern``. ``unit`` is that of OME-XML's positions without one. An InputError names
     the first file that a table leaves out.
     """
-    columns = dict(word.partition("=")[::2] for word in p.table_columns)
+    columns = columns_of(p)
     table = p.table or find_places(folder, columns)
     if table is not None:
         return _matched(every, pattern, read_places(table, columns, unit), contents, table)
@@ -84,6 +84,18 @@ def find_placed(
         )
     files = [file for file in every if file.name in contents]
     return _from_metadata(folder, files, contents, p, unit)
+
+
+def columns_of(p: TileParameters) -> dict[str, str]:
+    """Names in a CSV table of the columns that octane knows."""
+    return dict(word.partition("=")[::2] for word in p.table_columns)
+
+
+def is_named_by(places: Sequence[Place], files: Sequence[NamedFile], pattern: NamePattern) -> bool:
+    """Tell whether a table names every file."""
+    find = _Index(files, pattern)
+    named = [find.tiles(place) for place in places if place.file is not None]
+    return {own[0].name for own in named if len(own) == 1} == {file.name for file in files}
 
 
 def _from_metadata(

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from octane.acquisition.names import NamedFile, NamePattern, find_pattern
-from octane.acquisition.places import unused_tables
-from octane.acquisition.placing import find_placed
+from octane.acquisition.places import find_places, read_places, unused_tables
+from octane.acquisition.placing import columns_of, find_placed, is_named_by
 from octane.acquisition.section_tiles import SectionTiles, lay_out
 from octane.acquisition.tile_files import (
     ChooseChannels,
@@ -29,6 +29,9 @@ from octane.layout.mosaic import idle_overlap
 from octane.pipeline.workers import cores, run_tiles
 from octane.store.channels import attributes_of, chosen_channels
 from octane.store.ngff import AS_STATED, CHANNEL, Attributes, place_of
+
+SHOWN = 10
+"""Most files that a sentence lists."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +105,9 @@ def survey(
     listing = listing.at_depth(None if pattern is None else pattern.depth)
     if not listing.tiles:
         raise _nothing(folder, listing, p)
-    pattern = pattern or find_pattern(listing.tiles)
-    every = files = [NamedFile.read(name, pattern) for name in listing.tiles]
+    pattern = pattern or _pattern_of(folder, listing.tiles, p, reading.input_unit)
+    every, left_out = NamedFile.read_fitting(listing.tiles, pattern)
+    files = every
     if choose is not None:
         chosen = choose({file.section for file in files})
         files = [file for file in files if file.section in chosen]
@@ -140,10 +144,47 @@ def survey(
     files_of = {folder / name: file for name, file in contents.items()}
     sections = lay_out(grid, files_of, attributes, overlap)
     unused = [] if placed.source or overlap is not None else unused_tables(folder, {})
-    remarks = [*placed.remarks, *unused, *not_imaged(sections), *not_kept(sections)]
+    remarks = [
+        *unfitting(left_out, pattern),
+        *placed.remarks,
+        *unused,
+        *not_imaged(sections),
+        *not_kept(sections),
+    ]
     tables = {table.resolve() for table in placed.tables}
-    ignored = [name for name in listing.ignored if (folder / name).resolve() not in tables]
+    ignored = [
+        name for name in (*listing.ignored, *left_out) if (folder / name).resolve() not in tables
+    ]
     return Acquisition(folder, pattern, ignored, grid, sections, placed.source, remarks, labels)
+
+
+def unfitting(names: Sequence[str], pattern: NamePattern) -> list[str]:
+    """Say which files are left out because they do not fit a pattern."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return [
+        f"{counted(len(names), 'file')} left out, not named as --tile_pattern '{pattern.text}' "
+        f"says: {', '.join(names[:SHOWN])}{more}."
+        for _ in names[:1]
+    ]
+
+
+def _pattern_of(
+    folder: Path, names: Sequence[str], p: TileParameters, unit: str | None
+) -> NamePattern:
+    """Find the pattern of names; a table that names all of them needs none.
+
+    Then each file is a tile.
+    """
+    try:
+        return find_pattern(names)
+    except InputError:
+        columns = columns_of(p)
+        table = p.table or find_places(folder, columns)
+        every = NamePattern.of("/".join("*" for _ in Path(names[0]).parts))
+        files = [NamedFile.read(name, every) for name in names]
+        if table is None or not is_named_by(read_places(table, columns, unit), files, every):
+            raise
+    return every
 
 
 def _chosen(

@@ -189,8 +189,8 @@ def ome_places(xml: bytes | str, source: Path, unit: str | None = None) -> list[
 
 
 def _ome_place(source: Path, index: int, image: Element, unit: str | None) -> Place | None:
-    planes = [element for element in image.iter() if local_name(element) == "Plane"]
-    planes = [plane for plane in planes if {"PositionX", "PositionY"} & set(plane.attrib)]
+    every = (_stated_plane(element) for element in image.iter() if local_name(element) == "Plane")
+    planes = [plane for plane in every if {"PositionX", "PositionY"} & {*plane}]
     if not planes:
         return None
     where = f"{source}, {image.get('ID', f'Image:{index}')}"
@@ -224,6 +224,12 @@ def _ome_place(source: Path, index: int, image: Element, unit: str | None) -> Pl
     file = source.name if source.name in files else next(iter(files), None)
     own: Unit = units.pop() if units else "micrometer"
     return Place(file, index, None, None, None, vector(*position), own)
+
+
+def _stated_plane(plane: Element) -> dict[str, str]:
+    """Attributes of a plane; until 2008 an element in it had those of its position."""
+    places = [child.attrib for child in plane if local_name(child) == "StagePosition"]
+    return {**next(iter(places), {}), **plane.attrib}
 
 
 def _whole(path: Path, element: Element, name: str) -> int:

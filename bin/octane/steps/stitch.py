@@ -310,8 +310,8 @@ def stitch_section(
     if reference is None:
         nominal = nominal_positions(image, tiling, parameters, positions_table)
         if positions_table is not None and parameters.overlap is not None:
-            places = [(nominal, tiling)]
-            if text := idle_overlap(parameters.overlap, places, str(positions_table)):
+            placed = [(nominal, tiling)]
+            if text := idle_overlap(parameters.overlap, placed, str(positions_table)):
                 raise InputError(f"{text}; omit one of the two.")
     else:
         nominal = reference.positions

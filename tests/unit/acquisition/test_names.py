@@ -21,6 +21,36 @@ from octane.core.errors import InputError
         ("r1_c1_ch1.tif, r1_c2_ch1.tif, r1_c1_ch2.tif", "r{row}_c{column}_ch{channel}.tif"),
         ("0, 1, 2", "{tile}"),
         ("whole.tif", "whole.tif"),
+        # Micro-Manager, Opera Phenix, ImageXpress and ThorImage.
+        (
+            "a_MMStack_1-Pos000_000.ome.tif, a_MMStack_1-Pos001_000.ome.tif",
+            "a_MMStack_1-Pos{column}_{row}.ome.tif",
+        ),
+        (
+            "Images/r02c03f01p01-ch1sk1fk1fl1.tiff, Images/r02c03f02p01-ch1sk1fk1fl1.tiff, "
+            "Images/r02c03f01p02-ch2sk1fk1fl1.tiff",
+            "Images/r02c03f{tile}p{plane}-ch{channel}sk1fk1fl1.tiff",
+        ),
+        ("p1_A01_s1_w1.TIF, p1_A01_s2_w1.TIF, p1_A01_s1_w2.TIF", "p1_A01_s{tile}_w{channel}.TIF"),
+        (
+            "TimePoint_1/ZStep_1/A01_s1_w1.tif, TimePoint_1/ZStep_2/A01_s1_w1.tif",
+            "TimePoint_1/ZStep_{plane}/A01_s1_w1.tif",
+        ),
+        ("A01_s1_w1_z1.tif, A01_s2_w1_z2.tif", "A01_s{tile}_w1_z{plane}.tif"),
+        (
+            "A01_s1_w1D8BC6A1E-5D9D-4B4D-8B5B-1D7B2B3C4D5E.tif, "
+            "A01_s2_w138BC6A1E-5D9D-4B4D-8B5B-1D7B2B3C4D5F.tif",
+            "A01_s{tile}_w1*.tif",
+        ),
+        # A single tile of two planes.
+        (
+            "ChanA_0001_0001_0001_0001.tif, ChanA_0001_0001_0002_0001.tif",
+            "ChanA_0001_0001_{plane}_0001.tif",
+        ),
+        (
+            "ChanA_0001_0001_0001_0001.tif, ChanB_0001_0002_0001_0001.tif",
+            "Chan{channel}_0001_{tile}_0001_0001.tif",
+        ),
     ],
 )
 def test_a_pattern_is_found(names, pattern):
@@ -33,6 +63,15 @@ def test_a_pattern_is_found(names, pattern):
         ("1_2.tif, 1_3.tif, 2_2.tif", "such as 1_2.tif and 2_2.tif do not say what their num"),
         ("x1.tif, x2.tif", "give --tile_pattern"),
         ("r1_c1_5.tif, r1_c2_6.tif, r2_c1_7.tif", "give --tile_pattern"),
+        ("r01c01f01p01-ch1sk1fk1fl1.tiff, r01c02f01p01-ch1sk1fk1fl1.tiff", "2 wells"),
+        ("A01_s1_w1.tif, B01_s1_w1.tif", "ImageXpress.* 2 wells"),
+        ("ChanA_0001_0001_0001_0001.tif, ChanA_0001_0001_0001_0002.tif", "2 time points"),
+        ("1/A01_s1_w1.tif, 2/A01_s1_w1.tif", "two forms, '1/A01"),
+        (
+            "A01_s1_w1D8BC6A1E-5D9D-4B4D-8B5B-1D7B2B3C4D5E.tif, "
+            "A01_s1_w248BC6A1E-5D9D-4B4D-8B5B-1D7B2B3C4D5E.tif",
+            "rename",
+        ),
         ("t_1.tif, t_2.tif, overview.tif", "overview.tif is named unlike other tiles, such as t_1"),
     ],
 )

@@ -204,6 +204,18 @@ def test_ome_xml_may_place_in_pixels_and_leave_out_files_and_images(tmp_path):
     assert ome_places(bare, tmp_path) == [None]
 
 
+def test_positions_in_an_element_of_a_plane_are_those_of_ome_2008(tmp_path):
+    xml = """<OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2008-02"><Image ID="Image:0">
+    <Pixels SizeZ="2"><Plane TheZ="1" TheT="0" TheC="0"><StagePosition PositionX="9" PositionY="9"/>
+    </Plane><Plane TheZ="0" TheT="0" TheC="0"><PlaneTiming DeltaT="1" ExposureTime="2"/>
+    <StagePosition PositionX="3" PositionY="-4.5" PositionZ="2"/></Plane></Pixels></Image></OME>"""
+    (place,) = ome_places(xml, tmp_path / "a.ome.tif", "millimeter")
+    assert place is not None
+    assert (place.position, place.unit) == ((2000, -4500, 3000), "micrometer")
+    with pytest.raises(InputError, match="give --input_unit"):
+        ome_places(xml, tmp_path / "a.ome.tif")
+
+
 @pytest.mark.parametrize("unit", [None, "reference frame"])
 def test_a_position_without_a_unit_needs_one(tmp_path, unit):
     xml = place_tables.ome_xml(TILES, unit=unit)

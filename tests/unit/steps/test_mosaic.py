@@ -384,7 +384,6 @@ def retype(path):
         (crop, r"s2_r2_c3.tif has 31 x 28 voxels \(y x\), but a tile at row 1, column 2 has 32 x"),
         (retype, "s2_r2_c3.tif has voxels of type float32, but most tiles.* have voxels of type u"),
         (lambda f: shutil.copy(f, f.with_name("s2_r2_c3_again.tif")), "both at row 1, column 2"),
-        (lambda f: shutil.copy(f, f.with_name("overview.tif")), "overview.tif does not fit"),
         (lambda f: shutil.copy(f, f.with_name("s2_r900_c3.tif")), "span 900 rows and 4 columns"),
     ],
 )
@@ -397,6 +396,42 @@ def test_a_file_unlike_the_others_is_refused_before_anything_is_written(
         run(tmp_path / "tiles", tmp_path / "made", SIZE, **NAMED)
     assert str(raised.value).count("\n") == 0
     assert not (tmp_path / "made").exists()
+
+
+def test_a_pattern_leaves_files_out_and_says_which(cut, phantom, tmp_path, caplog):
+    folder = tmp_path / "tiles"
+    files = write_all(cut, folder, write_tiff)
+    for name in ("overview.tif", "again.tif"):
+        shutil.copy(files[2, (1, 2)], folder / name)
+    metrics = run(folder, tmp_path / "made", SIZE, **NAMED)
+    (said,) = metrics.warnings
+    assert "2 files left out" in said
+    assert "again.tif, overview.tif" in said
+    assert metrics.figures["files"] == len(files)
+    with pytest.raises(InputError, match="does not fit --tile_pattern"):
+        run(folder, tmp_path / "none", SIZE, pattern="t{tile}.tif")
+
+
+@pytest.mark.parametrize("ending", ["", ".tif"])
+def test_a_table_that_names_every_file_needs_no_pattern(cut, tmp_path, ending):
+    folder = tmp_path / "tiles"
+    folder.mkdir()
+    names = ["left 2 (a)", "right", "4-5-left", "zuletzt"]
+    tiles = [cut[1][tile] for tile in ((0, 0), (0, 1), (1, 0), (1, 1))]
+    for name, voxels in zip(names, tiles, strict=True):
+        write_tiff(folder / name, voxels, SPACING)
+    rows = [f"{name}{ending},{k // 2 * 90},{k % 2 * 70}" for k, name in enumerate(names)]
+    (table := tmp_path / "stage.csv").write_text("\n".join(["file,y,x", *rows]), encoding="utf-8")
+    metrics = run(folder, tmp_path / "made", SIZE, table=table)
+    assert metrics.figures["tiles"] == 4
+    image = open_image(tmp_path / "made" / "section_01.ome.zarr")
+    grid = MosaicGrid.of(image)
+    for tile, voxels in zip(((0, 0), (0, 1), (1, 0), (1, 1)), tiles, strict=True):
+        np.testing.assert_array_equal(image.read(grid.region(tile)), voxels)
+    # A file that it leaves out may be no tile.
+    write_tiff(folder / "overview", tiles[0], SPACING)
+    with pytest.raises(InputError, match="--tile_pattern"):
+        run(folder, tmp_path / "no", SIZE, table=table)
 
 
 def test_a_flipped_bit_of_a_png_never_becomes_a_value(cut, tmp_path):
