@@ -58,6 +58,9 @@ VENDORS = {
 SINGLE = {"well": "wells or regions", "time": "time points"}
 """Parts of a vendor's names of which a mosaic has one."""
 
+SHOWN = 10
+"""Most files or folders that a sentence lists."""
+
 
 @dataclass(frozen=True)
 class NamePattern:
@@ -214,6 +217,20 @@ def find_pattern(names: Sequence[str]) -> NamePattern:
     for text, values, field in zip(usual[1:], columns, fields, strict=True):
         pieces += [f"{{{field}}}" if field else values[0], text]
     return NamePattern.of("".join(pieces))
+
+
+def with_folders(error: InputError, names: Sequence[str]) -> InputError:
+    """Add to an error on names the folders that they are in, which may be subjects."""
+    folders = [*dict.fromkeys(name.partition("/")[0] for name in names if "/" in name)]
+    if len(folders) < 2:
+        return error
+    shown = ", ".join(folders[:SHOWN]) + f" and {len(folders) - SHOWN} more" * (
+        len(folders) > SHOWN
+    )
+    return InputError(
+        f"{str(error).removesuffix('.')}, or, if the folders {shown} are subjects, one of them, or "
+        "all in a --samplesheet."
+    )
 
 
 def _vendors_pattern(program: str, matches: Sequence[re.Match[str]]) -> NamePattern:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from octane.core.errors import InputError
 from octane.core.geometry import Vector
-from octane.core.units import plain_number
+from octane.core.units import plain_number, without_comma
 from octane.layout.mosaic import FARTHEST
 
 Unit = Literal["micrometer", "pixel"]
@@ -47,6 +47,8 @@ def stated_number(text: str | None, where: str) -> float:
         number = plain_number(text or "")
     except ValueError:
         number = math.nan
+    if mended := without_comma(text):
+        raise InputError(f"{where} is '{text}', which has a comma; write {mended}.")
     if not abs(number) <= FARTHEST:
         stated = "is missing" if text is None else f"is '{text.strip()}'"
         raise InputError(

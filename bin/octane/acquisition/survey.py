@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from octane.acquisition.names import NamedFile, NamePattern, find_pattern
+from octane.acquisition.names import SHOWN, NamedFile, NamePattern, find_pattern, with_folders
 from octane.acquisition.places import find_places, read_places, unused_tables
 from octane.acquisition.placing import columns_of, find_placed, is_named_by
 from octane.acquisition.section_tiles import SectionTiles, lay_out
@@ -29,9 +29,6 @@ from octane.layout.mosaic import idle_overlap
 from octane.pipeline.workers import cores, run_tiles
 from octane.store.channels import attributes_of, chosen_channels
 from octane.store.ngff import AS_STATED, CHANNEL, Attributes, place_of
-
-SHOWN = 10
-"""Most files that a sentence lists."""
 
 
 @dataclass(frozen=True)
@@ -177,13 +174,13 @@ def _pattern_of(
     """
     try:
         return find_pattern(names)
-    except InputError:
+    except InputError as error:
         columns = columns_of(p)
         table = p.table or find_places(folder, columns)
         every = NamePattern.of("/".join("*" for _ in Path(names[0]).parts))
         files = [NamedFile.read(name, every) for name in names]
         if table is None or not is_named_by(read_places(table, columns, unit), files, every):
-            raise
+            raise with_folders(error, names) from error
     return every
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from octane.acquisition.names import NamedFile
+from octane.acquisition.names import NamedFile, with_folders
 from octane.acquisition.orders import changed_order, tile_at
 from octane.acquisition.place import Place
 from octane.config.params import TileParameters
@@ -254,10 +254,11 @@ def _cells(
         return PLACES, _clustered(files, places, extent)
     if len({file.tile_key for file in files}) == len({file.section for file in files}):
         return "the only tile", dict.fromkeys((file.name for file in files), (0, 0))
-    raise InputError(
+    error = InputError(
         f"Names such as {files[0].name} only number the tiles, and the files do not state places; "
         "give --tile_rows, --tile_columns and --tile_order, or a --tile_table."
     )
+    raise with_folders(error, [file.name for file in files])
 
 
 def _ordered(files: Sequence[NamedFile], p: TileParameters) -> dict[str, Tile]:

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from octane import __version__
 from octane.config.params import StepParameters
 from octane.core.errors import InputError
+from octane.core.units import without_comma
 
 StoreName = Annotated[Path, ".zarr"]
 """Path of an OME-Zarr image to create."""
@@ -181,6 +182,9 @@ def sentences(error: ValidationError, model: type[StepParameters]) -> list[str]:
                 words = "give a fraction below 1, such as 0.2 for 20 %"
             elif unit and re.fullmatch(r"[\d.,\s]*\d\s*[A-Za-z\u00b5\u03bc]+", str(shown)):
                 words = f"give the number of {unit}s without a unit"
+            # Two numbers for three axes may be meant as two.
+            elif not words.startswith("give one") and (mended := without_comma(str(shown))):
+                words = f"it has a comma; write {mended}"
             lines.append(f"{flag} is {shown!r}: {words}.")
     # Each invalid member of a list is a separate problem with the same message.
     return list(dict.fromkeys(lines))

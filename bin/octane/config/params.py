@@ -22,7 +22,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from octane.config.validation import as_flips, read_scratch, section_flips, section_ranges
 from octane.core.orientation import Orientation, read_orientation
-from octane.core.units import bytes_of, plain_number
+from octane.core.units import bytes_of, plain_number, without_comma
 
 Unit = Literal["nanometer", "micrometer", "millimeter", "centimeter", "meter"]
 DType = Literal["input", "uint8", "uint16", "int16", "float32", "float64"]
@@ -109,6 +109,14 @@ def _assigned(value: object) -> object:
     ]
 
 
+def _pointed(value: object) -> object:
+    """Refuse a fraction with a comma, which would be two numbers, of which the second is none."""
+    mended = without_comma(str(_only(value)))
+    if 0 < float(mended or 0) < 1:
+        raise ValueError(f"it has a comma; write {mended}")
+    return value
+
+
 def _per_axis(axes: str) -> Callable[[object], object]:
     """Accept one number per axis in this order, one for all axes, or each by name (``z=4``)."""
     order, example = " ".join(axes), ",".join(f"{axis}=4" for axis in axes)
@@ -141,7 +149,9 @@ Lengths = Annotated[tuple[PositiveFloat, ...], BeforeValidator(_listed)]
 Lengths3 = Annotated[tuple[PositiveFloat, ...], BeforeValidator(_per_axis("zyx"))]
 Counts3 = Annotated[tuple[Count, ...], BeforeValidator(_per_axis("zyx"))]
 Counts2 = Annotated[tuple[Count, ...], BeforeValidator(_per_axis("yx"))]
-Fractions2 = Annotated[tuple[Fraction, ...], BeforeValidator(_per_axis("yx"))]
+Fractions2 = Annotated[
+    tuple[Fraction, ...], BeforeValidator(_per_axis("yx")), BeforeValidator(_pointed)
+]
 ItkLengths = Annotated[tuple[PositiveFloat, ...], BeforeValidator(_per_axis("xyz"))]
 ItkCounts = Annotated[tuple[Count, ...], BeforeValidator(_per_axis("xyz"))]
 ControlPoints = Annotated[

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)\s*$", re.IGNORECASE | re.ASCII)
 
@@ -47,3 +47,17 @@ def format_lengths(micrometres: Sequence[float]) -> str:
     size = next((size for size in units if max(micrometres) >= size), 1e-3)
     numbers = (float(f"{length / size:.3g}") for length in micrometres)
     return f"{' x '.join(f'{number:g}' for number in numbers)} {units[size]}"
+
+
+def without_comma(text: str | None) -> str:
+    """Write a number with a decimal point in place of its comma; empty for any other text."""
+    found = re.fullmatch(r"\s*([+-]?)([0-9]*),([0-9]+)\s*", text or "")
+    return f"{found[1]}{found[2] or 0}.{found[3]}" if found else ""
+
+
+def comma_in(cells: Mapping[str, str]) -> str:
+    """Say which cell of a row is a number with a comma; empty if none is."""
+    for name, text in cells.items():
+        if number := without_comma(text):
+            return f"{name} is '{text}', which has a comma; write {number}."
+    return ""

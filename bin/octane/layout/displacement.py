@@ -15,7 +15,7 @@ import numpy.typing as npt
 from octane.config.sheets import read_rows
 from octane.core.errors import InputError
 from octane.core.geometry import Grid
-from octane.core.units import plain_number
+from octane.core.units import comma_in, plain_number
 from octane.layout.mosaic import Position
 from octane.layout.sections import require_known
 
@@ -86,10 +86,9 @@ def read_displacements(path: Path, known: Collection[int], grid: Grid) -> dict[i
             number = plain_number(row["section"])
             own = _displacement(row)
         except (KeyError, ValueError) as error:
-            raise InputError(
-                f"{path}, line {line}: invalid row; give a section number, and y, x and rotation "
-                "as numbers with decimal points, or leave all three empty."
-            ) from error
+            said = "invalid row; give a section number, and y, x and rotation as numbers with "
+            said += "decimal points, or leave all three empty."
+            raise InputError(f"{path}, line {line}: {comma_in(row) or said}") from error
         require_known(number, known, f"{path}, line {line}")
         if number in found:
             raise InputError(

@@ -1,5 +1,6 @@
 """Inputs: the stores or files at a path, their kind, and implausible sizes."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,10 @@ VOXELS = (0.01, 1e3)
 """Finest and coarsest plausible voxels, micrometres."""
 SECTIONS = (100.0, 1e6)
 """Smallest and largest plausible sections, micrometres."""
+DEPTH = 2
+"""Levels of folders that are searched for data, as in ``subject/mosaics``."""
+SHOWN = 10
+"""Most folders that a sentence lists."""
 
 
 def find_inputs(source: Path) -> list[Path]:
@@ -31,12 +36,44 @@ def find_inputs(source: Path) -> list[Path]:
         # Dot files are leftovers of killed runs, or macOS's own.
         if not p.name.startswith(".") and is_store(p)
     )
+    if not found and (folders := _folders_of_data(source)):
+        shown = ", ".join(folders[:SHOWN])
+        more = f" and {len(folders) - SHOWN} more" if len(folders) > SHOWN else ""
+        raise InputError(
+            f"{source.resolve()} holds folders of data, not data: {shown}{more}; give one of them, "
+            "or all in a --samplesheet."
+        )
     if not found:
         raise InputError(
             f"{source.resolve()} holds no OME-Zarr store and no tiles; give a folder of either, "
             f"one store, or a volume in one file ({', '.join(READ)})."
         )
     return found
+
+
+def _folders_of_data(source: Path) -> list[str]:
+    """Subfolders, and folders in them, that hold stores or images; those of hidden ones are not."""
+    found: list[str] = []
+    for depth in range(1, DEPTH + 1):
+        for path in sorted(source.glob("/".join("*" * depth))):
+            name = path.relative_to(source).as_posix()
+            if (
+                not path.is_dir()
+                or is_store(path)
+                or f"/{name}".count("/.")
+                or not _is_readable(path)
+            ):
+                continue
+            inside = [part for part in path.iterdir() if not part.name.startswith(".")]
+            if any(is_store(part) or part.name.lower().endswith(READ) for part in inside):
+                found.append(name)
+        if found:
+            break
+    return found
+
+
+def _is_readable(folder: Path) -> bool:
+    return os.access(folder, os.R_OK | os.X_OK)
 
 
 def choose_sections(

@@ -29,7 +29,7 @@ from octane.core.geometry import (
     spelled,
     vector,
 )
-from octane.core.units import plain_number
+from octane.core.units import comma_in, plain_number
 from octane.layout.sections import number_or_first, require_known
 from octane.store.image import Image
 from octane.store.ngff import Attributes
@@ -275,10 +275,11 @@ def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[
                     )
                 found[tile] = (y, x)
         except (KeyError, ValueError) as error:
-            raise InputError(
-                f"{path}, line {line}: invalid row, or a second one for its tile; give numbers "
-                f"with decimal points, up to {FARTHEST:g}."
-            ) from error
+            said = (
+                "invalid row, or a second one for its tile; give numbers with decimal points, up "
+            )
+            said += f"to {FARTHEST:g}."
+            raise InputError(f"{path}, line {line}: {comma_in(row) or said}") from error
     missing = [tile for tile in tiling.imaged if tile not in found]
     if missing:
         row, column = missing[0]

@@ -16,6 +16,7 @@ from octane.config.sheets import read_rows
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector, vector
 from octane.core.records import MEDIAN
+from octane.core.units import comma_in
 from octane.layout.displacement import COLUMNS, IN_PLACE, Displacement, read_displacements
 from octane.layout.flips import require_flippable
 from octane.layout.mosaic import Position
@@ -250,7 +251,9 @@ def given_thicknesses(path: Path, slabs: Sequence[SectionSlab]) -> dict[int, flo
         # Also false for NaN.
         if not voxel * (1 - 1e-6) <= thickness <= deep * (1 + 1e-6):
             raise InputError(
-                f"{path}, line {line}: the thickness of section {slab.number} is "
+                f"{path}, line {line}: {comma}"
+                if (comma := comma_in({"thickness": row["thickness"]}))
+                else f"{path}, line {line}: the thickness of section {slab.number} is "
                 f"{row['thickness']}; give micrometres from {voxel:g}, a voxel, to {deep:g}, the "
                 "imaged depth, or leave it empty."
             )

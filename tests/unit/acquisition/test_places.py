@@ -182,6 +182,20 @@ def test_a_faulty_csv_table_is_refused(tmp_path, text, columns, sentence):
     assert only_sentence(caught).startswith(sentence.format(path=path))
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("file;y;x\na.tif;0,25;3\n", "line 2: y is '0,25', which has a comma; write 0.25."),
+        ("tile\ty\tx\n0\t0\t-,5\n", "line 2: x is '-,5', which has a comma; write -0.5."),
+    ],
+)
+def test_a_decimal_comma_is_named(tmp_path, text, said):
+    (path := tmp_path / "stage.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        read_places(path, {})
+    assert str(caught.value).endswith(said)
+
+
 def test_columns_of_positions_may_end_in_their_unit(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("file,y_mm,X [px],x (um)\na,1.5,7,2\n")

@@ -260,6 +260,9 @@ def test_a_negative_number_is_a_value_and_no_flag(number):
             for value in ("10um", "10 µm", "10 10 10um", "z=10um,y=10,x=10")
         ),
         ("n4_spline_distance_mm", "5mm", "give the number of millimetres without a unit."),
+        *(("overlap", value, "has a comma; write 0.25.") for value in ("0,25", ["0,25"])),
+        ("section_thickness", "0,25", "has a comma; write 0.25."),
+        ("n4_strength", "0,5", "has a comma; write 0.5."),
         ("section_thickness", "thick", "give a number from 0 on, or auto."),
         ("overlap", -1, "should be greater than or equal to 0"),
         ("section_surface", "100um", "give the number of micrometres without a unit."),

@@ -37,6 +37,7 @@ def test_empty_rows_and_other_sections_are_not_given(read):
         (["1,0,0,"], "line 2: invalid row; .* or leave all three empty"),
         ([",0,0,0"], "line 2: invalid row"),
         (["1,left,0,0"], "line 2: invalid row"),
+        (['1,0,"-3,5",0'], "line 2: x is '-3,5', which has a comma; write -3.5"),
         (["1,250,250,0"], "line 2: section 1 is displaced by more than .*, 300 micrometre"),
         (["1,nan,0,0"], "line 2: section 1 is displaced by more"),
         (["1,0,0,-181"], "line 2: .* or 180 degrees"),

@@ -1,5 +1,6 @@
 """The stores and files at a path, and those chosen by number."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,23 @@ def test_stores_in_a_folder_are_found_in_order(tmp_path):
     (tmp_path / "notes.txt").write_text("")
     assert [p.name for p in find_inputs(tmp_path)] == stores
     assert find_inputs(tmp_path / stores[0]) == [tmp_path / stores[0]]
+
+
+@pytest.mark.parametrize("place", ["{}", "{}/mosaics", "{}/images"])
+def test_a_folder_of_subjects_names_those_with_data(tmp_path, place):
+    names = [f"sub-{number:02d}" for number in range(1, 13)]
+    for name in names:
+        folder = tmp_path / place.format(name)
+        folder.mkdir(parents=True)
+        if "images" in place:
+            (folder / "brain.nii.gz").write_text("")
+        else:
+            (folder / "section_01.ome.zarr").mkdir()
+    (tmp_path / "notes" / "deeper").mkdir(parents=True)
+    (tmp_path / ".hidden" / "a.ome.zarr").mkdir(parents=True)
+    shown = ", ".join(place.format(name) for name in names[:10])
+    with pytest.raises(InputError, match=f"{re.escape(str(tmp_path))} .*: {shown} and 2 more"):
+        find_inputs(tmp_path)
 
 
 @pytest.mark.parametrize(

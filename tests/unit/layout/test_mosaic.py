@@ -92,6 +92,7 @@ FIRST = (1, 0, 0, 0, 0)
     [
         ([], "columns"),
         ([FIRST, (1, 0, 1, "far", 0)], "line 3: invalid row, .* with decimal points"),
+        ([FIRST, (1, 0, 1, '"0,25"', 0)], "line 3: y is '0,25', which has a comma; write 0.25"),
         ([FIRST, (1, 0, 0.5, 0, 0)], "line 3"),
         ([FIRST, (1, "inf", 1, 0, 0)], "line 3"),
         ([FIRST, [], (1, 0, 1, 0)], "line 4: there are 4 cells but 5 columns"),

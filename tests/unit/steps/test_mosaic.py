@@ -434,6 +434,18 @@ def test_a_table_that_names_every_file_needs_no_pattern(cut, tmp_path, ending):
         run(folder, tmp_path / "no", SIZE, table=table)
 
 
+def test_folders_of_tiles_that_may_be_subjects_are_named(cut, tmp_path):
+    for name in ("sub-1", "sub-2"):
+        (tmp_path / "all" / name).mkdir(parents=True)
+        (tmp_path / "each" / name).mkdir(parents=True)
+        write_all(cut, tmp_path / "all" / name, write_tiff, "r{row}_c{column}_{section}")
+        write_tiff(tmp_path / "each" / name / "brain", cut[1][0, 0], SPACING)
+    with pytest.raises(InputError, match=r"give --tile_pattern.* sub-1, sub-2 are subjects"):
+        run(tmp_path / "all", tmp_path / "made", SIZE)
+    with pytest.raises(InputError, match=r"give --tile_rows.* sub-1, sub-2 are subjects"):
+        run(tmp_path / "each", tmp_path / "made", SIZE)
+
+
 def test_a_flipped_bit_of_a_png_never_becomes_a_value(cut, tmp_path):
     tile = next(iter(cut[1].values()))[:1]
     write_png(tmp_path / "tile", tile, SPACING)
