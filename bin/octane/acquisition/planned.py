@@ -12,7 +12,7 @@ from octane.acquisition.tile_list import tile_list
 from octane.config.params import InputParameters, TileParameters
 from octane.core.errors import InputError
 from octane.core.geometry import shape_of
-from octane.layout.mosaic import read_positions
+from octane.layout.mosaic import is_scaled, read_positions, stated_overlap
 from octane.store.array import planned_array
 from octane.store.channels import name_of
 from octane.store.chunks import is_store
@@ -67,7 +67,7 @@ def unplaced_tiles(folder: Path) -> InputError:
 
 
 def is_against(table: Path, sections: Sequence[SectionTiles]) -> bool:
-    """Tell whether a table of positions orders the tiles of a section against their files.
+    """Tell whether a table orders or spreads the tiles of a section otherwise than their files.
 
     Then nobody can tell from the files where the tiles lie.
     """
@@ -77,6 +77,11 @@ def is_against(table: Path, sections: Sequence[SectionTiles]) -> bool:
         stated = fitted(section.positions or section.grid.positions(extent), extent)
         signs = [(y.per_row > 0, x.per_column > 0) for y, x in (given, stated)]
         if signs[0] != signs[1]:
+            return True
+        own = (read_positions(table, section.number, section.grid), section.positions)
+        pairs = zip(*(stated_overlap(places, extent) for places in own), strict=True)
+        known = [(one, two) for one, two in pairs if one is not None and two is not None]
+        if any(is_scaled((1 - one) / (1 - two)) for one, two in known if one < 1 and two < 1):
             return True
     return False
 

@@ -134,7 +134,7 @@ def survey(
         sections = {name: place.section for name, place in placed.places.items()}
         numbered = [f._replace(section=sections.get(f.name) or f.section) for f in own]
     extent = Grid(first.shape, first.spacing).extent[1:]
-    grid = arrange(numbered, placed.places, p, folder, extent)
+    grid = arrange(numbered, placed.places, p, folder, extent, first.spacing[1:])
     grid = with_channels(grid, own, others, folder)
     labels = named or first.channels
     attributes = _attributes(folder, labels, numbers or first.chosen, reading, first)

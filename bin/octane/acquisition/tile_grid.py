@@ -25,6 +25,8 @@ NEAR = 0.5
 """Largest distance of a tile from its place in the grid, fraction of a tile."""
 APART = 0.2
 """Smallest distance of neighbours, fraction of a tile: nearer tiles are in one row or column."""
+USUAL = (0.5, 1.05)
+"""Distances of neighbours that microscopes are set to, fraction of a tile."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ def arrange(
     p: TileParameters,
     folder: Path,
     extent: Position,
+    spacing: Position = (1.0, 1.0),
 ) -> TileGrid:
     """Arrange files in rows and columns.
 
@@ -118,8 +121,8 @@ def arrange(
         Order, numbers of rows and columns, flip and transposition.
     folder
         Folder of the files.
-    extent
-        Size of a tile in y and x, micrometres.
+    extent, spacing
+        Size of a tile and of a pixel in y and x, micrometres.
 
     Raises
     ------
@@ -127,6 +130,8 @@ def arrange(
         If rows and columns cannot be told, two files are one tile, or names contradict places.
     """
     placed_by, cells = _cells(files, places, p, extent)
+    if placed_by == PLACES:
+        _require_apart(files, cells, places, extent, spacing)
     if p.order is not None and (p.flip or p.transpose):
         better = changed_order(p.order, p.flip, transpose=p.transpose)
         raise InputError(
@@ -171,7 +176,7 @@ def arrange(
     ]  # fmt: skip
     _require_distinct(entries)
     if positions and placed_by != PLACES:
-        _require_consistent(entries, extent)
+        _require_consistent(entries, extent, spacing)
     return TileGrid(rows, columns, _with_plane_indices(entries), placed_by, remarks)
 
 
@@ -322,6 +327,52 @@ def _pitch(sections: Sequence[np.ndarray], axis: int, extent: Position) -> float
     return float(np.median(steps)) if steps else None
 
 
+def _as_if(steps: Position, extent: Position, spacing: Position) -> str:
+    """Unit in which places this far apart would be those of neighbours; empty if in none."""
+    if any(step >= USUAL[0] * size for step, size in zip(steps, extent, strict=True)):
+        return ""
+    units = {"pixels": spacing, "in millimetres": (1e3, 1e3), "in nanometres": (1e-3, 1e-3)}
+    for unit, lengths in units.items():
+        shares = [s * n / e for s, n, e in zip(steps, lengths, extent, strict=True)]
+        # Along a single row or column, places are the same.
+        if all(USUAL[0] <= share <= USUAL[1] for share in shares if share) and any(shares):
+            return f"as if they were {unit}"
+    return ""
+
+
+def _require_apart(
+    files: Sequence[NamedFile],
+    cells: Mapping[str, Tile],
+    places: Mapping[str, Place],
+    extent: Position,
+    spacing: Position,
+) -> None:
+    """Raise if different tiles are so near to each other that they have one row and column."""
+    tiles = dict[tuple[object, ...], NamedFile]()
+    for file in files:
+        other = tiles.setdefault((file.section, cells[file.name]), file)
+        if other.tile_key == file.tile_key:
+            continue
+        every = {
+            f.tile_key: places[f.name].position[1:] for f in files if f.section == file.section
+        }
+        steps = [_step([at[axis] for at in every.values()]) for axis in (0, 1)]
+        if fit := _as_if((steps[0], steps[1]), extent, spacing):
+            raise InputError(
+                f"{other.name} and {file.name} are placed nearly as one tile, because places are "
+                f"about {format_lengths(steps)} apart (y x) and a tile is "
+                f"{format_lengths(extent)}: they fit {fit}; correct their unit, which the name of "
+                "a CSV table's column may end in, such as y_mm or 'y [px]'."
+            )
+
+
+def _step(along: Sequence[float]) -> float:
+    """Median distance of the places along one axis that are clearly apart; 0 if none are."""
+    gaps_along = np.diff(np.sort(along))
+    clear = gaps_along[gaps_along > APART * gaps_along.max(initial=0)]
+    return float(np.median(clear)) if clear.size else 0.0
+
+
 def _numbered(along: np.ndarray, pitch: float | None) -> list[int]:
     """Numbers, from 0, of places along one axis that are about a pitch apart."""
     if pitch is None:
@@ -413,7 +464,7 @@ def fitted(positions: Mapping[Tile, Position], extent: Position) -> tuple[AxisFi
     return fits[0], fits[1]
 
 
-def _require_consistent(entries: Sequence[TileEntry], extent: Position) -> None:
+def _require_consistent(entries: Sequence[TileEntry], extent: Position, spacing: Position) -> None:
     """Raise if places contradict the rows and columns of the names."""
     sections = defaultdict[int, dict[Tile, Position]](dict)
     for entry in entries:
@@ -422,17 +473,26 @@ def _require_consistent(entries: Sequence[TileEntry], extent: Position) -> None:
     for section, positions in sections.items():
         along_y, along_x = fitted(positions, extent)
         least = APART * extent[0], APART * extent[1]
-        if abs(along_y.per_row) < least[0] and abs(along_x.per_column) < least[1]:
-            if abs(along_y.per_column) < least[0] or abs(along_x.per_row) < least[1]:
-                steps = format_lengths((abs(along_y.per_row), abs(along_x.per_column)))
+        is_row, is_column = (len({tile[axis] for tile in positions}) == 1 for axis in (0, 1))
+        # Along a single row or column nothing is stated.
+        steps = (
+            0.0 if is_row else abs(along_y.per_row),
+            0.0 if is_column else abs(along_x.per_column),
+        )
+        if steps[0] < least[0] and steps[1] < least[1] and not (is_row and is_column):
+            across = is_column or abs(along_y.per_column) >= least[0]
+            if not (across and (is_row or abs(along_x.per_row) >= least[1])):
+                fit = _as_if(steps, extent, spacing)
                 raise InputError(
-                    f"In section {section}, neighbours are placed {steps} apart (y x), but a tile "
-                    f"is {format_lengths(extent)}; correct the places or their unit, which the "
-                    "name of a CSV table's column may end in, such as y_mm or 'y [px]'."
+                    f"In section {section}, neighbours are placed {format_lengths(steps)} apart (y "
+                    f"x), but a tile is {format_lengths(extent)}; correct the places or their "
+                    f"unit{f' (they fit {fit})' if fit else ''}, which the name of a CSV table's "
+                    "column may end in, such as y_mm or 'y [px]'."
                 )
             raise InputError(
-                f"In section {section}, rows follow each other along x and columns along y; "
-                "exchange {row} and {column} in --tile_pattern, or correct the places."
+                f"In section {section}, rows follow each other along x and columns along y, as if "
+                "x and y were exchanged; exchange {row} and {column} in --tile_pattern, or y and x "
+                "in the places, as --tile_table_columns does."
             )
         far = [
             tile

@@ -39,7 +39,15 @@ from octane.core.metrics import Metrics
 from octane.core.progress import Progress
 from octane.core.records import MosaicFigures
 from octane.core.units import counted, format_bytes
-from octane.layout.mosaic import OFF, MosaicGrid, Tile, completed, position_rows
+from octane.layout.mosaic import (
+    OFF,
+    MosaicGrid,
+    Tile,
+    completed,
+    is_scaled,
+    position_rows,
+    stated_overlap,
+)
 from octane.pipeline.workers import plan_workers, run_tiles
 from octane.report.tile_map import placed_tiles, preview_map, require_svg
 from octane.stitch.comparison import Images, finite, shrink_factor
@@ -54,6 +62,8 @@ logger = logging.getLogger(__name__)
 POSITIONS = "positions.csv"
 COPIES = 3
 """Most tiles that a worker holds: as read, as encoded, and in a decoder."""
+SAME = 0.05
+"""Largest difference of ratios that are the same: tiles are compared by whole coarse pixels."""
 COMPARED = 9
 """Tiles of a section that are compared with their neighbours: 3 x 3 where there are so many."""
 COMPARED_BYTES = 1e9
@@ -249,6 +259,11 @@ def _check_orientation(
     ``placing`` does not allow it.
     """
     found, change = _arranged(section, seen, p, shrink_factor(section.grid.tile[1:]))
+    if text := "" if change else _wrong_scale(section, seen, found):
+        text = f"Section {section.number}: {text}"
+        if placing.check_overlap == "error":
+            raise InputError(f"{text}, or --stitch_check_overlap warning to keep them as they are.")
+        metrics.warn_in_report(f"{text}.")
     if found is None or not change or not found.is_several:
         return
     text = f"Section {section.number}: neighbouring tiles fit with {change}"
@@ -258,6 +273,36 @@ def _check_orientation(
             "--stitch_check_overlap warning to keep them as they are."
         )
     metrics.warn_in_report(f"{text} better than as they are arranged; compare the two.")
+
+
+def _wrong_scale(section: SectionTiles, seen: Images, placed: FoundOrientation | None) -> str:
+    """Say by how much places lie too far apart or too near, as if in another unit; '' if in none.
+
+    ``placed`` is how the tiles fit as they are placed. It must be certain that they fit otherwise.
+    """
+    found = placed if placed is not None and placed.is_clear else find_orientation(seen)
+    if not section.positions or found is None or not found.is_certain:
+        return ""
+    stated = stated_overlap(section.positions, section.grid.tile_extent[1:])
+    known = [
+        (own, given, spacing)
+        for own, given, spacing in zip(found.overlap, stated, section.grid.spacing[1:], strict=True)
+        if own is not None and given is not None and own < 1
+    ]
+    ratios = [(1 - given) / (1 - own) for own, given, _ in known]
+    if found.best != Orientation() or not known or not all(map(is_scaled, ratios)):
+        return ""
+    if all(
+        abs(ratio * spacing - 1) < SAME for ratio, (*_, spacing) in zip(ratios, known, strict=True)
+    ):
+        what = "as if places were pixels; state that unit, as in x_px, a column of a table"
+    elif max(ratios) < (1 + SAME) * min(ratios):
+        what = f"as if voxels were {np.mean(ratios):.2g} times as large; correct their size or "
+        what += "the places"
+    else:
+        return ""
+    fit, given = (" x ".join(f"{own[k]:.2f}" for own in known) for k in (0, 1))
+    return f"neighbouring tiles fit at an overlap of {fit}, but are placed with {given}, {what}"
 
 
 def _projected(voxels: npt.NDArray) -> npt.NDArray[np.float32]:
@@ -368,6 +413,8 @@ def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -
     seen, change = _arranged(section, means, p)
     if seen is None:
         return ["How tiles are arranged is not checked: none are neighbours, or they are small."]
+    if text := "" if change else _wrong_scale(section, means, seen):
+        return [f"Doubtful: {text}."]
     if not seen.is_clear:
         return [
             "Doubtful: neighbouring tiles do not fit, in any orientation; they show too little, or "

@@ -15,14 +15,14 @@ EXTENT = (100.0, 80.0)
 FOLDER = Path("tiles")
 
 
-def arranged(names, positions=None, text="*_{tile}.tif", **given):
+def arranged(names, positions=None, text="*_{tile}.tif", spacing=(1.0, 1.0), **given):
     """Grid of files by name; ``positions`` are theirs, in the same order."""
     files = [NamedFile.read(name, NamePattern.of(text)) for name in names]
     places = {
         name: Place(name, None, None, None, None, (0.0, *place), "micrometer")
         for name, place in zip(names, positions or [], strict=False)
     }
-    return arrange(files, places, TileParameters.model_validate(given), FOLDER, EXTENT)
+    return arrange(files, places, TileParameters.model_validate(given), FOLDER, EXTENT, spacing)
 
 
 def cells(grid):
@@ -104,6 +104,22 @@ def test_places_in_a_wrong_unit_are_not_taken_for_exchanged_rows():
     sentence = r"placed 90 x 70 nm apart \(y x\), but a tile is 100 x 80 µm; correct the places or"
     with pytest.raises(InputError, match=sentence):
         arranged(names, places, text="r{row}_c{column}.tif")
+
+
+@pytest.mark.parametrize("text", ["r{row}_c{column}.tif", "*.tif"])
+@pytest.mark.parametrize(
+    ("scale", "said"), [(1 / 8, "as if they were pixels"), (1e-3, "as if they were in millimetres")]
+)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_places_that_are_too_near_are_named_with_their_unit(rng, text, scale, said, rows):
+    names = [f"r{r}_c{c}.tif" for r in range(rows) for c in range(3)]
+    near = rng.uniform(-1, 1, (len(names), 2)) if rows > 1 else np.zeros((len(names), 2))
+    tiles = [(r * 90, c * 70) for r in range(rows) for c in range(3)]
+    places = [
+        ((y + a) * scale, (x + b) * scale) for (y, x), (a, b) in zip(tiles, near, strict=True)
+    ]
+    with pytest.raises(InputError, match=said):
+        arranged(names, places, text=text, spacing=(8.0, 8.0))
 
 
 def test_names_that_count_in_steps_give_rows_and_columns():

@@ -158,6 +158,35 @@ def test_places_off_a_regular_grid_are_used(tmp_path, off, signs, capsys):
         assert not run(folder, tmp_path / "made").warnings
 
 
+@pytest.mark.parametrize("grid", [(3, 3), (2, 3)])
+@pytest.mark.parametrize(
+    ("scale", "said"),
+    [
+        ((1 / 2, 1 / 3), "as if places were pixels"),
+        ((2, 2), "as if voxels were 2 times as large"),
+        ((1.5, 1.5), "as if voxels were 1.5 times as large"),
+        ((0.5, 0.5), "as if voxels were 0.5 times as large"),
+        ((1.05, 1), ""),
+    ],
+)
+def test_places_in_another_unit_are_named_with_the_ratio(tmp_path, capsys, grid, scale, said):
+    tiles, places = tiles_of_scene(grid=grid)
+    own = {tile: (y * scale[0], x * scale[1]) for tile, (y, x) in mirrored(places, 1, 1).items()}
+    folder = write_placed(tmp_path / "tiles", tiles, own)
+    run(folder, None)
+    printed = capsys.readouterr().out
+    if not said:
+        assert "as if" not in printed
+        run(folder, tmp_path / "made")
+        return
+    assert "Doubtful: neighbouring tiles fit at an overlap of 0.20 x 0.20, " in printed
+    assert said in printed
+    with pytest.raises(InputError, match=f"Section 1: .*{said}.*--stitch_check_overlap warning"):
+        run(folder, tmp_path / "made")
+    (warning,) = run(folder, tmp_path / "made", check_overlap="warning").warnings
+    assert said in warning
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [
