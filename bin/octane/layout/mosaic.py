@@ -29,6 +29,7 @@ from octane.core.geometry import (
     spelled,
     vector,
 )
+from octane.core.records import OverlapFigures
 from octane.core.units import comma_in, plain_number
 from octane.layout.sections import number_or_first, require_known
 from octane.store.image import Image
@@ -48,6 +49,8 @@ USUAL = 0.75
 """Fraction of mosaics that must be alike before one that differs is reported."""
 SCALED = 1.3
 """Largest ratio of distances that an error of an overlap explains: 0.2 in place of 0.38."""
+SAME = 0.05
+"""Largest difference of ratios that are the same: tiles are compared by whole coarse pixels."""
 OFF = 0.02
 """Largest difference of overlaps that is not doubtful, fraction of a tile: stages repeat a place to
 less, and users state overlaps in hundredths."""
@@ -350,6 +353,16 @@ def idle_overlap(
 def is_scaled(ratio: float) -> bool:
     """Tell whether a ratio of distances is no error of an overlap, but one of units."""
     return not 1 / SCALED <= ratio <= SCALED
+
+
+def as_if_scaled(overlaps: Sequence[OverlapFigures]) -> str:
+    """Say that voxels seem larger or smaller than stated if places are so by one ratio, else ''."""
+    pairs = [(own.given, own.found) for own in overlaps if own.found is not None and own.found < 1]
+    ratios = [(1 - given) / (1 - found) for given, found in pairs]
+    is_one = bool(ratios) and max(ratios) < (1 + SAME) * min(ratios)
+    if not is_one or not all(map(is_scaled, ratios)):
+        return ""
+    return f", as if voxels were {np.mean(ratios):.2g} times as large"
 
 
 def stated_overlap(

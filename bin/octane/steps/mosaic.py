@@ -41,6 +41,7 @@ from octane.core.records import MosaicFigures
 from octane.core.units import counted, format_bytes
 from octane.layout.mosaic import (
     OFF,
+    SAME,
     MosaicGrid,
     Tile,
     completed,
@@ -62,8 +63,6 @@ logger = logging.getLogger(__name__)
 POSITIONS = "positions.csv"
 COPIES = 3
 """Most tiles that a worker holds: as read, as encoded, and in a decoder."""
-SAME = 0.05
-"""Largest difference of ratios that are the same: tiles are compared by whole coarse pixels."""
 COMPARED = 9
 """Tiles of a section that are compared with their neighbours: 3 x 3 where there are so many."""
 COMPARED_BYTES = 1e9

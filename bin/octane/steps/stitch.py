@@ -29,7 +29,14 @@ from octane.core.records import (
     SurfaceFigures,
     fitting,
 )
-from octane.layout.mosaic import MosaicGrid, Position, Tile, idle_overlap, nominal_positions
+from octane.layout.mosaic import (
+    MosaicGrid,
+    Position,
+    Tile,
+    as_if_scaled,
+    idle_overlap,
+    nominal_positions,
+)
 from octane.layout.placement import Placement, TilePlacement
 from octane.layout.sections import number_of
 from octane.pipeline.lanes import Lane, run_pipeline
@@ -110,7 +117,8 @@ def _checked(
     wrong = [o for o in overlaps if o.better and o.found is not None]
     if wrong:
         text = " and ".join(f"{o.found:.3f} along {o.axis}, not {o.given:.3g}" for o in wrong)
-        text = f"{name}: its tiles correlate at an overlap of {text}; "
+        scaled = as_if_scaled(wrong) if is_placed else ""
+        text = f"{name}: its tiles correlate at an overlap of {text}{scaled}; "
         mended = f"give --overlap {fitting(overlaps)}"
         text += CORRECT_PLACES if is_placed else mended
         if any(o.certain for o in wrong) and parameters.check_overlap == "error":

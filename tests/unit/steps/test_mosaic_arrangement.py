@@ -185,6 +185,15 @@ def test_places_in_another_unit_are_named_with_the_ratio(tmp_path, capsys, grid,
         run(folder, tmp_path / "made")
     (warning,) = run(folder, tmp_path / "made", check_overlap="warning").warnings
     assert said in warning
+    if "voxels" not in said:
+        return
+    # So does STITCH.
+    with pytest.raises(InputError, match=rf"{said}; {CORRECT_PLACES}"):
+        stitch_section(
+            *(tmp_path / "made" / "section_01.ome.zarr", tmp_path / "section.ome.zarr"),
+            *(StitchParameters(), InputParameters(), ExecutionParameters(backend="cpu", workers=2)),
+            tmp_path / "made" / "positions.csv",
+        )
 
 
 @pytest.mark.parametrize(
