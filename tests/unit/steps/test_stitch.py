@@ -865,5 +865,3 @@ def test_an_overlap_that_a_table_contradicts_is_refused(write_mosaic, stitch, tm
     stitch(source, overlap=(0.2, 0.2), positions=table)
     with pytest.raises(OctaneError, match=rf"--overlap .*{re.escape(str(table))}"):
         stitch(source, overlap=(0.3, 0.2), positions=table)
-    # PREFLIGHT has compared the two.
-    stitch(source, overlap=(0.3, 0.2), positions=table, placed_by="positions.csv")
