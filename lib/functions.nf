@@ -56,7 +56,8 @@ def voxelsOf(input) {
     if (!isHeader) { return [] }
     def head = input.withInputStream { stream -> new String(stream.readNBytes(1000000), 'UTF-8') }
     def header = input.name ==~ /(?i).*[.]n[^.]*/ ? head.split(/\r?\n\r?\n/, 2)[0] : head
-    def names = (header =~ /(?m)^[ \t\f\x0B]*ElementDataFile\s*[=:](.*)|^(?i:data ?file):(.*)/).collect { _all, meta, nrrd ->
+    def named = /(?m)^[ \t\f\x0B]*ElementDataFile\s*[=:](.*)|^(?i:data ?file):(.*)/
+    def names = (header =~ named).collect { _all, meta, nrrd ->
         (meta ?: nrrd).trim() - ~/^[.]\//
     }
     def isName = names && names[0] ==~ /(?!LIST|[.][.])[^\/\\%*?\[\]{}$\x00-\x1f]+/
