@@ -193,10 +193,15 @@ def _form(field: str) -> str:
 
 def find_pattern(names: Sequence[str]) -> NamePattern:
     """Find the pattern of the names; an InputError shows two names if it is ambiguous."""
+    vendor = ""
     for program, expression in VENDORS.items():
         matches = [expression.fullmatch(name) for name in names]
-        if None not in matches:
-            return _vendors_pattern(program, [match for match in matches if match])
+        if None in matches:
+            continue
+        pattern = _vendors_pattern(program, [match for match in matches if match])
+        if pattern is not None:
+            return pattern
+        vendor = program
     split = [NUMBER.split(name) for name in names]
     texts = [tuple(parts[::2]) for parts in split]
     usual = Counter(texts).most_common(1)[0][0]
@@ -208,6 +213,11 @@ def find_pattern(names: Sequence[str]) -> NamePattern:
         )
     columns = [[parts[k] for parts in split] for k in range(1, len(split[0]), 2)]
     fields = _fields(usual, columns)
+    if vendor and "section" not in (fields or ()):
+        raise InputError(
+            f"Names as {vendor} writes them differ in a further number, as in {names[0]} and "
+            f"{names[-1]}; give --tile_pattern, with {{section}} if it is a section's."
+        )
     if fields is None or not (len(names) == 1 or set(fields) & {*PLACING}):
         raise InputError(
             f"Names such as {names[0]} and {names[-1]} do not say what their numbers mean; give "
@@ -233,8 +243,11 @@ def with_folders(error: InputError, names: Sequence[str]) -> InputError:
     )
 
 
-def _vendors_pattern(program: str, matches: Sequence[re.Match[str]]) -> NamePattern:
-    """Pattern of names that all fit the expression of a program's names."""
+def _vendors_pattern(program: str, matches: Sequence[re.Match[str]]) -> NamePattern | None:
+    """Pattern of names that all fit the expression of a program's names.
+
+    None if they differ in a further number, such as a section's in the names of folders.
+    """
     first = matches[0]
     parts = {part: {match[part] for match in matches} for part in first.groupdict()}
     for part, what in SINGLE.items():
@@ -253,6 +266,8 @@ def _vendors_pattern(program: str, matches: Sequence[re.Match[str]]) -> NamePatt
     varied = {part for part, own in parts.items() if len(own) > 1 or part in ("row", "column")}
     fields = {part: "*" if part == "any" else f"{{{part}}}" for part in varied}
     texts = {_replaced(match, fields) for match in matches}
+    if len({NUMBER.sub("", text) for text in texts}) < len(texts):
+        return None
     if len(texts) > 1:
         one, other = sorted(texts)[:2]
         raise InputError(

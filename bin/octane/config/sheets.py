@@ -119,7 +119,7 @@ def require_few(name: str, lines: int, most: int = MOST_ROWS) -> None:
 
 
 def _read_csv(text: str, sheet: Sheet, most: int) -> None:
-    first = next((line for line in io.StringIO(text) if line.strip()), "")
+    first = next((line for line in io.StringIO(text, newline=None) if line.strip()), "")
     # With skipinitialspace a quote may follow a blank.
     reader = csv.reader(
         io.StringIO(text, newline=""),

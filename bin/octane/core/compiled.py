@@ -109,7 +109,9 @@ def _compile_and_keep(function: Callable[P, R], signature: str, folder: Path) ->
         try:
             if os.path.lexists(folder) and not _is_intact(folder):
                 logger.warning("The compiled code in %s is damaged; it was made again.", folder)
-                folder.rename(Path(made, "old"))
+                # Unless another process was first.
+                with suppress(FileNotFoundError):
+                    folder.rename(Path(made, "old"))
             new.rename(folder)
         except OSError:
             # Unless another process was first.

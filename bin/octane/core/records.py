@@ -454,11 +454,15 @@ class SectionFigures(Figures):
 
 
 class DistanceFigures(Figures):
-    """Distance of sections as ``taken``, and as their shared depth shows it; micrometres."""
+    """Distance of sections as ``taken``, and as their shared depth shows it; micrometres.
+
+    ``by_table`` if a table of displacements states the one that is taken.
+    """
 
     measured: float
     std: float
     taken: float
+    by_table: bool = False
 
     def differs(self, plane: float) -> bool:
         """Tell whether they differ by more than a plane and than the measured one is uncertain."""
@@ -468,10 +472,12 @@ class DistanceFigures(Figures):
     def sentence(self) -> str:
         """The difference in words, with a remedy."""
         happens = "repeated" if self.measured < self.taken else "lost"
+        remedy = f"Give --section_thickness {self.measured:.4g}, or auto to measure all of them."
+        if self.by_table:
+            remedy = "Correct or empty the thickness in the table that --displacements gives."
         return (
             f"Sections show the same tissue {self.measured:.4g} µm apart, but {self.taken:.4g} is "
-            f"taken: tissue is {happens} at each boundary. Give --section_thickness "
-            f"{self.measured:.4g}, or auto to measure all of them."
+            f"taken: tissue is {happens} at each boundary. {remedy}"
         )
 
 

@@ -74,6 +74,10 @@ def _attributes(section: Image, axes: str) -> Attributes:
         for key in ("imaged", "not_compared")
         if key in noted
     }
+    if "edge" in noted and "extent" in noted:
+        edge, extent = (cast("Sequence[float]", noted[key]) for key in ("edge", "extent"))
+        ends = [a + n for a, n in zip(edge[1:], extent[1:], strict=True)]
+        changes["edge"] = [edge[0], *mirror([*edge[1:], *ends])[:2]]
     surface = measured(section)
     if surface is not None and surface.tilt is not None:
         tilt = [sign * own for sign, own in zip(signs, surface.tilt, strict=True)]

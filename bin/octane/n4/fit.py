@@ -211,11 +211,12 @@ def _usable(
     shrunk: np.ndarray, mask: np.ndarray | None, weights: np.ndarray | None
 ) -> npt.NDArray[np.bool_]:
     """Leave the voxels that N4 cannot fit out of a mask, on the host, and log their number."""
-    inside = included(mask, weights)
+    # Kernels of a GPU are compiled, so only those are used that the fit needs too.
+    inside = included(mask, None if weights is None else to_host(weights))
     if inside is None:
         inside = np.ones(shrunk.shape, np.bool_)
     with np.errstate(over="ignore"):
-        values = to_host(shrunk).astype(np.float32, copy=False)
+        values = to_host(shrunk.astype(np.float32, order="C", copy=False))
     inside, left_out = voxels_to_fit(values, inside, "The volume")
     if any(left_out):
         unexpected = left_out.nonfinite or left_out.outliers

@@ -162,7 +162,9 @@ def _tissue_of(
     metrics: Metrics,
 ) -> npt.NDArray[np.bool_]:
     found = np.where(np.isfinite(shrunk), shrunk, 0)
-    mask = tissue_mask(found, shrunk_sections(plan, sections), metrics.warn)
+    parts = [(s.name, within(plan.planes, s)) for s in sections]
+    names = [name for name, part in parts if part.stop > part.start]
+    mask = tissue_mask(found, shrunk_sections(plan, sections), metrics.warn, names)
     if not mask.any():
         raise InputError(
             f"{path} contains no tissue (all sections are constant): check it, or give a mask of "

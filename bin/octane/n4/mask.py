@@ -52,7 +52,10 @@ Warn = Callable[[str], None]
 
 
 def tissue_mask(
-    volume: np.ndarray, sections: Sequence[tuple[int, int]], warn: Warn = log.warning
+    volume: np.ndarray,
+    sections: Sequence[tuple[int, int]],
+    warn: Warn = log.warning,
+    names: Sequence[str] = (),
 ) -> np.ndarray:
     """Find the tissue in a volume, section by section.
 
@@ -65,6 +68,8 @@ def tissue_mask(
     warn : callable
         Takes the warning that a section without contrast counts as empty, or that its mask is far
         smaller than what lies above the background.
+    names : sequence of str
+        Name of each section in warnings, by default its index and planes.
 
     Returns
     -------
@@ -73,7 +78,8 @@ def tissue_mask(
     mask = np.zeros(volume.shape, bool)
     for number, (start, stop) in enumerate(sections):
         section = volume[start:stop].astype(np.float32)
-        name = f"tissue mask: section {number} (planes {start} to {stop})"
+        part = names[number] if names else f"section {number} (planes {start} to {stop})"
+        name = f"tissue mask: {part}"
         if section.min() == section.max():
             warn(f"{name} is constant and counts as empty")
             continue

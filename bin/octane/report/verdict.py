@@ -411,6 +411,8 @@ def _flipped(stack: StackFigures) -> Check:
     every = {title_of("", s.number): s.flipped for s in stack.sections}
     known = {title: flipped for title, flipped in every.items() if flipped is not None}
     if not known:
+        if stack.order is not None and (stack.order.exchanged or stack.order.repeated):
+            return unchecked(name, limit, "A section in another place fits only by chance.")
         return unchecked(name, limit, unlike(stack, "structure"))
     odd = {title: f"{title} fits if flipped along {axes}" for title, axes in known.items() if axes}
     # A section that is flipped twice is as imaged.

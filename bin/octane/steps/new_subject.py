@@ -441,7 +441,10 @@ def _repeats(volumes: Sequence[Volume], kind: str, found: Acquisition | None) ->
     middle = slice(height // 2 - half[0], height // 2 + half[0])
     across = slice(width // 2 - half[1], width // 2 + half[1])
     # A single tile may show too little to tell.
-    tiles = _spread_tiles(MosaicGrid.of(images[0])) if kind == "mosaic" else [(0, 0)]
+    tiles = [(0, 0)]
+    if kind == "mosaic":
+        first, second = map(MosaicGrid.of, images)
+        tiles = [tile for tile in _spread_tiles(first) if tile in {*second.imaged}]
     for tile in tiles:
         parts = []
         for k, image in zip(pair, images, strict=True):

@@ -9,6 +9,7 @@ from octane.core.records import SeamFigures
 from octane.layout.mosaic import Tile
 from octane.layout.placement import Placement, TilePlacement
 from octane.stitch.blending import Projections, overlap, shared
+from octane.stitch.exposure import DIM
 from octane.stitch.flat_field import FlatField
 from octane.stitch.registration import coarse, neighbours
 
@@ -83,8 +84,10 @@ def measured_seams(
     """Measure the seams of a section.
 
     Tiles that ``projections`` lack are left out. All but the mismatch at each seam excludes
-    ``left``, the shading that the projections still show.
+    ``left``, the shading that the projections still show. Dark seams are never the worst.
     """
+    means = [float(np.abs(own).mean()) for own in projections.values()]
+    least = DIM * float(np.mean(means)) if means else 0.0
     seams: dict[tuple[Tile, Tile], float] = {}
     along: dict[str, list[float]] = {}
     worst: dict[str, SeamFigures] = {}
@@ -104,7 +107,8 @@ def measured_seams(
         along.setdefault(f"speckle_{axis}", []).append(speckle)
         mismatch = max(0.0, blocks**2 - speckle**2) ** 0.5
         largest = worst.get(axis)
-        if largest is None or mismatch > largest.mismatch:
+        is_lit = max(float(np.mean(own)) for own in common) > least
+        if is_lit and (largest is None or mismatch > largest.mismatch):
             first, second = pair
             worst[axis] = SeamFigures(first=first, second=second, mismatch=mismatch)
     return Seams(seams, {name: float(np.median(own)) for name, own in along.items()}, worst)

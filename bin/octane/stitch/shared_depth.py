@@ -124,7 +124,9 @@ def checked_distance(
         found = _distances(slabs, {pair: pairs[pair]}, view, dtype, execution, metrics)[pair]
         if not found.problem:
             size, std = (round(own * spacing[0], 3) for own in (found.planes, found.std))
-            return DistanceFigures(measured=size, std=std, taken=slabs[pair[0]].thickness)
+            slab = slabs[pair[0]]
+            by_table = slab.thickness_from == BY_TABLE
+            return DistanceFigures(measured=size, std=std, taken=slab.thickness, by_table=by_table)
     return None
 
 

@@ -120,9 +120,10 @@ def _files(folder: Path, depth: int) -> Iterator[str]:
 
 def _is_empty(array: Array, layout: ShardLayout, key: str) -> bool:
     """Tell whether a shard holds no chunk; False if its index is damaged."""
-    file, offset, size = array.locate(key)
-    with suppress(ShardIndexError, OSError), os.fdopen(open_regular(file), "rb") as stream:
-        return bool((layout.read_index(stream.fileno(), offset, size) == ABSENT).all())
+    with suppress(ShardIndexError, OSError):
+        file, offset, size = array.locate(key)
+        with os.fdopen(open_regular(file), "rb") as stream:
+            return bool((layout.read_index(stream.fileno(), offset, size) == ABSENT).all())
     return False
 
 

@@ -196,8 +196,9 @@ class Image:
         if other:
             raise InputError(
                 f"{self.path} has no chunk by the names that its metadata ask for, such as "
-                f"{first}, but files such as {other}; correct the separator of chunk names in its "
-                "metadata (dimension_separator in .zarray, chunk_key_encoding in zarr.json)."
+                f"{first}, but files such as {other}; correct the axes or the separator of chunk "
+                "names in its metadata (dimension_separator in .zarray, chunk_key_encoding in "
+                "zarr.json)."
             )
         remedy = _restore(self.path)
         if task_folder(self.path) is None:

@@ -52,22 +52,25 @@ VOXELS = re.compile(rb"^[ \t\r\f\v]*ElementDataFile\s*[=:](.*)|^(?i:data ?file):
 # The same as in voxelsOf in lib/functions.nf; Nextflow cannot stage the other characters.
 PLAIN = re.compile(r"(?!LIST|\.\.)[^/\\%*?\[\]{}$\x00-\x1f]+")
 """Name of a file next to its header: neither a list, a pattern nor a path."""
-COMPRESSED = re.compile(rb"^(CompressedData *[=:] *[T1]|encoding: *gz)", re.M | re.I)
+COMPRESSED = re.compile(rb"^([ \t\r\f\v]*CompressedData\s*[=:]\s*[T1]|encoding:\s*gz)", re.M | re.I)
 """Header fields of voxels that zlib has compressed, with a checksum that ITK does not compare."""
 PACKED = re.compile(
-    rb"^(CompressedData *[=:] *[T1]|BinaryData *[=:] *F|encoding:(?! *raw))", re.M | re.I
+    rb"^([ \t\r\f\v]*(CompressedData\s*[=:]\s*[T1]|BinaryData\s*[=:]\s*F)|encoding:(?!\s*raw))",
+    re.M | re.I,
 )
 """Header fields of compressed or text voxels, whose size in bytes is not fixed."""
-TEXT = re.compile(rb"^(BinaryData *[=:] *F|encoding: *(te?xt|ascii|hex))", re.M | re.I)
+TEXT = re.compile(
+    rb"^([ \t\r\f\v]*BinaryData\s*[=:]\s*F|encoding:\s*(te?xt|ascii|hex))", re.M | re.I
+)
 """Header fields of voxels in text, of a byte or more each."""
 LONG_FIELD = re.compile(rb"^(?!content:)[a-z ]+:(?!=).{1000}", re.M)
 """Field of a NRRD that is longer than the buffer of ITK's messages, which it would overflow."""
 CONTROLS = re.compile(rb"\r(?!\n)|\0")
 """Characters that ITK treats as field separators, though valid headers do not contain them."""
-SKIPPED = re.compile(rb"^(HeaderSize|(byte|line) ?skip)\b", re.M | re.I)
+SKIPPED = re.compile(rb"^([ \t\r\f\v]*HeaderSize|(byte|line) ?skip)\b", re.M | re.I)
 """Header fields for bytes to skip before the voxels."""
 SKIPPED_LINES = re.compile(rb"^line ?skip: *(\d+)", re.M | re.I)
-SKIPPED_BYTES = re.compile(rb"^HeaderSize *[=:] *(\d+)", re.M)
+SKIPPED_BYTES = re.compile(rb"^[ \t\r\f\v]*HeaderSize\s*[=:]\s*(\d+)", re.M)
 """Those that count lines, and bytes from the beginning of the file, before compressed voxels."""
 
 STATED = {
@@ -77,7 +80,9 @@ STATED = {
         ),
         re.compile(rb"^space directions:", re.M | re.I),
     ),
-    (".mha", ".mhd"): (re.compile(rb"^(TransformMatrix|Rotation|Orientation) *[=:]", re.M),),
+    (".mha", ".mhd"): (
+        re.compile(rb"^[ \t\r\f\v]*(TransformMatrix|Rotation|Orientation)\s*[=:]", re.M),
+    ),
 }
 """Header fields that state directions, in order; without them ITK takes its own, which mean
 nothing."""
@@ -156,15 +161,15 @@ class CompressedVoxels(NamedTuple):
             for _ in range(self.skipped_lines):
                 stream.readline()
             size, decoder = 0, zlib.decompressobj(ZLIB_OR_GZIP)
-            while not decoder.eof:
-                piece = decoder.unconsumed_tail or stream.read(INFLATED_BYTES)
+            while not decoder.eof or size < self.needed:
+                piece = decoder.unconsumed_tail
+                if decoder.eof:
+                    # gzip allows several members.
+                    piece, decoder = decoder.unused_data, zlib.decompressobj(ZLIB_OR_GZIP)
+                piece = piece or stream.read(INFLATED_BYTES)
                 if not piece:
                     raise EOFError("its compressed voxels are truncated")
                 size += len(decoder.decompress(piece, INFLATED_BYTES))
-                if decoder.eof and size < self.needed:
-                    # gzip allows several members.
-                    rest, decoder = decoder.unused_data, zlib.decompressobj(ZLIB_OR_GZIP)
-                    size += len(decoder.decompress(rest, INFLATED_BYTES))
 
 
 class FileVolume:
@@ -470,7 +475,7 @@ def _require_millimeters(path: Path, header: bytes) -> None:
     """Raise if a NRRD or MetaImage states another unit, which ITK ignores; Fiji writes microns."""
     is_nrrd = path.name.lower().endswith((".nrrd", ".nhdr"))
     text = header.decode(errors="replace").lower()
-    field = r"^(?:space )?units:(.*)" if is_nrrd else r"^distanceunits *[=:] *(\w\S*)"
+    field = r"^(?:space )?units:(.*)" if is_nrrd else r"^[ \t]*distanceunits\s*[=:]\s*(\w\S*)"
     for units in re.findall(field, text, re.MULTILINE):
         for unit in re.findall(r'"([^"]*)"', units) if is_nrrd else [units]:
             if unit and LENGTHS.get(unit) != MILLIMETER:

@@ -266,7 +266,10 @@ class DirectWriter:
         _, region, checksum = self._first
         try:
             alike = _checksum(np.asarray(self.array.opened[region])) == checksum
-        except DECODING_ERRORS:
+        except DECODING_ERRORS as error:
+            # Codecs raise OSErrors too, but without a number.
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
             alike = False
         if not alike:
             raise self._refusal(f"zarr reads other voxels in {self.array.path} than were written")

@@ -42,6 +42,11 @@ from octane.core.errors import InputError
             "A01_s2_w138BC6A1E-5D9D-4B4D-8B5B-1D7B2B3C4D5F.tif",
             "A01_s{tile}_w1*.tif",
         ),
+        # One well, in a folder for each section.
+        (
+            "section1/A01_s1.tif, section1/A01_s2.tif, section2/A01_s1.tif, section2/A01_s2.tif",
+            "section{section}/A01_s{tile}.tif",
+        ),
         # A single tile of two planes.
         (
             "ChanA_0001_0001_0001_0001.tif, ChanA_0001_0001_0002_0001.tif",
@@ -66,7 +71,7 @@ def test_a_pattern_is_found(names, pattern):
         ("r01c01f01p01-ch1sk1fk1fl1.tiff, r01c02f01p01-ch1sk1fk1fl1.tiff", "2 wells"),
         ("A01_s1_w1.tif, B01_s1_w1.tif", "ImageXpress.* 2 wells"),
         ("ChanA_0001_0001_0001_0001.tif, ChanA_0001_0001_0001_0002.tif", "2 time points"),
-        ("1/A01_s1_w1.tif, 2/A01_s1_w1.tif", "two forms, '1/A01"),
+        ("1/A01_s1_w1.tif, 2/A01_s1_w1.tif", "--tile_pattern, with {section}"),
         (
             "A01_s1_w1D8BC6A1E-5D9D-4B4D-8B5B-1D7B2B3C4D5E.tif, "
             "A01_s1_w248BC6A1E-5D9D-4B4D-8B5B-1D7B2B3C4D5E.tif",

@@ -865,3 +865,21 @@ def test_an_overlap_that_a_table_contradicts_is_refused(write_mosaic, stitch, tm
     stitch(source, overlap=(0.2, 0.2), positions=table)
     with pytest.raises(OctaneError, match=rf"--overlap .*{re.escape(str(table))}"):
         stitch(source, overlap=(0.3, 0.2), positions=table)
+
+
+def test_seams_without_light_are_never_the_worst(write_mosaic, stitch, rng):
+    """Around the camera's level only noise remains, whose ratio to its mean says nothing."""
+    side, step = 40, 32
+    light = np.zeros((2 * step + side, 2 * step + side))
+    light[side + 4 :] = 500
+    tiles = [
+        [light[y : y + side, x : x + side] + 100 for x in (0, step, 2 * step)]
+        for y in (0, step, 2 * step)
+    ]
+    plane = np.block(tiles)
+    mosaic = (plane + rng.normal(0, 5, (6, *plane.shape))).astype(np.float32)
+    source = write_mosaic("section_01.ome.zarr", mosaic, (6, side, side))
+    *_, metrics = stitch(source, overlap=(0.2, 0.2), flat_field="estimate", dark_offset=100)
+    figures = StitchFigures.model_validate(metrics.figures)
+    assert figures.worst_x is not None
+    assert figures.worst_x.mismatch < 0.1

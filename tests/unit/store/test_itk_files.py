@@ -7,7 +7,7 @@ import struct
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import product
+from itertools import pairwise, product
 
 import nibabel as nib
 import numpy as np
@@ -348,6 +348,29 @@ def test_a_flipped_bit_of_compressed_voxels_never_becomes_a_value(
     messages = refusals(file, lambda: open_file(path).read(whole), voxels, start)
     assert len(messages) > 28
     assert all(f"{file} cannot be read as an image (" in message for message in messages)
+
+
+@pytest.mark.parametrize("members", [2, 5])
+def test_a_flipped_bit_in_any_member_of_a_gzip_never_becomes_a_value(write_file, rng, members):
+    voxels = rng.normal(500, 30, SHAPE).astype(np.int16)
+    path = write_file("packed.nhdr", voxels)
+    file, raw = path.with_name("packed.raw.gz"), voxels.tobytes()
+    cuts = np.linspace(0, len(raw), members + 1).astype(int).tolist()
+    file.write_bytes(b"".join(gzip.compress(raw[a:b]) for a, b in pairwise(cuts)))
+    whole = tuple(slice(0, n) for n in SHAPE)
+    last = len(gzip.compress(raw[cuts[-2] :]))
+    start = file.stat().st_size - last
+    assert len(refusals(file, lambda: open_file(path).read(whole), voxels, start)) > 20
+
+
+@pytest.mark.parametrize("spelling", [b" CompressedData = True", b"CompressedData\t=\tTrue"])
+def test_a_compressed_metaimage_is_known_by_any_spelling(write_file, rng, spelling):
+    voxels = rng.integers(0, 255, SHAPE, np.uint8)
+    path = write_file("packed.mha", voxels)
+    path.write_bytes(path.read_bytes().replace(b"CompressedData = True", spelling, 1))
+    whole = tuple(slice(0, n) for n in SHAPE)
+    start = path.read_bytes().index(b"LOCAL") + 6
+    assert len(refusals(path, lambda: open_file(path).read(whole), voxels, start)) > 28
 
 
 def test_compressed_voxels_are_read_wherever_they_begin_and_whatever_follows(write_file, voxels):
