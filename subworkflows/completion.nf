@@ -112,8 +112,8 @@ def unpublishedOf(id, seen) {
         def pair = [files[name], folder.resolve(name)].findAll().collect { path -> metadataOf(path) ?: path }
         pair.size() < 2 || !pair[1].isFile() || java.nio.file.Files.mismatch(pair[0], pair[1]) != -1
     }
-    def sentence = "${folder} lacks ${lost.join(', ')} of this run, although all tasks succeeded; see that no config changes " +
-        'process.publishDir, check the disk, and run again with -resume.'
+    def sentence = "${folder} lacks ${lost.join(', ')} of this run, although all tasks succeeded; see that no config " +
+        'changes process.publishDir, check the disk, and run again with -resume.'
     return lost ? [missing: [], changed: '', sentence: sentence] : null
 }
 
