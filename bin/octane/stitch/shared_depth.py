@@ -102,7 +102,8 @@ def checked_distance(
 ) -> DistanceFigures | None:
     """Distance at which neighbours in the middle show the same tissue, around ``centre`` (y, x).
 
-    None if they share no depth, or too little to tell.
+    None if they share no depth, or too little to tell. Sections whose surface was measured
+    elsewhere than they are cropped are not compared: that is their fault, which has a check.
     """
     spacing = grid.spacing
     edge, extent = [grid.edge[0]], [grid.extent[0]]
@@ -116,7 +117,7 @@ def checked_distance(
     pairs: dict[Pair, range] = {}
     for first, (upper, lower) in enumerate(pairwise(slabs)):
         deepest = math.floor(upper.extent[0] / spacing[0] + 1e-6) - FEWEST_PLANES
-        if deepest >= 1 and not any(own.image is None or own.is_nearest for own in (upper, lower)):
+        if deepest >= 1 and all(_is_cropped_at_surface(own, spacing[0]) for own in (upper, lower)):
             pairs[first, first + 1] = range(1, deepest + 1)
     view = View(window, max(1, max(window.shape[1:]) // SMALL), TOP)
     middle = len(slabs) / 2 - 1
@@ -128,6 +129,15 @@ def checked_distance(
             by_table = slab.thickness_from == BY_TABLE
             return DistanceFigures(measured=size, std=std, taken=slab.thickness, by_table=by_table)
     return None
+
+
+def _is_cropped_at_surface(slab: SectionSlab, plane: float) -> bool:
+    """Tell whether a section can be compared and begins at its surface, as far as that is known."""
+    if slab.image is None or slab.is_nearest:
+        return False
+    surface = measured(slab.image)
+    depth = None if surface is None else surface.depth
+    return depth is None or abs(depth - slab.cut.depth) <= plane
 
 
 def _distances(
