@@ -8,12 +8,12 @@ def codeVersions() {
         phantom: 'core config store layout pipeline steps/phantom.py',
         preflight: 'core config store gpu layout pipeline acquisition resample stitch steps/preflight.py ' +
             'steps/plan.py steps/space.py',
-        mosaic: 'core config store gpu layout pipeline acquisition resample stitch report/charts.py ' +
+        mosaic: 'core config store layout pipeline acquisition stitch report/charts.py ' +
             'report/pictures.py report/tile_map.py steps/mosaic.py',
         resample: 'core config store gpu layout pipeline resample steps/resample.py',
         stitch: 'core config store gpu layout pipeline resample stitch steps/stitch.py',
         stack: 'core config store gpu layout pipeline resample stitch steps/stack.py',
-        n4: 'core config store gpu layout pipeline resample stitch n4 steps/n4.py',
+        n4: 'core config store gpu layout pipeline stitch n4 steps/n4.py',
         pyramid: 'core config store gpu layout pipeline resample steps/pyramid.py',
         channels: 'core config store layout pipeline steps/channels.py',
         report: 'core config report store/archive.py store/channels.py store/coordinates.py ' +

@@ -85,8 +85,9 @@ def complete(seen, lock) {
     seen.outcomes += unreported.collectEntries { id ->
         [id, [missing: ['report'], changed: '', sentence: lostOf(id, ['report'])]]
     }
+    // A run that stops may not have published what its last tasks made.
     def unpublished = seen.outcomes
-        .findAll { _id, outcome -> !outcome }
+        .findAll { _id, outcome -> workflow.success && !outcome }
         .collectEntries { id, _outcome -> [id, unpublishedOf(id, seen)] }
         .findAll { _id, outcome -> outcome }
     seen.outcomes += unpublished
