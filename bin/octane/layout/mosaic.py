@@ -344,7 +344,7 @@ def idle_overlap(
         if any(abs(own - asked) > OFF for _, own, asked in known):
             words = " and ".join(f"{own:.2f} along {axis}" for axis, own, _ in known)
             return (
-                f"--overlap {spelled(overlap)} is not used: {source} places the tiles with an "
+                f"--overlap {spelled(overlap)} is not used: the tiles' places ({source}) have an "
                 f"overlap of {words}"
             )
     return ""

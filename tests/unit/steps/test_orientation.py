@@ -123,7 +123,7 @@ def test_tiles_keep_the_orientation_and_places_of_their_files(tmp_path, executio
     folder.mkdir()
     affine = np.diag([0.01, 0.01, 0.01, 1])
     for column in (0, 1):
-        affine[0, 3] = column * 0.25
+        affine[0, 3] = column * 0.27
         tile = nib.Nifti1Image(VOXELS.T, affine)
         tile.header.set_xyzt_units("mm")
         nib.save(tile, folder / f"s1_r0_c{column}.nii")
@@ -132,7 +132,7 @@ def test_tiles_keep_the_orientation_and_places_of_their_files(tmp_path, executio
     # Along the tiles' own axes, which run against ITK's.
     table = (tmp_path / "made" / "positions.csv").read_text(encoding="utf-8").split()
     places = {int(row.split(",")[2]): float(row.split(",")[4]) for row in table[1:]}
-    assert places[1] - places[0] == pytest.approx(250, abs=1e-3)
+    assert places[1] - places[0] == pytest.approx(270, abs=1e-3)
 
 
 def test_oblique_tiles_are_noted_once(tmp_path, execution):
