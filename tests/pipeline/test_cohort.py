@@ -97,7 +97,8 @@ def test_values_of_a_row_reach_its_tasks(cohort):
     assert figures("volume")["mask_fraction"] == 1
     script = cohort.task_file("STITCH (two b:section_01)", ".command.sh").read_text("utf-8")
     assert "--positions" in script
-    assert "--overlap 0.2" in script
+    # PREFLIGHT has compared the row's overlap with the table, which rules.
+    assert "--overlap" not in script
 
 
 def text_of(value):
