@@ -33,6 +33,8 @@ FROM_TABLE = "from a table"
 """Record's value of a parameter whose table was given."""
 CORRECT_PLACES = "correct the places in --positions, or in the tiles' own table or metadata"
 """Remedy for wrong places of tiles, whatever states them."""
+KEEP_PLACES = "or give --stitch_check_overlap warning to keep them as they are"
+"""How to go on with places that do not fit."""
 CERTAIN = 3.0
 """Standard deviations beyond which a measured length contradicts another."""
 EXPOSED = 1.1

@@ -37,7 +37,7 @@ from octane.core.files import require_free, writing
 from octane.core.geometry import spelled
 from octane.core.metrics import Metrics
 from octane.core.progress import Progress
-from octane.core.records import MosaicFigures
+from octane.core.records import KEEP_PLACES, MosaicFigures
 from octane.core.units import counted, format_bytes
 from octane.layout.mosaic import (
     OFF,
@@ -261,16 +261,13 @@ def _check_orientation(
     if text := "" if change else _wrong_scale(section, seen, found):
         text = f"Section {section.number}: {text}"
         if placing.check_overlap == "error":
-            raise InputError(f"{text}, or --stitch_check_overlap warning to keep them as they are.")
+            raise InputError(f"{text}, {KEEP_PLACES}.")
         metrics.warn_in_report(f"{text}.")
     if found is None or not change or not found.is_several:
         return
     text = f"Section {section.number}: neighbouring tiles fit with {change}"
     if found.is_certain and placing.check_overlap == "error":
-        raise InputError(
-            f"{text}, not as they are arranged; run again with that, or give "
-            "--stitch_check_overlap warning to keep them as they are."
-        )
+        raise InputError(f"{text}, not as they are arranged; run again with that, {KEEP_PLACES}.")
     metrics.warn_in_report(f"{text} better than as they are arranged; compare the two.")
 
 

@@ -24,6 +24,7 @@ from octane.core.metrics import Metrics
 from octane.core.records import (
     CORRECT_PLACES,
     FROM_TABLE,
+    KEEP_PLACES,
     STRONG,
     StitchFigures,
     SurfaceFigures,
@@ -112,7 +113,7 @@ def _checked(
         mended = "write the grid so, or give --positions"
         text += CORRECT_PLACES if is_placed else mended
         if measured.turned.is_certain and parameters.check_overlap == "error":
-            raise InputError(f"{text}, or --stitch_check_overlap warning to keep them as they are.")
+            raise InputError(f"{text}, {KEEP_PLACES}.")
         metrics.warn_in_report(f"{text}.")
     wrong = [o for o in overlaps if o.better and o.found is not None]
     if wrong:
@@ -122,7 +123,7 @@ def _checked(
         mended = f"give --overlap {fitting(overlaps)}"
         text += CORRECT_PLACES if is_placed else mended
         if any(o.certain for o in wrong) and parameters.check_overlap == "error":
-            raise InputError(f"{text}, or --stitch_check_overlap warning to keep them as they are.")
+            raise InputError(f"{text}, {KEEP_PLACES}.")
         metrics.warn(f"{text}.")
     # Tiles without light were named before.
     lit = [tile for tile in uneven if tile.brightness > 0]
