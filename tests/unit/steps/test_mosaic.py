@@ -520,7 +520,7 @@ def test_flags_that_cannot_act_on_the_tiles_are_refused(cut, tmp_path, dry_run):
         run(folder, made, order="rows-raster-top-left", **given)
     rows = [f"{r},{c},{r * 200},{c * 200}" for r, c in np.ndindex(9, 9)]
     (folder / "t.csv").write_text("\n".join(["row,column,y,x", *rows]), encoding="utf-8")
-    with pytest.raises(OctaneError, match=r"^--overlap 0.9 x 0.9 .*t.csv .* along y"):
+    with pytest.raises(OctaneError, match=r"^--overlap 0.9 x 0.9 .*t\.csv"):
         run(folder, made, overlap=0.9, **given)
     assert not made.exists()
 
