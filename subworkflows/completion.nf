@@ -144,8 +144,7 @@ def removeEmptied(made, seen) {
 def setAside(id, made, outcome) {
     def ends = ['.ome.zarr', '_report.html', '_report.json', '_trace.json.gz', '_metrics.json', '_flat_field.tif']
     def tables = ['_positions.csv', '_displacements.csv']
-    def names = ['previews', 'ro-crate-metadata.json']
-    def isOurs = { path -> path.name in names || (ends + tables).any { end -> path.name.endsWith(end) } }
+    def isOurs = { path -> path.name == 'previews' || (ends + tables).any { end -> path.name.endsWith(end) } }
     def found = placesOf(id)
         .findAll { place -> place.isDirectory() }
         .collectMany { place -> place.listFiles().toList() }

@@ -327,7 +327,7 @@ def claimFolder(subject, plan) {
 def isResult(path) {
     def store = '[^/]+[.]ome[.]zarr(/(zarr[.]json|[0-9]+(/(zarr[.]json|c(/[0-9]+)*))?))?'
     def files = '[^/]+_((positions|displacements)[.]csv|report[.](html|json)|trace[.]json[.]gz)'
-    def fixed = 'input[.]json|ro-crate-metadata[.]json|(metrics|flat_fields|profiles|previews)'
+    def fixed = 'input[.]json|(metrics|flat_fields|profiles|previews)'
     def inner = 'metrics/[^/]+[.]json|flat_fields/[^/]+[.]tif|profiles/[^/]+|previews/[^/]+[.](png|svg)'
     return path ==~ "(earlier_[-0-9]+/)?(${store}|${files}|${fixed}|${inner})|earlier_[-0-9]+"
 }

@@ -1,1 +1,1 @@
-"""Figures, pictures, HTML pages and the crate."""
+"""Figures, pictures and HTML pages."""

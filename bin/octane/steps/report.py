@@ -17,9 +17,7 @@ from octane.core.files import writing
 from octane.core.geometry import expected_position
 from octane.core.metrics import as_json
 from octane.core.records import ENDINGS, Outcome, StitchFigures, by_tile, read_record
-from octane.report.crate import CRATE, crate
 from octane.report.html import build
-from octane.report.tables import described
 from octane.report.tasks import TaskRecord, previewed
 from octane.report.trace import trace_content
 
@@ -132,7 +130,6 @@ def _files(
         if any(entry.record.settings.get("flat_field") == ESTIMATE for entry in entries):
             found["flat_fields/"] = "the flat field of each section, TIFF"
         found["metrics/"] = "the record of every task"
-        found[CRATE] = "provenance of these results, RO-Crate"
     if any(entry.record.figures.get("positions") for entry in entries):
         found[table] = "the positions of all tiles, CSV"
     return found | {
@@ -166,26 +163,12 @@ def write_report(
     files = _files(destination, subject, entries, lost, channel, workflow=run is not None)
     report = build(entries, subject=subject, run=run, files=files, lost=lost, reference=channel)
     timelines = {e.name: e.record.timeline for e in entries if e.record.timeline is not None}
-    jsons: dict[Path, object] = {destination.with_suffix(".json"): report.twin}
-    if run is not None:
-        listed = {name: text for name, text in files.items() if name not in (CRATE, "metrics/")}
-        # Each record is a file there.
-        own = {
-            f"metrics/{own.name}{RECORD}": f"{own.record.step.upper()}"
-            + f" of {own.record.channel}" * bool(channel and own.record.channel)
-            + f" on {described(own.record)}"
-            for own in entries
-        }
-        every = {destination.name: "the report"} | listed | own
-        jsons[destination.with_name(CRATE)] = crate(
-            subject, run, [e.record for e in entries], every
-        )
     table = _position_table(entries, channel)
     contents = {
         destination: report.html.encode(),
         _next_to(destination, TRACE): trace_content(timelines),
         **({_next_to(destination, POSITIONS): table.encode()} if table else {}),
-        **{path: as_json(content).encode() for path, content in jsons.items()},
+        destination.with_suffix(".json"): as_json(report.twin).encode(),
     }
     # The page is entered first, so that it gets its name last.
     with ExitStack() as stack:

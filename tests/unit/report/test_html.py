@@ -22,7 +22,6 @@ from octane.core.orientation import Orientation
 from octane.core.records import Outcome
 from octane.report import charts, pictures
 from octane.report.check import Check
-from octane.report.crate import CRATE
 from octane.steps.report import write_report
 
 VOID = {"meta", "link", "img", "br", "hr", "input"}
@@ -495,17 +494,12 @@ def test_one_of_a_kind_is_in_the_singular(subject: Subject) -> None:
     assert re.findall(r"(?<![\d.,])1 [a-z]+s\b", text) == []
 
 
-def test_links_and_the_crate_name_what_is_published(whole: Path) -> None:
+def test_links_name_what_is_published(whole: Path) -> None:
     links = [a["href"] for a in Page(whole).of("a") if not a["href"].startswith("#")]
     beside = {path.name for path in whole.parent.iterdir()}
     # Steps publish the volume, the records and the displacements.
     published = beside - {whole.name} | {"sub-01.ome.zarr", "metrics", "sub-01_displacements.csv"}
     assert {unquote(link).rstrip("/") for link in links} == published
-    graph = json.loads((whole.parent / CRATE).read_text())["@graph"]
-    (root,) = (entity for entity in graph if entity["@id"] == "./")
-    parts = {part["@id"].rstrip("/") for part in root["hasPart"]}
-    assert beside - {CRATE} < parts
-    assert {"metrics/n4_metrics.json", "sub-01.ome.zarr", "main.nf"} <= parts
 
 
 def test_positions_of_all_sections_are_in_one_table_in_order(subject: Subject) -> None:
@@ -664,13 +658,3 @@ def test_a_record_of_impossible_sizes_is_named(subject, step):
     record.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(OctaneError, match=f"{record.name} lacks a usable figure"):
         subject.report()
-
-
-def test_a_relative_path_in_a_record_is_kept_as_it_is(subject):
-    subject.whole(1)
-    for path in subject.records:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        content["inputs"] = {"input/a": {"path": "data/a b.zarr"}}
-        path.write_text(json.dumps(content), encoding="utf-8")
-    made = subject.report(run={"script": "main.nf"})
-    assert "data/a%20b.zarr" in (made.parent / CRATE).read_text(encoding="utf-8")
