@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from octane.config.params import AUTO, STEPS
 from octane.core.records import ORDER, Context, Record
 from octane.core.timing import summed
-from octane.report.bounds import bound_of
 
 
 def tables(records: Sequence[Record], *, workflow: bool) -> Context:
@@ -30,7 +29,7 @@ def tables(records: Sequence[Record], *, workflow: bool) -> Context:
 
 
 def performance(records: Sequence[Record]) -> Context:
-    """Sum up the seconds, bytes, memory and bound of a step's tasks."""
+    """Sum up the seconds, bytes, memory and slowest stage of a step's tasks."""
     peaks = [r.peak_memory_bytes for r in records if r.peak_memory_bytes is not None]
     walls = summed(record.wall_seconds for record in records)
     return {
@@ -38,7 +37,7 @@ def performance(records: Sequence[Record]) -> Context:
         "seconds": sum(record.total for record in records),
         "bytes": sum(record.moved for record in records),
         "peak": max(peaks, default=None),
-        "bound": bound_of(walls, gpu=any(record.on_gpu for record in records)),
+        "slowest": max(walls, key=lambda stage: walls[stage]) if any(walls.values()) else None,
         "waited": sum(record.waited for record in records),
     }
 

@@ -7,12 +7,12 @@ from octane.core.records import Record
 from octane.report.tables import performance, tables
 
 
-def test_the_bound_of_a_step_and_its_waiting_are_those_of_its_tasks_together():
+def test_the_slowest_stage_of_a_step_and_its_waiting_are_those_of_its_tasks_together():
     walls = [{"read": 5.0, "compute": 4.0}, {"compute": 4.0}]
     records = [Record(step="resample", wall_seconds=of) for of in walls]
     records.append(Record(step="resample", device={"backend": "gpu", "device": "A GPU"}))
-    found: list[Any] = [performance(some)["bound"] for some in (records, records[:2], records[2:])]
-    assert [bound and bound.by for bound in found] == ["GPU", "cores", None]
+    found = [performance(some)["slowest"] for some in (records, records[:1], records[2:])]
+    assert found == ["compute", "read", None]
     for record, seconds in zip(records, (30.0, 90.0), strict=False):
         record.figures["gpu"] = {"backend": "gpu", "slot_wait_seconds": seconds}
     assert performance(records)["waited"] == 120
