@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from _gpu_device import REPEATS, median_ms
 from _n4_agreement import tissue_volume
-from _n4_choice import field_over
 from _resample_stores import RESOLUTION, SPACING
 from _timing import timed
 from cupyx.scipy import ndimage
@@ -26,7 +25,7 @@ from octane.core.metrics import Metrics
 from octane.gpu.pinned import HostMemory
 from octane.n4 import bspline
 from octane.n4 import fit as n4
-from octane.n4.apply import correct_block
+from octane.n4.apply import FieldPart, correct_block
 from octane.n4.cuda import CudaSteps
 from octane.n4.grid import FitVoxels
 from octane.n4.sharpening import Sharpening
@@ -157,6 +156,12 @@ def application(xp: ModuleType, sizes: Sizes) -> dict[str, float]:
     part = field_over(sizes.volume)
     ms = median_ms(xp, lambda: correct_block(voxels, [part]), REPEATS)
     return {"ms": ms, "GB_per_s": 2 * voxels.nbytes / ms / 1e6}
+
+
+def field_over(shape: tuple[int, ...]) -> FieldPart:
+    """Return a field of as many control points as three levels have."""
+    lattice = np.random.default_rng(0).normal(0, 0.1, (7, 7, 7)).astype(np.float32)
+    return FieldPart(lattice, shape, tuple(slice(0, n) for n in shape))
 
 
 @contextmanager

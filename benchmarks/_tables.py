@@ -15,8 +15,6 @@ from typing import TypeVar
 
 from _common import PROJECT, RESULTS
 
-from octane.n4.choice import RATES
-
 PAGE = PROJECT / "docs" / "benchmarks.md"
 MARKED = re.compile(r"(<!-- figures: (\S+) -->\n)(?:.+\n)*")
 MISSING = "not installed"
@@ -661,30 +659,6 @@ def _percent(part: float) -> str:
     return f"{100 * part:.1f} %"
 
 
-RATE_UNITS = {
-    "fit": ("fit, one core, ns per voxel and iteration", 1e9),
-    "division": ("division, one core, ns per voxel", 1e9),
-    "gpu_start": ("start, GPU, s more than on the CPU", 1),
-    "gpu_iteration": ("launches, µs per iteration", 1e6),
-    "gpu_fit": ("fit, GPU, ps per voxel and iteration", 1e12),
-    "link": ("copies, GB/s", 1e-9),
-}
-
-
-def _choice(record: dict) -> str:
-    def shown(name: str, rate: float) -> str:
-        return f"{rate * RATE_UNITS[name][1]:.1f}"
-
-    return listed(
-        record["rates"].items(),
-        {
-            "rate": lambda r: RATE_UNITS[r[0]][0],
-            "in the model": lambda r: shown(r[0], getattr(RATES, r[0])),
-            "measured": lambda r: shown(*r),
-        },
-    )
-
-
 def _memory(n4: dict, resample: dict) -> str:
     """Return the predicted and the true peaks; cases with similar tiles share a line."""
 
@@ -845,7 +819,6 @@ TABLES: dict[str, Table] = {
     "n4-agreement": of_part("n4", "agreement", _agreement),
     "n4-speed": of_part("n4", "speed", _speed),
     "n4-speed-xeon": of_part("n4", "speed_xeon", _speed),
-    "n4-choice": of_part("n4", "choice", _choice),
     "n4-modes": of_part("n4", "modes", _modes),
     "n4-levels": of_part("n4", "levels", _levels),
     "resample-kernel": of_part("resample", "kernel", _kernel),
@@ -855,7 +828,6 @@ TABLES: dict[str, Table] = {
     "gpu-cold-start": of_part(
         "gpu", "cold_start", lambda r: listed(r["command_seconds"].items(), COLD_START)
     ),
-    "gpu-choice": of_part("gpu", "choice", _choice),
     "gpu-transfers": of_cases("gpu", "transfers", TRANSFERS),
     "gpu-n4": of_cases("gpu", "n4", GPU_N4),
     "gpu-resample": of_cases("gpu", "resample", GPU_RESAMPLE, "end_to_end"),

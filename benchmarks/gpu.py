@@ -31,7 +31,7 @@ PACKAGES = {
 """Packages that the parts need, by the modules imported from them."""
 
 PARTS = (
-    *("device", "transfers", "kernels", "cold_start", "choice", "n4", "resample"),
+    *("device", "transfers", "kernels", "cold_start", "n4", "resample"),
     *("tests", "sanitizer", "leases", "counters"),
 )
 NOT_HERE = 3
@@ -55,7 +55,6 @@ def main() -> None:
     from _gpu_commands import FULL, QUICK, cold_start, n4_part, resample_part
     from _gpu_device import described, device_part, transfers
     from _gpu_kernels import kernels
-    from _n4_choice import choice
     from device import NoDeviceError, cupy_with_device
 
     chosen = command_line(__doc__, PARTS).parse_args()
@@ -74,7 +73,6 @@ def main() -> None:
         "transfers": lambda: transfers(xp, sizes.copies),
         "kernels": lambda: kernels(xp, quick),
         "cold_start": lambda: cold_start(sizes),
-        "choice": lambda: choice(quick, xp),
         "n4": lambda: n4_part(xp, sizes),
         "resample": lambda: resample_part(xp, sizes),
         "tests": lambda: tests(quick),

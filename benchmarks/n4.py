@@ -14,11 +14,10 @@ import numpy as np
 from _against import call, command, compared
 from _common import add_python, command_line, cores, run_parts, scratch_folder
 from _n4_agreement import agreement, tissue_volume
-from _n4_choice import choice
 from _n4_speed import memory, speed, write_noise
 from _n4_truth import levels, modes
 
-PARTS = ("agreement", "speed", "memory", "modes", "levels", "choice")
+PARTS = ("agreement", "speed", "memory", "modes", "levels")
 
 
 def against(other: Path, *, quick: bool) -> dict[str, object]:
@@ -59,7 +58,6 @@ def main() -> None:
         "memory": lambda: memory(quick),
         "modes": lambda: modes(quick),
         "levels": levels,
-        "choice": lambda: choice(quick),
     }
     run_parts("n4", parts, chosen)
 

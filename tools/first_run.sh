@@ -165,7 +165,6 @@ call_B() {
 # N4 and RESAMPLE as a whole, the most useful parts first.
 call_C() {
     part n4 220
-    part choice 60
     part cold_start 90
     part resample 200
 }

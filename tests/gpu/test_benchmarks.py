@@ -15,7 +15,7 @@ sys.path.append(str(BENCHMARKS))
 
 from _tables import TABLES  # noqa: E402
 
-PARTS = ("transfers", "cold_start", "choice", "n4", "resample")
+PARTS = ("transfers", "cold_start", "n4", "resample")
 pytestmark = pytest.mark.slow
 
 

@@ -152,6 +152,16 @@ class Plan:
         return not self.sections and self.whole is None
 
     @property
+    def voxel_iterations(self) -> int:
+        """Voxels of each fit times its most iterations, summed over the fits.
+
+        All voxels count, because the plan does not know the mask.
+        """
+        parts = [*self.sections, *([] if self.whole is None else [self.whole])]
+        planes = sum((p.kept.stop - p.kept.start) * sum(p.mesh.iterations) for p in parts)
+        return planes * math.prod(self.shrunk_shape[1:])
+
+    @property
     def planes(self) -> range:
         """Planes of the volume that enter the fit."""
         return range(self.volume.grid.shape[0])[self.keep[0]]

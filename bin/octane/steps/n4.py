@@ -18,7 +18,7 @@ from octane.config.params import (
     N4Parameters,
     bytes_of,
 )
-from octane.core.arrays import namespace, output_type, working_type
+from octane.core.arrays import Backend, namespace, output_type, working_type
 from octane.core.errors import InputError, OctaneError
 from octane.core.files import bring_to_disk
 from octane.core.geometry import Region, blocks, bounds, shape_of
@@ -30,7 +30,6 @@ from octane.layout.borders import blended_planes
 from octane.layout.sections import Section, imaged_plane, read_sections, sections_of
 from octane.n4.apply import correct_block
 from octane.n4.channels import Made, joined, require_joinable, save_each
-from octane.n4.choice import Choice, choose, load_of
 from octane.n4.figures import Shown, figures, previews, unchanged
 from octane.n4.fit import BiasFit, fit_bias_field
 from octane.n4.grid import require_varied
@@ -70,6 +69,11 @@ from octane.store.writer import Level
 
 logger = logging.getLogger(__name__)
 
+GPU_WORK = 1e9
+"""Voxels times iterations for each core from which a GPU pays: some seconds of work on a core.
+
+A GPU needs about as long to start, and to compile its kernels at first use.
+"""
 CLIPPED = 1e-3
 """Fraction of the fitted voxels that may be clipped without a warning."""
 
@@ -171,7 +175,7 @@ def _correct(run: Run, sharing: LeaseParameters) -> None:
     if plan.copies:
         _copy(run)
         return
-    choice = _choice(run)
+    backend, reason = _backend(run)
     for text in plan.warnings():
         metrics.warn(text)
     run, shrunk, mask, weights = _read(run)
@@ -186,8 +190,8 @@ def _correct(run: Run, sharing: LeaseParameters) -> None:
 
     def work(share: Share) -> None:
         # Only now: without a GPU, the log has already given the reason for the CPU.
-        if choice.backend == "auto" and share.device is not None:
-            logger.info("backend auto: GPU, because %s", choice.reason)
+        if backend == "auto" and share.device is not None:
+            logger.info("backend auto: GPU, because %s", reason)
         before, mapped = arrays
         if share.device is None:
             arrays.clear()
@@ -203,7 +207,7 @@ def _correct(run: Run, sharing: LeaseParameters) -> None:
         work,
         plan.device_bytes,
         batch=plan.workers,
-        backend=choice.backend,
+        backend=backend,
         sharing=sharing,
         metrics=metrics,
         subject=f"{run.volume.path.name} N4",
@@ -319,18 +323,19 @@ def prepare(
     )
 
 
-def _choice(run: Run) -> Choice:
-    """Choose the CPU if the backend is open and a GPU would not be faster."""
-    if run.execution.backend != "auto":
-        return Choice(run.execution.backend, "")
-    p = run.parameters
-    results = [output_type(p.dtype, run.volume.dtype)]
-    if run.field_path is not None:
-        results.append(np.dtype(np.float32))
-    choice = choose(load_of(run.plan, p.convergence_threshold, results), run.plan.workers)
-    if choice.backend == "cpu":
-        logger.info("backend auto: CPU, because %s", choice.reason)
-    return choice
+def _backend(run: Run) -> tuple[Backend, str]:
+    """Return the backend and the reason: the CPU if it is open and the fit is a small one."""
+    backend = run.execution.backend
+    per_core = run.plan.voxel_iterations / run.plan.workers
+    pays = per_core >= GPU_WORK
+    reason = (
+        f"N4 has {per_core:.2g} voxels times iterations for each core, and a GPU pays from "
+        f"{GPU_WORK:.0e}"
+    )
+    if backend == "auto" and not pays:
+        logger.info("backend auto: CPU, because %s", reason)
+        return "cpu", reason
+    return backend, reason
 
 
 def _read(

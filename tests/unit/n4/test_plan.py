@@ -1,5 +1,6 @@
 """Resources are planned before a run, and derived parameters stay within the memory."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -115,3 +116,11 @@ def test_factors_are_as_given_or_follow_from_size_and_mesh(
     shape, mesh, depth, most, given, factors
 ):
     assert shrink_factors(shape, [mesh], depth, most, given) == factors
+
+
+def test_voxels_times_iterations_count_every_fit_and_plane(tmp_path):
+    shape = (200, 60, 80)
+    plan = partial(planned, tmp_path, shape, iterations=(30, 10), shrink_factor=(2, 2, 1))
+    once = plan().voxel_iterations
+    assert once == 200 * 30 * 40 * (30 + 10)
+    assert plan(sections=SECTIONS, mode="two_pass").voxel_iterations == 2 * once
