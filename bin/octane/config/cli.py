@@ -1,8 +1,6 @@
 """Shared code of the commands in ``bin/``: run a step, one-sentence errors, logging."""
 
-import atexit
 import errno
-import gc
 import logging
 import os
 import re
@@ -156,8 +154,6 @@ def _prepare() -> None:
     # that they need. Not in os.environ, which the command that gpu_slot.py starts would inherit.
     if "OPENBLAS_NUM_THREADS" not in os.environ:
         os.putenv("OPENBLAS_NUM_THREADS", "1")
-    # Saves the interpreter a garbage collection over all modules at exit.
-    atexit.register(gc.freeze)
     # A cancelled task still removes its partial output.
     for number in (signal.SIGTERM, signal.SIGINT):
         # A shell starts background commands with SIGINT ignored.

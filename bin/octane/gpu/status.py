@@ -87,9 +87,8 @@ def run_on_share(
             # A number above those that scripts use and tcsh closes; macOS allows only 256.
             most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             fcntl.fcntl(held.slot.fd, fcntl.F_DUPFD, min(256, most // 2))
-        # Python ignores these two signals, and the command would inherit that.
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
+        # Python ignores it, and the command would inherit that.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         try:
             os.execvpe(words[0], words, {**os.environ, **held.environment()})
         except OSError as error:

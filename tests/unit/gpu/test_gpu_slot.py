@@ -120,8 +120,8 @@ def test_a_signal_is_the_commands_own(there, tmp_path, number):
     assert held(tmp_path) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGPIPE, signal.SIGXFSZ])
-def test_a_command_that_a_signal_ends_ends_as_it_would_without(ended, number):
+def test_a_command_that_a_signal_ends_ends_as_it_would_without(ended):
+    number = signal.SIGPIPE
     command = ("sh", "-c", f"kill -{number.value} $$; echo survived")
     assert ended("--memory", "4GB", command=command)[:2] == (-number, "")
 
