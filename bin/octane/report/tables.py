@@ -74,7 +74,7 @@ def _settings(records: Sequence[Record], step: str, *, workflow: bool) -> list[C
                 "name": name,
                 "value": "; ".join(values),
                 "default": default,
-                "unit": (extra.get("unit") or "") * bool({*values} - {"unset", AUTO}),
+                "unit": str(extra.get("unit") or "") * bool({*values} - {"unset", AUTO}),
                 # The workflow itself sets fields that are not its parameters; it takes the
                 # excluded sections from the user's.
                 "changed": default is not None
