@@ -1,7 +1,7 @@
 """TIFF volumes: OME-TIFF, ImageJ and plain stacks read in blocks, and OME-TIFF written in blocks.
 
-tifffile finds and decodes the planes. Voxels are read and written at their offsets in the file
-without a lock, so that threads do not wait for one another.
+tifffile finds the planes, which tiff_segments decodes. Voxels are read and written at their offsets
+in the file without a lock, so that threads do not wait for one another.
 """
 
 from __future__ import annotations
@@ -39,6 +39,13 @@ from octane.store.channels import attributes_of
 from octane.store.image import DECODING_ERRORS
 from octane.store.itk_files import TAKEN
 from octane.store.ngff import AS_STATED, CHANNEL, TIMEPOINT, Attributes, place_of, whole_size
+from octane.store.tiff_segments import (
+    decode_plane,
+    decode_segment,
+    decoding_bytes,
+    require_codec,
+    require_segments,
+)
 from octane.store.writer import Make
 
 if TYPE_CHECKING:
@@ -60,7 +67,7 @@ was stopped: lists of so many take some 50 MB."""
 PLANE_COUNTS = ("PlaneCount", "NumPlanes")
 """Attributes of OME-XML that count the planes from a page on; the second is of 2008."""
 PROBED_BYTES = 64_000_000
-"""Most bytes of a segment that is decoded when a file is opened, before any plan of memory."""
+"""Most bytes for decoding a plane of which a part is decoded when its file is opened."""
 
 Length = tuple[object, object]
 """A number, or None, and its unit."""
@@ -120,10 +127,11 @@ class TiffVolume:
                 folder.mkdir(parents=True, exist_ok=True)
             # Unnamed, so that it vanishes however the process ends.
             with TemporaryFile(dir=folder) as decoded, _opened(self.path) as file:
-                series = _stack_of(self.path, file)
+                series, plane = _stack_of(self.path, file), np.empty((ny, nx), self.dtype)
                 for number in self._planes:
-                    plane = cast("TiffPage", series[number]).asarray()
-                    decoded.write(np.ascontiguousarray(plane, self.dtype).data)
+                    page = cast("TiffPage", series[number])
+                    decode_plane(page, series.keyframe, file.filehandle.fileno(), plane)
+                    decoded.write(plane.data)
                 decoded.flush()
                 kept = os.fdopen(os.dup(decoded.fileno()), "rb")
         except OSError as error:
@@ -177,29 +185,26 @@ def open_tiff(
         series = _stack_of(path, file)
         stated, names = _stated(file, series)
         numbers, index = _planes(path, series, names, reading, flat=flat)
-        key, start = series.keyframe, series.dataoffset
+        key, start, decoding = series.keyframe, series.dataoffset, 0
         if 0 in key.shape:
             raise ValueError("its planes have no pixels")
         if start is not None:
             starts = start + np.array(numbers, np.int64) * key.nbytes
-            end = int(starts.max()) + key.nbytes
+            if int(starts.max()) + key.nbytes > file.filehandle.size:
+                raise ValueError("planes extend beyond the end of the file")
         else:
             pages = [page for k in numbers if (page := series[k]) is not None]
             if len(pages) < len(numbers):
                 raise ValueError(
                     f"{len(numbers) - len(pages)} of {len(numbers)} planes are missing"
                 )
+            longest = require_segments(pages, key, file.filehandle.size)
             starts = np.array([page.dataoffsets[0] for page in pages], np.int64)
-            ends = (np.add(page.dataoffsets, page.databytecounts).max() for page in pages)
-            end = int(max(ends))
-        if end > file.filehandle.size:
-            raise ValueError("planes extend beyond the end of the file")
-        segment = math.prod(key.chunks) * series.dtype.itemsize
-        if not key.is_final:
-            if segment <= PROBED_BYTES:
-                # Decoding one segment shows whether the codec is installed.
-                next(key.segments(maxworkers=1))
-            starts = None
+            if not key.is_final:
+                require_codec(key)
+                decoding, starts = decoding_bytes(key, longest), None
+                if decoding <= PROBED_BYTES:
+                    decode_segment(pages[0], key, 0, file.filehandle.fileno())
         dtype = series.dtype.newbyteorder(file.byteorder)
         ny, nx = key.shape
         count = dict(_axes_of(series)).get("C", 1)
@@ -207,9 +212,7 @@ def open_tiff(
     size = _voxel_size(path, stated, reading or AS_STATED, like)
     grid = Grid((len(numbers), ny, nx), size)
     volume = TiffVolume(path, grid, dtype, numbers, starts, channels)
-    if starts is None:
-        # The plane, and each thread's segment as inflated and as unpacked.
-        volume.decoding = key.nbytes + 2 * segment * max(1, key.maxworkers)
+    volume.decoding = decoding
     volume.attributes |= attributes_of(path, names, count, index, reading)
     if reading is not None and reading.orientation is not None:
         volume.attributes["orientation"] = reading.orientation
@@ -229,8 +232,8 @@ def _naming_faults(path: Path) -> Generator[None]:
             raise unreadable(error) from error
         reason = str(error).partition("\n")[0][:200] or type(error).__name__
         remedy = "restore or convert it"
-        if "imagecodecs" in reason or isinstance(error, ImportError):
-            remedy = "install imagecodecs with pip, or write it with deflate or no compression"
+        if isinstance(error, NotImplementedError | ImportError):
+            remedy = "save it with LZW, deflate or no compression"
         raise InputError(f"{path} cannot be read as an image ({reason}); {remedy}.") from error
 
 
