@@ -26,8 +26,8 @@ from octane.store.ngff import AS_STATED, Metadata, read_json, read_metadata
 
 logger = logging.getLogger(__name__)
 
-VERSION = "1.10.0"
-"""Version of BIDS."""
+VERSION = "1.11.1"
+"""Version of BIDS, the newest that its validator knows."""
 DESCRIPTION = "dataset_description.json"
 README = """\
 Volumes that octane reconstructed from serial-section or tiled 3-D microscopy.

@@ -3,16 +3,18 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import bids_validator_deno
 import numpy as np
 import pytest
 
 from octane.config.params import BidsParameters
 from octane.core.errors import NoSpaceError, OctaneError
-from octane.export.bids import add_row, write_derivative
+from octane.export.bids import VERSION, add_row, write_derivative
 
 VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")
 SECTIONS = [
@@ -67,6 +69,13 @@ def issues(dataset):
     found = json.loads(made.stdout)
     assert found["summary"]["dataTypes"] == ["micr"]
     return sorted((i["severity"], i["code"], i["location"]) for i in found["issues"]["issues"])
+
+
+def test_the_version_is_the_newest_that_the_validator_knows():
+    schema = Path(bids_validator_deno.__file__).with_name("bids-validator.js")
+    known = re.search(r'bids_version: "([\d.]+)"', schema.read_text(encoding="utf-8"))
+    assert known is not None
+    assert known[1] == VERSION
 
 
 def test_two_subjects_make_a_valid_derivative(store, add, tmp_path):
@@ -268,7 +277,7 @@ def test_rows_of_several_processes_are_all_kept(run_python, tmp_path):
     script = """
 from multiprocessing import Process
 from pathlib import Path
-from octane.export.bids import add_row
+from octane.export.bids import VERSION, add_row
 
 def rows(first):
     for n in range(first, first + 40):
