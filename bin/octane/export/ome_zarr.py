@@ -34,7 +34,7 @@ def write_ome_zarr(
     workers = plan_workers(
         2 * most * dtype.itemsize, bytes_of(execution.memory), execution.workers, len(tasks)
     )
-    advance = Progress("Export", len(tasks), "blocks")
+    advance = Progress("Export", len(tasks), "blocks", workers=workers)
     with create_image(
         destination, levels, dtype, attributes=source.attributes,
         channels=source.names if several else (), shown=source.shown,

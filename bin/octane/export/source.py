@@ -155,7 +155,7 @@ class Part:
             execution.workers, len(across), fixed=PROCESS_BYTES + (depth + 2) * plane,
         )  # fmt: skip
         slabs = self.spans(0, depth)
-        advance = Progress("Export", len(slabs) * len(across), "blocks")
+        advance = Progress("Export", len(slabs) * len(across), "blocks", workers=workers)
         memory_of_slab = np.empty((depth, ny, nx), self.dtype)
         for slab in slabs:
             out = memory_of_slab[: slab.stop - slab.start]

@@ -141,7 +141,7 @@ def run_pipeline(
     xp, active = (np, nullcontext) if share is None else (share.xp, share.active)
     tracks = [metrics.timeline.track(f"lane {n}") for n in range(min(workers, len(tiles)))]
     before, start = _seconds(tracks), time.perf_counter()
-    advance = Progress(label, len(tiles))
+    advance = Progress(label, len(tiles), workers=max(1, len(tracks)))
     with HostMemory(xp, warn=metrics.warn) as host:
         lanes = deque(Lane(xp, metrics, host, track) for track in tracks)
 

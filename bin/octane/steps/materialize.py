@@ -96,7 +96,7 @@ def verify(folder: Path) -> int:
                 chunks += [(level, o.region[-3:]) for o in objects]
         except OctaneError as error:
             damaged[store] = str(error)
-    advance = Progress("Verifying", len(chunks), "files")
+    advance = Progress("Verifying", len(chunks), "files", workers=READERS)
 
     def decode(chunk: tuple[Image, Region]) -> None:
         image, region = chunk

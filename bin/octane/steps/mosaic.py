@@ -163,17 +163,29 @@ def _write_sections(
         require_free(store, overwrite=execution.overwrite)
     metrics.channel = name_of(sections[0].attributes)
     metrics.orientation = stated_orientation(sections[0].attributes)
-    advance = Progress("MOSAIC", sum(len(section.grid.imaged) for section in sections))
-    for section, store in zip(sections, stores, strict=True):
-        _write_section(section, store, p, execution, metrics, placing, advance)
+    workers = [_workers(section, execution) for section in sections]
+    tiles = sum(len(section.grid.imaged) for section in sections)
+    advance = Progress("MOSAIC", tiles, workers=min(workers))
+    for section, store, count in zip(sections, stores, workers, strict=True):
+        _write_section(section, store, p, execution, metrics, placing, advance, count)
         if places is not None:
             write_positions(places, [section])
     noted = MosaicFigures(
         files=sum(len(section.paths) for section in sections),
-        tiles=sum(len(section.grid.imaged) for section in sections),
+        tiles=tiles,
         not_imaged=sum(len(section.grid.not_imaged) for section in sections),
     )
     metrics.add_figures(noted)
+
+
+def _bytes_in_flight(section: SectionTiles) -> int:
+    """Memory that a worker needs for its tile."""
+    return max(COPIES * section.tile_bytes, section.tile_bytes + section.decoding)
+
+
+def _workers(section: SectionTiles, execution: ExecutionParameters) -> int:
+    need, memory = _bytes_in_flight(section), bytes_of(execution.memory)
+    return plan_workers(need, memory, execution.workers, len(section.grid.imaged))
 
 
 def _write_section(
@@ -184,6 +196,7 @@ def _write_section(
     metrics: Metrics,
     placing: OverlapParameters | None,
     advance: Progress,
+    workers: int,
 ) -> None:
     """Write the mosaic grid of a section; each worker holds one tile at a time.
 
@@ -193,12 +206,9 @@ def _write_section(
     section.require_codec(p.codec)
     grid, several = section.grid, len(section.channels) > 1
     level = Level(grid.grid, grid.tile)
-    need = max(COPIES * section.tile_bytes, section.tile_bytes + section.decoding)
-    memory = bytes_of(execution.memory)
-    workers = plan_workers(need, memory, execution.workers, len(grid.imaged))
     logger.info(
         "MOSAIC: section %d, %d workers, %s of memory",
-        *(section.number, workers, format_bytes(workers * need)),
+        *(section.number, workers, format_bytes(workers * _bytes_in_flight(section))),
     )
     names = [name_of(own) for own in section.channels.values()] if several else []
     with create_image(

@@ -424,7 +424,7 @@ def _fit(
                 control_points=part.mesh.control_points,
                 fitting_levels=part.mesh.fitting_levels,
                 on_iteration=lambda level, iteration, measure: log(
-                    f"{part.name}, level {level + 1}",
+                    f"{part.name}, level {level + 1} of {len(part.mesh.iterations)}",
                     iteration + 1,
                     part.mesh.iterations[level],
                     measure,

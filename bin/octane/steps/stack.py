@@ -122,7 +122,7 @@ def _unaligned_cut(
         return part.nbytes
 
     workers = block_workers(sections, grid, dtype, len(sections), execution)
-    run_pipeline(sections, work, label="unaligned cut", workers=workers, metrics=metrics)
+    run_pipeline(sections, work, label="STACK: unaligned cut", workers=workers, metrics=metrics)
     return cut[:, 0]
 
 

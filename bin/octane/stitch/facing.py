@@ -145,7 +145,7 @@ def survey(
     run_pipeline(
         sections,
         work,
-        label="faces",
+        label="STACK: faces",
         workers=block_workers(sections, grid, dtype, len(sections), execution, kept=kept),
         metrics=metrics,
         describe=lambda slab: slab.name,

@@ -171,7 +171,7 @@ def _distances(
         deepest = max(slab.extent[0] for slab in slabs) / grid.spacing[0]
         kept = math.ceil(16 * deepest * LONGEST**2) * (execution.workers or cores())
         workers = block_workers(slabs, grid, dtype, len(tried), execution, kept=kept)
-        run_pipeline(tried, work, label="thickness", workers=workers, metrics=metrics)
+        run_pipeline(tried, work, label="STACK: thickness", workers=workers, metrics=metrics)
     # In order, so that sums do not depend on the number of threads.
     return dict(sorted(found.items()))
 
