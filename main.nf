@@ -10,6 +10,7 @@ include { COHORT_REPORT } from './modules/cohort_report'
 include { ASSEMBLE ; ASSEMBLE as ASSEMBLE_OTHERS } from './subworkflows/assemble'
 include { EMPTY } from './subworkflows/empty'
 include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
+include { PROGRESS } from './subworkflows/progress'
 include { complete ; escapeMarkup ; forgetIfRefused ; lockOutdir ; outcomeOf } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
 include { codeVersions ; switched ; withOwn ; withSteps } from './lib/functions'
@@ -160,6 +161,7 @@ workflow {
         forgetIfRefused(seen)
         OCTANE(SUBJECTS())
         lock = lockOutdir()
+        PROGRESS(OCTANE.out.plans, OCTANE.out.records)
         OCTANE.out.plans.subscribe { id, steps -> seen.plans[id] = steps }
         OCTANE.out.outcomes.subscribe { id, _files, outcome -> seen.outcomes[id] = outcome }
         OCTANE.out.results.subscribe { meta, files ->
