@@ -315,7 +315,7 @@ def open_file(
     if any(orientation) and _states_directions(path, header, reader):
         volume.attributes["orientation"] = orientation
     if name.endswith((".nii", ".nii.gz")):
-        volume.overruled = _other_place(reader, frame)
+        volume.overruled = _turned_axes(reader) or _other_place(reader, frame)
     if name.endswith(".nii"):
         with readable(path):
             start, bits = (float(reader.GetMetaData(key)) for key in ("vox_offset", "bitpix"))
@@ -339,7 +339,7 @@ def _stated_sizes(path: Path, header: bytes, reader: sitk.ImageFileReader) -> li
             head = stream.read(NIFTI_HEADER)
         order = "<" if head.startswith(NIFTI_SIZE) else ">"
         sizes = struct.unpack_from(f"{order}3f", head, NIFTI_PIXDIM)
-        is_stated = [0 < size < math.inf for size in sizes]
+        is_stated = [0 < abs(size) < math.inf for size in sizes]
     elif name.endswith((".nrrd", ".nhdr")):
         field = SPACINGS.search(header)
         words = re.findall(rb"\([^()]*\)|[^\s()]+", field[1])[-3:] if field else [b"none"] * 3
@@ -368,6 +368,18 @@ def _follow(header: bytes, fields: Sequence[re.Pattern[bytes]]) -> bool:
             return False
         start = match.end()
     return True
+
+
+def _turned_axes(reader: sitk.ImageFileReader) -> str:
+    """Sentence about a NIfTI with negative sizes; empty if it has none."""
+    named = [axis for axis, size in zip("xyz", reader.GetSpacing(), strict=True) if size < 0]
+    if not named:
+        return ""
+    return (
+        f"The file states a negative voxel size along {', '.join(named)}: its magnitude is used, "
+        "and the axis is turned, as by ITK, while nibabel ignores the sign; correct pixdim if the "
+        "place matters."
+    )
 
 
 def _other_place(reader: sitk.ImageFileReader, frame: sitk.Image) -> str:

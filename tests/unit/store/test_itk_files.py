@@ -252,14 +252,33 @@ def require_unstated(path, voxels, unstated, others=SIZES):
             open_file(path, InputParameters(voxel_size=(7.0, 7.0, 7.0)))
 
 
-@pytest.mark.parametrize("size", [0.0, -0.0, -0.03, np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("size", [0.0, -0.0, np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize(("name", "order"), [("a.nii", "<"), ("a.nii", ">"), ("a.nii.gz", "<")])
-def test_a_size_of_a_nifti_that_is_not_above_0_counts_as_not_stated(
+def test_a_size_of_a_nifti_that_is_0_or_not_finite_counts_as_not_stated(
     write_file, voxels, name, order, axis, size
 ):
     path = write_pixdim(write_file(name, voxels), order, axis, size)
     require_unstated(path, voxels, {2 - axis})
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize(("name", "order"), [("a.nii", "<"), ("a.nii", ">"), ("a.nii.gz", "<")])
+def test_a_negative_size_of_a_nifti_turns_the_axis_as_itk_does_with_a_note(
+    write_file, voxels, name, order, axis
+):
+    path = write_file(name, voxels)
+    before = open_file(path)
+    assert before.overruled == ""
+    write_pixdim(path, order, axis, -SIZES[2 - axis] / 1000)
+    image, volume = sitk.ReadImage(path), open_file(path)
+    assert volume.grid.spacing == pytest.approx(SIZES)
+    assert volume.frame.GetSpacing() == image.GetSpacing()
+    assert volume.frame.GetDirection() == image.GetDirection()
+    axes = [np.reshape(own.GetDirection(), (3, 3))[:, axis] for own in (image, before.frame)]
+    np.testing.assert_array_equal(axes[0], -axes[1])
+    assert f"along {'xyz'[axis]}:" in volume.overruled
+    np.testing.assert_array_equal(volume.read(REGION), voxels[REGION])
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
