@@ -545,17 +545,24 @@ def image_of(voxels: npt.NDArray, destination: Path) -> sitk.Image:
 
 
 def write_file(image: sitk.Image, partial: Path, destination: Path) -> None:
-    """Write an image to ``partial``; an OctaneError names ``destination``."""
+    """Write an image to ``partial``; an error names ``destination``."""
     import SimpleITK as sitk
 
     try:
         sitk.WriteImage(image, str(partial))
     except RuntimeError as error:
+        _require_room(partial)
         raise InputError(
-            f"{destination} cannot be written as {image.GetPixelIDTypeAsString()}: the disk is "
-            "full or the format does not support this type; free space, or change the format or "
-            "--n4_dtype."
+            f"{destination} cannot be written as {image.GetPixelIDTypeAsString()}: the format "
+            "does not support this type, or the disk is full; change the format or --n4_dtype, or "
+            "free space."
         ) from error
+
+
+def _require_room(partial: Path) -> None:
+    """Raise the OSError of a full disk or of a limit of file sizes, which ITK does not report."""
+    with partial.open("ab", buffering=0) as file:
+        file.write(b"\0")
 
 
 def require_whole(partial: Path, destination: Path, voxel_bytes: int) -> None:
@@ -569,6 +576,7 @@ def require_whole(partial: Path, destination: Path, voxel_bytes: int) -> None:
             stream.seek(-min(4, partial.stat().st_size), os.SEEK_END)
             complete = int.from_bytes(stream.read(), "little") == needed % 2**32
     if not complete:
+        _require_room(partial)
         raise NoSpaceError(
             f"{destination}: not all of {needed} bytes could be written; free some space, or "
             "choose another place for the output. Nothing was left half-written."

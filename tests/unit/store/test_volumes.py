@@ -1,6 +1,8 @@
 """Volumes in any format: lengths in micrometres, axes z, y, x."""
 
+import errno
 import os
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -135,6 +137,25 @@ def test_a_truncated_file_is_refused_after_writing(
     ):
         writer[whole(voxels.shape)] = voxels
     assert not list(tmp_path.glob("*b.nii*"))
+
+
+@pytest.mark.parametrize("suffix", [*SUFFIXES, ".tif"])
+def test_a_limit_of_file_sizes_is_named_by_its_number(write_image, voxels, tmp_path, suffix):
+    like = open_volume(write_image("a.ome.zarr", voxels))
+    destination = tmp_path / f"b{suffix}"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, hard))
+    try:
+        with (
+            pytest.raises(OSError, match=suffix) as caught,
+            create_volume(destination, like, "f4") as (writer, _size),
+        ):
+            writer[whole(voxels.shape)] = voxels
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.errno == errno.EFBIG
+    assert caught.value.filename == str(destination)
+    assert not list(tmp_path.glob(f"*b{suffix}"))
 
 
 @pytest.mark.parametrize(
