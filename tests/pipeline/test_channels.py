@@ -2,6 +2,8 @@
 
 import csv
 import json
+import re
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -179,6 +181,51 @@ def test_each_subject_of_a_sheet_has_the_channels_of_its_row(
         *(f"{name}_{field}" for name in ("brain", "brain_retardance", "other") for field in fields),
     }
     assert labels(run) == list(CHANNELS[:2])
+
+
+@pytest.fixture(scope="module")
+def planned(copy_project):
+    """A copy of the project in which -stub plans as a real run does, and stubs leave results."""
+    code = copy_project("planned")
+    preflight = code / "modules" / "preflight.nf"
+    before, script, _ = re.split(r"(?m)^    (?:script|stub):$", preflight.read_text("utf-8"))
+    preflight.write_text(f"{before}    script:{script}    stub:{script}}}\n", encoding="utf-8")
+    for path in (code / "modules").glob("*.nf"):
+        text = path.read_text(encoding="utf-8")
+        made = re.sub(r"(?m)^    mkdir ('.+')$", r"    mkdir \1 && touch \1/zarr.json", text)
+        path.write_text(made, encoding="utf-8")
+    return code
+
+
+@pytest.mark.parametrize(
+    "skipped",
+    [
+        pytest.param(own, id="-".join(own), marks=[pytest.mark.soak] * (own != ("n4",)))
+        for count in range(4)
+        for own in combinations(("resample", "stitch", "n4", "pyramid"), count)
+    ],
+)
+@pytest.mark.parametrize("given_to_all", [True, False])
+def test_results_of_any_steps_and_channels_are_named_as_planned(
+    succeeding, folder, planned, given_to_all, skipped, tmp_path
+):
+    chosen = ["all", " ".join(CHANNELS[1:3]), CHANNELS[0], CHANNELS[2]]
+    cells = ["", *chosen]
+    flag = ("--channels", "all") if given_to_all else ()
+    rows = [f"sub{n},{folder}/mosaics,{cell}\n" for n, cell in enumerate(cells)]
+    sheet = tmp_path / "cohort.csv"
+    sheet.write_text(f"subject,input,channels\n{''.join(rows)}", encoding="utf-8")
+    run = succeeding(
+        *(tmp_path, "-stub", "--samplesheet", sheet, "--overlap", "0.3", *flag),
+        *("--channel", "reflectance", "--resolution", "20", "--skip_report"),
+        *(f"--skip_{step}" for step in skipped),
+        code=planned,
+    )
+    alone = "" if "pyramid" not in skipped else "_stack" if "n4" in skipped else "_n4"
+    for n in range(len(cells)):
+        ending = "" if given_to_all or n else alone
+        found = [path.name for path in (run.outdir / f"sub{n}").glob("*.ome.zarr")]
+        assert found == [f"sub{n}{ending}.ome.zarr"]
 
 
 @pytest.mark.soak
