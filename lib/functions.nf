@@ -29,9 +29,23 @@ def codeVersions() {
     }
 }
 
-// The command line without -resume, so that tasks that depend on it stay cached.
-def commandLine() {
-    return workflow.commandLine.replaceAll(/ -resume( [0-9a-f]{8}-[0-9a-f-]+)?(?= |$)/, '')
+// The words of a command line, as the shell quotes them.
+def quotedWords(command) {
+    return command.findAll(/(?:\\.|'[^']*'|[^\s\\'])+/)
+}
+
+// A command line without those options of Nextflow that change no result, so that tasks that depend on it stay cached.
+def commandLine(command = workflow.commandLine) {
+    def alone = ['-bg', '-q', '-quiet', '-resume']
+    def pages = ['dag', 'notification', 'report', 'timeline', 'tower', 'trace', 'weblog']
+    def named = ['-N', '-ansi-log', '-log', '-name'] + pages.collect { page -> "-with-${page}".toString() }
+    def words = quotedWords(command)
+    def isIdle = { before, word ->
+        word in alone + named
+            || before in named && !word.startsWith('-')
+            || before == '-resume' && word ==~ /last|[0-9a-f]{8}-[0-9a-f-]+/
+    }
+    return [[''] + words, words].transpose().findAll { before, word -> !isIdle.call(before, word) }*.last().join(' ')
 }
 
 def outputFolder() {

@@ -2,8 +2,6 @@ process PHANTOM {
     // Escaped as in PREFLIGHT.
     tag "${meta.id.replaceAll(/[<>&"]/, '_')}"
     label 'process_medium'
-    // PREFLIGHT, which checks the scratch folder, runs later.
-    scratch false
 
     input:
     val meta
@@ -15,10 +13,8 @@ process PHANTOM {
     script:
     // N4 compares with the truth voxel by voxel, so both need the same grid.
     def truth = "${params.resolution}".isNumber() ? "--truth_resolution ${params.resolution}" : ''
-    // PREFLIGHT refuses any other, and Nextflow would write it unescaped into its report.html.
-    def seed = "${params.phantom_seed ?: 1}".isNumber() ? params.phantom_seed ?: 1 : 1
     """
-    phantom.py subject --phantom_seed ${seed} ${truth} --overwrite \\
+    phantom.py subject --phantom_seed ${params.phantom_seed ?: 1} ${truth} --overwrite \\
         --workers ${task.cpus} --memory '${task.memory}'
     """
 

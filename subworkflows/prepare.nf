@@ -2,8 +2,8 @@
 
 include { PHANTOM } from '../modules/phantom'
 include { PREFLIGHT } from '../modules/preflight'
-include { codeVersions ; commandLine ; fingerprint ; fingerprintOf ; metadataOf } from '../lib/functions'
-include { outputFolder ; partsOf ; read ; stemOf ; switched ; voxelsOf } from '../lib/functions'
+include { codeVersions ; fingerprint ; fingerprintOf ; metadataOf ; outputFolder } from '../lib/functions'
+include { partsOf ; quotedWords ; read ; stemOf ; switched ; voxelsOf } from '../lib/functions'
 
 // The subjects of this run: the rows of a samplesheet, the --input, or a phantom that is made first.
 workflow SUBJECTS {
@@ -13,7 +13,11 @@ workflow SUBJECTS {
         subjects = channel.fromList(rowsOf(file(params.samplesheet.toString(), glob: false)))
     }
     else if (switched('phantom')) {
-        PHANTOM([id: (asWritten('subject') ?: 'phantom').toString()], codeVersions().phantom)
+        phantom = [id: (asWritten('subject') ?: 'phantom').toString()]
+        code = codeVersions()
+        // Of a subject without an input, PREFLIGHT checks the parameters.
+        CHECK(channel.of([phantom, [], []]), code.preflight)
+        PHANTOM(CHECK.out.plans.map { _list, _plans -> phantom }, code.phantom)
         subjects = PHANTOM.out.subject
     }
     else {
@@ -32,8 +36,24 @@ workflow PREPARE {
     code
 
     main:
+    CHECK(subjects, code)
+    planned = CHECK.out.plans
+        .flatMap { list, plans -> [list, plans].transpose() }
+        .map { subject, plan -> claimFolder(subject, plan) }
+
+    emit:
+    images = planned.flatMap { subject, plan -> imagesOf(subject, plan) } // [meta, image]
+    plans = planned.map { subject, plan -> [subject.meta.id, stepsOf(subject, plan)] } // [id, steps]
+}
+
+// One task for all subjects, to report all their problems at once.
+workflow CHECK {
+    take:
+    subjects // [meta, input, truth]
+    code
+
+    main:
     sheet = params.samplesheet ? file(params.samplesheet.toString(), glob: false) : []
-    // One task for all subjects, to report all their problems at once.
     all = subjects
         .map { meta, input, truth -> subjectOf(meta, input, truth) }
         .toSortedList { a, b -> a.meta.id <=> b.meta.id }
@@ -43,14 +63,9 @@ workflow PREPARE {
         [list, inputs*.value, others*.value, list*.linked.flatten(), sheet]
     }
     PREFLIGHT(staged, all.map { list -> requestOf(list) }, code)
-    planned = PREFLIGHT.out.plans
-        .map { list, found -> [list, passed(found).plans] }
-        .flatMap { list, plans -> [list, plans].transpose() }
-        .map { subject, plan -> claimFolder(subject, plan) }
 
     emit:
-    images = planned.flatMap { subject, plan -> imagesOf(subject, plan) } // [meta, image]
-    plans = planned.map { subject, plan -> [subject.meta.id, stepsOf(subject, plan)] } // [id, steps]
+    plans = PREFLIGHT.out.plans.map { list, found -> [list, passed(found).plans] } // [subjects, plans]
 }
 
 // Check what must be right before any task can run; PREFLIGHT checks the rest.
@@ -65,7 +80,13 @@ def checkLaunch() {
     def mounts = [outdir: new File(outdir).absolutePath] + params.subMap('scratch_dir', 'gpu_lock_dir')
     def divided = workflow.containerEngine ? mounts.find { _name, path -> "${path}".contains(':') } : null
     def sheet = params.samplesheet ? localFile('samplesheet', params.samplesheet.toString()) : null
+    def further = furtherWords(workflow.commandLine)
     def checks = [
+        [
+            further,
+            "'${further[0]}' does not belong to a parameter; put quotes around a value with blanks, and give several " +
+                'subjects with --samplesheet.',
+        ],
         [params.outdir instanceof Number, "--outdir was read as the number ${outdir}; write a path, such as ./01."],
         [outdir.startsWith('~'), "--outdir is ${outdir}, in which no shell expanded the ~; give the full path."],
         [outdir in ['', 'true'], '--outdir is missing; give a folder for the results, such as ./01.'],
@@ -89,6 +110,18 @@ def checkLaunch() {
     def problem = checks.find { isWrong, _sentence -> isWrong }?.last()
     problem = problem ?: unlinkable(workflow.workDir) ?: unlinkable(sheet) ?: unprintable(sheet)
     return problem ? error(problem) : null
+}
+
+// Words of a command line without a parameter, such as b in --input a b.
+def furtherWords(command) {
+    def words = quotedWords(command)
+        .collect { word -> word.replaceAll(/'([^']*)'|\\(.)/) { _all, quoted, escaped -> quoted ?: escaped ?: '' } }
+        .dropWhile { word -> word != 'run' }
+    def plain = [words, words.drop(1)].transpose().findAll { before, word ->
+        !(before ==~ /-[^=]*/) && !word.startsWith('-')
+    }
+    // The first one is the script.
+    return plain.drop(1)*.last()
 }
 
 // Whether a sheet has more lines below its header. MOST_SUBJECTS in octane/config/sheets.py is the same number. A sheet
@@ -249,7 +282,7 @@ def requestOf(list) {
         def marks = subject.files.input ? marksOf(subject.files.input) : [:]
         subject.meta.subMap('id', 'given') + [marks: marks, staged: subject.files.keySet(), problems: subject.problems]
     }
-    return groovy.json.JsonOutput.toJson([parameters: parameters, subjects: subjects, command: commandLine()])
+    return groovy.json.JsonOutput.toJson([parameters: parameters, subjects: subjects])
 }
 
 // Size and time of each part of an input (of a store's metadata), because the same path may lead to other data on a

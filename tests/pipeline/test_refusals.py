@@ -50,7 +50,7 @@ LAUNCH = {
         "integer.\n--max_cpus is 0: input should be greater than or equal to 1.\n"
         "--max_memory is 'lots': give a size such as '32 GB'.\n",
     ),
-    "unknown": (["-profile", "test", "--n4Strenght", "1"], "did you mean --n4_strength?"),
+    "unknown": (["-profile", "test", "--n4_shrink_facto", "4"], "--n4_shrink_facto"),
     "mount": (
         ["-profile", "test,docker", "--outdir", "10:30"],
         "--outdir {studies}/10:30 contains a :, which containers cannot mount; give another.",
@@ -99,8 +99,8 @@ def test_the_launch_refuses(nextflow, studies, arguments, sentence):
     run = nextflow(studies, *words)
     assert run.code == 1
     assert sentence.format(studies=studies) in run.output
-    # PREFLIGHT's task succeeds; its findings end the run.
-    assert run.processes("COMPLETED") <= {"PHANTOM", "PREFLIGHT"}
+    # PREFLIGHT's task succeeds; its findings end the run, before a phantom is made.
+    assert run.processes() <= {"PREFLIGHT"}
     assert not (run.outdir / "pipeline_info").exists()
 
 
@@ -156,30 +156,57 @@ def test_a_folder_of_the_input_is_closed(nextflow, quick, phantom, environment, 
 
 
 WORDS = """
-include { unlinkable } from './octane/subworkflows/prepare'
+include { furtherWords ; unlinkable } from './octane/subworkflows/prepare'
+include { commandLine } from './octane/lib/functions'
 
 workflow {
-    def paths = new groovy.json.JsonSlurper().parse(file('paths.json').toFile())
-    def words = paths.collect { path -> unlinkable(file(path, glob: false)) }
+    def asked = new groovy.json.JsonSlurper().parse(file('asked.json').toFile())
+    def words = [
+        paths: asked.paths.collect { path -> unlinkable(file(path, glob: false)) },
+        further: asked.commands.collect { command -> furtherWords(command) },
+        shown: asked.commands.collect { command -> commandLine(command) },
+    ]
     file('words.json').text = groovy.json.JsonOutput.toJson(words)
 }
 """
+SIGNS = {s: f"a {s}" for s in "[]*?{}$"} | dict.fromkeys("\t\n\a", "a control character")
+FINE = "/a b/c'd\"e\\f(g)!&|<>`;#~=%^,+@-_ä.zarr"
+SESSION = "abcdef01-2345-6789-abcd-ef0123456789"
+COMMANDS = {
+    # Words without a parameter, and the command line without what changes no result.
+    "main.nf -profile test --input a b": (["b"], "main.nf -profile test --input a b"),
+    r"main.nf --subject it\'s\ b c -resume": (["c"], r"main.nf --subject it\'s\ b c"),
+    "-resume main.nf --input 'a -bg b' '--positions=x y' -stub": (
+        [],
+        "main.nf --input 'a -bg b' '--positions=x y' -stub",
+    ),
+    f"main.nf --skip_n4 -resume {SESSION} -c 'my own.config' -ansi-log false": (
+        [],
+        "main.nf --skip_n4 -c 'my own.config'",
+    ),
+    "main.nf --outdir=x -with-report r.html -name two -bg -with-trace": ([], "main.nf --outdir=x"),
+    # The script may come last.
+    "--max_cpus 2 main.nf --input a b": (["b"], "--max_cpus 2 main.nf --input a b"),
+}
+"""Parts of command lines, and what is read from them."""
 
 
-def test_paths_that_cannot_be_linked_are_refused_in_a_sentence(succeeding, host, tmp_path):
-    signs = {s: f"a {s}" for s in "[]*?{}$"}
-    signs |= dict.fromkeys("\t\n\a", "a control character")
-    fine = "/a b/c'd\"e\\f(g)!&|<>`;#~=%^,+@-_ä.zarr"
-    paths = [*(f"/data/x{sign}y/brain.zarr" for sign in signs), fine]
-    (tmp_path / "paths.json").write_text(json.dumps(paths), encoding="utf-8")
+def test_paths_and_command_lines_are_read_as_the_shell_wrote_them(succeeding, host, tmp_path):
+    paths = [*(f"/data/x{sign}y/brain.zarr" for sign in SIGNS), FINE]
+    commands = [f"nextflow -q run {command}" for command in COMMANDS]
+    asked = {"paths": paths, "commands": commands}
+    (tmp_path / "asked.json").write_text(json.dumps(asked), encoding="utf-8")
     succeeding(tmp_path, code=host(WORDS), give_outdir=False)
-    assert json.loads((tmp_path / "words.json").read_text(encoding="utf-8")) == [
+    found = json.loads((tmp_path / "words.json").read_text(encoding="utf-8"))
+    assert found["paths"] == [
         *(
             f"{path} has {name} in its path, which Nextflow cannot hand to tasks; rename it."
-            for path, name in zip(paths, signs.values(), strict=False)
+            for path, name in zip(paths, SIGNS.values(), strict=False)
         ),
         None,
     ]
+    assert found["further"] == [further for further, _ in COMMANDS.values()]
+    assert found["shown"] == [f"nextflow run {shown}" for _, shown in COMMANDS.values()]
 
 
 # The default in a user's shell: Nextflow's own launcher draws its progress display even to a file.

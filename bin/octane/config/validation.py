@@ -1,9 +1,7 @@
 """Validation of subject names, paths and scratch folders."""
 
-import itertools
 import os
 import re
-import shlex
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,18 +21,6 @@ MOST_SECTIONS = 10_000
 VARIABLE = re.compile(r"\$(?:\{\w+\}|\w+)")
 SHELL_SPECIAL = re.compile(r"[^\w/.,:+@%=-]")
 """Characters that are special to the shell that creates the folder."""
-
-
-def further_words(command: str) -> list[str]:
-    """Words of a run's command line without a parameter, such as ``b`` in ``--input a b``."""
-    words = itertools.dropwhile(lambda word: word != "run", shlex.split(command))
-    plain = [
-        word
-        for before, word in itertools.pairwise(words)
-        if not (before.startswith("-") and "=" not in before) and not word.startswith("-")
-    ]
-    # The first one is the script.
-    return plain[1:]
 
 
 def unfit_name(name: str) -> str | None:

@@ -39,7 +39,6 @@ from octane.config.schema import WorkflowModel, settings_of
 from octane.config.validation import (
     NEXTFLOW,
     as_ranges,
-    further_words,
     require_scratch,
     unfit_files,
     unfit_name,
@@ -105,10 +104,10 @@ def make_plans(
     Parameters
     ----------
     request
-        JSON: ``parameters`` of the run, its ``command`` line and its ``subjects``, each with its
-        name (``id``), its own parameters (``given``), size and time of the input's parts as the
-        launch saw them (``marks``), the parameters whose files are staged (``staged``), and
-        sentences on files that cannot be staged (``problems``).
+        JSON: ``parameters`` of the run and its ``subjects``, each with its name (``id``), its own
+        parameters (``given``), size and time of the input's parts as the launch saw them
+        (``marks``), the parameters whose files are staged (``staged``), and sentences on files that
+        cannot be staged (``problems``). Of one without an input, only parameters are checked.
     sources, beside
         Folders of the staged inputs, and of the other files in the order of ``staged``, each in a
         folder of its number from 1.
@@ -123,11 +122,6 @@ def make_plans(
     """
     asked = json.loads(request.read_text(encoding="utf-8"))
     run = cast("dict[str, object]", asked["parameters"])
-    if further := further_words(asked.get("command", "")):
-        raise InputError(
-            f"'{further[0]}' does not belong to a parameter; put quotes around a value with "
-            "blanks, and give several subjects with --samplesheet."
-        )
     if dashed := [name for name in run if name in NEXTFLOW]:
         raise InputError(
             f"Unknown parameter --{dashed[0]}; did you mean -{dashed[0]}, with one dash?"
@@ -157,7 +151,7 @@ def make_plans(
                 plans.append(plan)
                 lines = [*lines, *(plan.idle[flag] for flag in own if flag in plan.idle)]
             else:
-                _validated(given)
+                require_scratch(settings_of(_validated(given)).workflow.scratch_dir)
         except OctaneError as error:
             lines = [*lines, *str(error).splitlines()]
         name = str(subject["id"])
@@ -179,6 +173,10 @@ def make_plans(
             for name in (names if line in cells or len(names) < len(subjects) else [""])
         ]
         raise InputError("\n".join(_shortened(lines)))
+    if not plans:
+        # Of a phantom, which is made only after its parameters are checked.
+        write_json(output, {"plans": [], "notes": []})
+        return
     warned = [
         f"Warning: {plan.subject}: {text}"
         for plan in plans

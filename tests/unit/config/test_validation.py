@@ -7,7 +7,6 @@ import pytest
 from octane.config.validation import (
     as_flips,
     as_ranges,
-    further_words,
     read_scratch,
     require_scratch,
     section_flips,
@@ -102,19 +101,3 @@ def test_a_folder_of_others_is_refused(tmp_path):
             require_scratch(str(tmp_path))
     finally:
         tmp_path.chmod(0o700)
-
-
-@pytest.mark.parametrize(
-    ("words", "further"),
-    [
-        ("-profile test --input a b", ["b"]),
-        (r"--input a --subject it\'s\ b c -resume", ["c"]),
-        ("--input 'a b' --skip_n4 --skip_report true -stub", []),
-        ("--outdir=x -with-report r.html --input a", []),
-        ("", []),
-    ],
-)
-def test_words_that_belong_to_no_parameter_are_found(words, further):
-    assert further_words(f"nextflow -q run main.nf {words}") == further
-    # The script may come last.
-    assert further_words(f"nextflow run --max_cpus 2 main.nf {words}") == further

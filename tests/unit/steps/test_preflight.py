@@ -709,7 +709,7 @@ def plans(tmp_path, write_json, write_mosaic):
     for number in (1, 2):
         write_mosaic(f"input/{number}/brain/section_01.ome.zarr", ONES, TILE)
 
-    def run(first, second, marks=None, problems=(), command="", sheet=None, **parameters):
+    def run(first, second, marks=None, problems=(), sheet=None, **parameters):
         subjects = [
             {"id": "a", "given": first, "marks": marks or {}},
             {"id": "b", "given": second, "marks": {}, "problems": problems},
@@ -717,7 +717,7 @@ def plans(tmp_path, write_json, write_mosaic):
         for subject in subjects:
             subject["staged"] = [] if subject.get("problems") else ["input"]
         given = {"outdir": str(tmp_path / "results"), "subject": None, **parameters}
-        asked = {"parameters": given, "subjects": subjects, "command": command}
+        asked = {"parameters": given, "subjects": subjects}
         request = write_json("request.json", asked)
         places = (tmp_path / name for name in ("input", "plans.json", "beside"))
         make_plans(request, *places, samplesheet=sheet)
@@ -802,9 +802,19 @@ def test_a_flag_that_cannot_act_is_refused_where_it_is_given_in_vain(plans, writ
     plans({}, {}, stitch_refine=True)
 
 
-def test_a_word_that_belongs_to_no_parameter_is_refused(plans):
-    with pytest.raises(OctaneError, match=r"^'b' does not belong to a parameter; put quotes"):
-        plans({}, {}, overlap=0, command="nextflow run main.nf --input a b")
+def test_parameters_of_a_phantom_are_checked_before_it_is_made(tmp_path, write_json):
+    def check(**parameters):
+        given = {"outdir": str(tmp_path / "results"), "phantom": True, **parameters}
+        subject = {"id": "phantom", "given": None, "marks": {}, "staged": [], "problems": []}
+        request = write_json("request.json", {"parameters": given, "subjects": [subject]})
+        places = [tmp_path / name for name in ("input", "plans.json", "beside")]
+        make_plans(request, *places)
+        return json.loads(places[1].read_text())
+
+    assert check() == {"plans": [], "notes": []}
+    for wrong in ({"n4_shrink_facto": 4}, {"n4_shrink_factor": "x"}, {"scratch_dir": "/nowhere"}):
+        with pytest.raises(OctaneError, match=f"--{next(iter(wrong))}"):
+            check(**wrong)
 
 
 @pytest.mark.parametrize(
