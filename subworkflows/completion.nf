@@ -249,8 +249,20 @@ def failed(made, seen) {
             'choose another with -work-dir.'
         : name && endOf(workflow.exitStatus)
         ? "${name} ${endOf(workflow.exitStatus)}."
-        : report.find(/Command error:\s+(?:(?i:.*\bwarn(?:ing)?\b.*)\n\s+)*(\S.*)/) { found -> "${name}: ${found[1]}" }
+        : name
+        ? "${name}: ${causeIn(report)}"
+        : null
     return cause ? log.info("octane stopped: ${cause}") : null
+}
+
+// The line of Nextflow's report on a task that names the cause: of what the task wrote to stderr the end of a traceback,
+// or the first line that is no warning and no note on progress; else what Nextflow says.
+def causeIn(report) {
+    def said = report.find(/(?s)Command error:\n(.*?)(?:\n\n|$)/) { found -> found[1] } ?: ''
+    def lines = said.readLines().findAll { line -> line ==~ /  \S.*/ && !(line =~ /(?i:warn(?:ing)?\b)|\bINFO\b/) }
+    def isTraced = said.contains('Traceback (most recent call last)')
+    def other = report.find(/Caused by:\s+(\S.*)/) { found -> found[1] } ?: 'see .nextflow.log.'
+    return lines ? (isTraced ? lines.last() : lines[0]).trim() : other
 }
 
 // At the end of a run that is refused, before it takes the lock or by PREFLIGHT (`seen.refused`), remove what Nextflow

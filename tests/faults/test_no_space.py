@@ -29,9 +29,8 @@ def test_the_work_directory_fills_up(
     run = start_nextflow(tmp_path, *volume, "-w", work)
     run.of_task("python", "n4.py")
     filler = fill(work)
-    assert run.wait().code != 0
+    assert run.wait().code == 1
     words = last_words(run.output)
-    assert "o space left" in words
     assert str(work) in words
     assert "-resume" in words
     assert whole(work) == []

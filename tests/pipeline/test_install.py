@@ -107,6 +107,8 @@ for path in sorted(Path(sys.argv[1]).rglob("*.ome.zarr")):
 """Prints a checksum of each level of each store, as zarr reads it."""
 
 
+# It downloads hundreds of megabytes, and compiles twice.
+@pytest.mark.timeout(1800)
 @pytest.mark.soak
 def test_the_newest_versions_on_the_newest_python_make_the_same(environment, tmp_path):
     """What pip installs today, at the upper ends of pyproject's bounds."""

@@ -62,9 +62,16 @@ STOPS = {
     ),
     "other": (
         "STACK",
-        'echo "error: all is lost." > .command.err; exit 3',
+        'printf "%s\\n" "a.py:1: UserWarning: b" "error: all is lost." > .command.err; exit 3',
         ["3 GB"],
-        "all is lost.",
+        "STACK (mosaics): all is lost.",
+    ),
+    "warned": (
+        "STACK",
+        'printf "%s\\n" "a.py:1: UserWarning: b" "  c = 1" > .command.err; exit 3',
+        ["3 GB"],
+        "STACK (mosaics): Process `OCTANE:ASSEMBLE:STACK (mosaics)` terminated with an error exit "
+        "status (3)",
     ),
     "no space": ("STACK", 'echo "error: no space." > .command.err; exit 28', ["3 GB"], "no space."),
 }
