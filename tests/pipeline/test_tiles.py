@@ -112,11 +112,12 @@ def test_the_volume_is_that_of_the_mosaics(cohort):
 
 @pytest.mark.soak
 def test_mosaics_of_tiles_are_emptied(succeeding, data, given, cohort):
-    words = ("--input", "tiles", "--tile_pattern", PATTERN, "--keep_intermediates", "false")
-    run = succeeding(data, *given, *words, outdir=data / "emptied")
+    words = ("--input", data / "tiles", "--tile_pattern", PATTERN, "--keep_intermediates", "false")
+    # In a folder of its own, because -resume continues the last run of its folder.
+    run = succeeding(data / "emptied", *given, *words)
     assert checksums(run.outdir) == checksums(cohort.outdir, "tiles")
     # Two sections of MOSAIC, RESAMPLE and STITCH, and the stack.
-    assert len(list(data.glob("work/??/*/*.ome.zarr/0/emptied.json"))) == 7
+    assert len(list(run.folder.glob("work/??/*/*.ome.zarr/0/emptied.json"))) == 7
 
 
 @pytest.mark.soak
