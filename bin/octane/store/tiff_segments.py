@@ -52,10 +52,11 @@ def require_codec(key: TiffPage) -> None:
         raise NotImplementedError(f"unknown compression {key.compression!r}")
     if key.compression in BYTES and key.predictor not in (1, HORIZONTAL, FLOATING):
         raise NotImplementedError(f"unknown predictor {key.predictor!r}")
-    kind = key.dtype.kind if key.dtype is not None else ""
+    kind = key.dtype.kind if key.dtype is not None else "?"
     is_whole = key.bitspersample in WHOLE and key.sampleformat != 5
     is_known = is_whole or (kind in "bu" and isinstance(key.bitspersample, int))
-    if not kind or not is_known or (key.predictor == FLOATING and kind != "f"):
+    kinds = {HORIZONTAL: "iuf", FLOATING: "f"}.get(key.predictor, "biufc")
+    if not is_known or kind not in kinds:
         raise NotImplementedError(
             f"unknown samples of {key.bitspersample} bits, format {key.sampleformat}"
         )
@@ -164,7 +165,11 @@ def _array(
     else:
         voxels = imagecodecs.packints_decode(found, key.dtype, bits, runlen=shape[1])
     voxels = voxels.reshape(shape)
-    return imagecodecs.delta_decode(voxels, axis=-1) if key.predictor == HORIZONTAL else voxels
+    if key.predictor == HORIZONTAL:
+        # Differences of the bits, whatever they mean.
+        differences = voxels.view(f"u{voxels.itemsize}")
+        return imagecodecs.delta_decode(differences, axis=-1).view(voxels.dtype)
+    return voxels
 
 
 def _unpacked(compression: int, data: bytes | bytearray, size: int) -> bytes | bytearray:
@@ -198,6 +203,7 @@ def _image(
     """
     import imagecodecs
 
+    assert key.dtype is not None
     if key.compression in JPEG_2000:
         data = _codestream(data, shapes)
     elif key.compression in JPEG_XR:
@@ -205,7 +211,7 @@ def _image(
     elif key.compression == JPEG and not data.rstrip(b"\0").endswith(JPEG_END):
         raise EOFError("a strip or tile ends early")
     for shape in dict.fromkeys(shapes):
-        out = np.empty(shape, key.dtype)
+        out = np.empty(shape, key.dtype.newbyteorder("="))
         try:
             if key.compression == JPEG:
                 return imagecodecs.jpeg8_decode(data, tables=tables, out=out)

@@ -81,9 +81,10 @@ def plane(tmp_path):
     """Write a plane whose strips or tiles are encoded already; return its path."""
 
     def make(segments, compression, shape=(40, 50), dtype="uint8", name="a.tif", **options):
+        options.setdefault("rowsperstrip", shape[0])
         tifffile.imwrite(
             tmp_path / name, iter(segments), shape=shape, dtype=dtype, compression=compression,
-            photometric="minisblack", metadata=None, **({"rowsperstrip": shape[0]} | options),
+            photometric="minisblack", metadata=None, **options,
         )  # fmt: skip
         return tmp_path / name
 
@@ -107,15 +108,22 @@ def encoded(codec, array):
 
 @pytest.mark.parametrize("byteorder", ["<", ">"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("predictor", [None, "horizontal", "floatingpoint"])
-@pytest.mark.parametrize("compression", BYTES)
+@pytest.mark.parametrize(
+    ("compression", "predictor"),
+    [
+        (compression, predictor)
+        for compression in BYTES
+        for predictor in (None, "horizontal", "floatingpoint")
+        # tifffile does not write it.
+        if compression or not predictor
+    ],
+)
 def test_voxels_of_every_type_are_those_written(
     write, smooth, compression, predictor, layout, byteorder
 ):
-    types = ["f4", "f8"]
-    if predictor != "floatingpoint":
-        types = ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "f4", "f8"] + ["c8"] * (not predictor)
-    for dtype in types:
+    integers, others = ["u1", "i1", "u2", "i2", "u4", "i4", "u8"], ["f4", "f8", "c8"]
+    types = {None: integers + others, "horizontal": integers, "floatingpoint": ["f2", "f4", "f8"]}
+    for dtype in types[predictor]:
         voxels = smooth(dtype)
         path = write(
             voxels, compression=compression, predictor=predictor, byteorder=byteorder, **layout
@@ -155,7 +163,7 @@ def test_jpegs_are_those_that_tifffile_reads(write, smooth, layout, byteorder, l
     path = write(smooth("u1"), byteorder=byteorder, **options, **layout)
     read = whole(path)
     np.testing.assert_array_equal(read, tifffile.imread(path))
-    np.testing.assert_allclose(read, smooth("u1"), atol=12)
+    np.testing.assert_allclose(read, smooth("u1"), atol=16)
 
 
 @pytest.mark.parametrize("layout", [STRIPS, TILES])
@@ -184,8 +192,7 @@ def test_packed_bits_are_unpacked(plane, rng, bits, compression):
     voxels = rng.integers(0, 2**bits, (40, 51)).astype("u1" if bits == 4 else "u2")
     packed = imagecodecs.packints_encode(voxels, bits, runlen=51)
     segment = packed if compression is None else imagecodecs.lzw_encode(packed)
-    options = {"bitspersample": bits} if compression else {"bitspersample": bits}
-    path = plane([segment], compression, voxels.shape, voxels.dtype, **options)
+    path = plane([segment], compression, voxels.shape, voxels.dtype, bitspersample=bits)
     np.testing.assert_array_equal(whole(path)[0], voxels)
 
 
@@ -193,6 +200,17 @@ def test_reversed_bits_are_read(plane, smooth):
     voxels = smooth("u1")[0]
     data = imagecodecs.bitorder_decode(imagecodecs.lzw_encode(voxels.tobytes()))
     path = plane([data], "lzw", extratags=[(266, 3, 1, 2, True)])
+    np.testing.assert_array_equal(whole(path)[0], voxels)
+
+
+@pytest.mark.parametrize("bits", [16, 32, 64])
+def test_floats_may_be_stored_as_differences_of_their_bits(plane, smooth, bits):
+    """As libtiff does."""
+    voxels = smooth(f"f{bits // 8}")[0]
+    stored = imagecodecs.delta_encode(voxels.view(f"u{bits // 8}"), axis=-1)
+    tag = (317, 3, 1, 2, True)
+    content = imagecodecs.lzw_encode(stored.tobytes())
+    path = plane([content], "lzw", dtype=voxels.dtype, extratags=[tag])
     np.testing.assert_array_equal(whole(path)[0], voxels)
 
 
@@ -227,7 +245,7 @@ def test_an_image_of_another_type_or_of_colours_is_refused(plane, codec):
             refused(plane([encoded(codec, array)], codec))
 
 
-BOMB = (30_000, 30_000)
+BOMB = (12_000, 12_000)
 
 
 def stating(codec, height, width):
@@ -246,7 +264,7 @@ def stating(codec, height, width):
 
 
 def bomb(codec):
-    """A few bytes that decode to 900 MB."""
+    """A few bytes that decode to 144 MB."""
     zeros = bytes(BOMB[0] * BOMB[1])
     if codec in ("jpeg", "jpeg2000", "jpegxr"):
         return stating(codec, *BOMB)
@@ -273,7 +291,7 @@ def test_a_bomb_is_refused_in_little_memory(plane, run_python, codec):
         "    print(peak_memory() - before, error)\n"
     )
     taken, message = done.split(maxsplit=1)
-    assert int(taken) < 60e6
+    assert int(taken) < 40e6
     assert str(path) in message
 
 
@@ -283,7 +301,7 @@ def test_a_strip_that_its_page_states_counts_in_the_plan_of_memory(plane, codec)
     volume = opened(path)
     assert volume.decoding > 2 * BOMB[0] * BOMB[1]
     with pytest.raises(OctaneError, match=r"a\.tif"):
-        require_decodable(1_000_000_000, volume)
+        require_decodable(400_000_000, volume)
 
 
 def test_a_long_strip_of_few_voxels_counts_in_the_plan_of_memory(plane):
@@ -348,8 +366,8 @@ def test_planes_that_are_stored_in_several_ways_are_refused(tmp_path, smooth):
     )
     with tifffile.TiffWriter(path) as file:
         for k, compression in enumerate((None, "lzw")):
-            description = {"description": xml.encode()} if k == 0 else {}
-            file.write(voxels[k], compression=compression, metadata=None, **description)
+            description = None if k else xml.encode()
+            file.write(voxels[k], compression=compression, metadata=None, description=description)
     refused(path)
 
 
@@ -371,7 +389,7 @@ def test_a_flipped_bit_never_becomes_a_value_where_there_is_a_checksum(
 def test_a_flipped_bit_elsewhere_is_refused_or_of_the_size_stated(write, smooth, codec):
     voxels = smooth("u1")
     path = write(voxels, compression=codec)
-    content, refusals = path.read_bytes(), 0
+    content, refusals, kept = path.read_bytes(), 0, 0
     with tifffile.TiffFile(path) as file:
         start, count = file.pages.first.dataoffsets[0], file.pages.first.databytecounts[0]
     for place in np.linspace(start, start + count - 1, 40).astype(int).tolist():
@@ -379,10 +397,13 @@ def test_a_flipped_bit_elsewhere_is_refused_or_of_the_size_stated(write, smooth,
         damaged[place] ^= 1 << place % 8
         path.write_bytes(damaged)
         try:
-            assert whole(path).shape == SHAPE
+            read = whole(path)
         except InputError as error:
-            assert str(path) in str(error)
-            refusals += 1
+            refusals += str(path) in str(error)
+        else:
+            assert read.shape == SHAPE
+            kept += 1
+    assert refusals + kept == 40
     assert refusals
 
 
@@ -393,7 +414,6 @@ def test_an_unknown_codec_is_named_before_the_work(plane, compression):
 
 
 def test_an_unknown_predictor_is_named_before_the_work(plane):
-    path = plane([imagecodecs.lzw_encode(bytes(2000))], "lzw", predictor=False)
     tag = (317, 3, 1, 34892, True)
     path = plane([imagecodecs.lzw_encode(bytes(2000))], "lzw", extratags=[tag])
     with pytest.raises(InputError, match=r"a\.tif .*LZW"):
