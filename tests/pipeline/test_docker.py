@@ -81,16 +81,17 @@ def test_the_image_has_what_tasks_need_and_nothing_of_the_machine_that_built_it(
         return docker("run", "--rm", "--user", f"{user}:{user}", IMAGE, "bash", "-ec", script)
 
     imports = (
-        "SimpleITK, jinja2, nibabel, numba, numcodecs.blosc, pynvml, tifffile, zarr, zstandard"
+        "SimpleITK, imagecodecs._jpeg2k, jinja2, nibabel, numba, numcodecs.blosc, pynvml, tifffile, "
+        "zarr, zstandard"
     )
     assert inside(USER, f"ps -o pid= -p 1; python -c 'import {imports}'").split() == ["1"]
     left = "/etc/pip.conf /etc/ssl/certs/ca-certificates.crt /requirements ~/.cache"
     assert inside(0, f"ls -d {left} 2>/dev/null || find /opt -name tests") == ""
     history = docker("history", "--no-trunc", "--format", "{{.CreatedBy}}", IMAGE)
     assert "--secret" not in history
-    # docs/benchmarks.md states 686 MB.
+    # docs/benchmarks.md states 686 MB, measured before imagecodecs was added, which takes 43 MB.
     size = int(docker("image", "inspect", "--format", "{{.Size}}", IMAGE))
-    assert size < 720e6
+    assert size < 760e6
 
 
 @pytest.fixture

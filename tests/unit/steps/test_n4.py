@@ -53,12 +53,12 @@ def volume(write_image, biased):
 
 @pytest.fixture
 def write_tiff(tmp_path):
-    """Write a compressed OME-TIFF of the volume's grid, its origin left out."""
+    """Write a OME-TIFF, compressed with LZW, of the volume's grid, its origin left out."""
 
     def write(name, voxels, z=10):
         sizes = {"PhysicalSizeX": 10, "PhysicalSizeY": 10, **({"PhysicalSizeZ": z} if z else {})}
         tifffile.imwrite(
-            tmp_path / name, voxels, ome=True, compression="zlib", photometric="minisblack",
+            tmp_path / name, voxels, ome=True, compression="lzw", photometric="minisblack",
             metadata={"axes": "ZYX", **sizes},
         )  # fmt: skip
         return tmp_path / name
