@@ -81,8 +81,8 @@ def test_the_image_has_what_tasks_need_and_nothing_of_the_machine_that_built_it(
         return docker("run", "--rm", "--user", f"{user}:{user}", IMAGE, "bash", "-ec", script)
 
     imports = (
-        "SimpleITK, imagecodecs._jpeg2k, jinja2, nibabel, numba, numcodecs.blosc, pynvml, tifffile, "
-        "zarr, zstandard"
+        "SimpleITK, imagecodecs._jpeg2k, jinja2, nibabel, numba, numcodecs.blosc, pynvml, "
+        "tifffile, zarr, zstandard"
     )
     assert inside(USER, f"ps -o pid= -p 1; python -c 'import {imports}'").split() == ["1"]
     left = "/etc/pip.conf /etc/ssl/certs/ca-certificates.crt /requirements ~/.cache"

@@ -151,9 +151,7 @@ FORMATS = {
     "compressed tiff": (
         lambda *words: write_tiff(*words, compression="zlib", byteorder=">"), {}, SIZE
     ),
-    "lzw": (
-        lambda *words: write_tiff(*words, compression="lzw", predictor=True, tile=(16, 16)), {}, SIZE
-    ),
+    "lzw tiff": (lambda *words: write_tiff(*words, compression="lzw", tile=(16, 16)), {}, SIZE),
     "planes": (write_planes, {"pattern": "s{section}_r{row}_c{column}_z{plane}.tif"}, SIZE),
     "png": (write_png, {"pattern": "s{section}_r{row}_c{column}_z{plane}.png"}, SIZE),
     "nifti": (write_itk(".nii"), {}, {}),

@@ -53,7 +53,7 @@ def volume(write_image, biased):
 
 @pytest.fixture
 def write_tiff(tmp_path):
-    """Write a OME-TIFF, compressed with LZW, of the volume's grid, its origin left out."""
+    """Write an OME-TIFF, compressed with LZW, of the volume's grid, its origin left out."""
 
     def write(name, voxels, z=10):
         sizes = {"PhysicalSizeX": 10, "PhysicalSizeY": 10, **({"PhysicalSizeZ": z} if z else {})}
