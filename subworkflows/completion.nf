@@ -255,8 +255,8 @@ def failed(made, seen) {
     return cause ? log.info("octane stopped: ${cause}") : null
 }
 
-// The line of Nextflow's report on a task that names the cause: of what the task wrote to stderr the end of a traceback,
-// or the first line that is no warning and no note on progress; else what Nextflow says.
+// The line of Nextflow's report on a task that names the cause: of its stderr the end of a traceback, or the first line
+// that is neither a warning nor a note on progress; else what Nextflow says.
 def causeIn(report) {
     def said = report.find(/(?s)Command error:\n(.*?)(?:\n\n|$)/) { found -> found[1] } ?: ''
     def lines = said.readLines().findAll { line -> line ==~ /  \S.*/ && !(line =~ /(?i:warn(?:ing)?\b)|\bINFO\b/) }
