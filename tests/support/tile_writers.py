@@ -148,18 +148,23 @@ def write_set(
     spacing: Spacing,
     positions: dict[Tile, Position],
     channels: Sequence[str] = (),
+    pattern: str = "set_s{number}",
+    described: str = "",
 ) -> Path:
     """Write a set of OME-TIFFs as Bio-Formats does: a tile per file, all described in each.
 
-    With ``channels``, the tiles are (c, z, y, x), with a file for each channel.
+    With ``channels``, the tiles are (c, z, y, x), with a file for each channel. ``pattern`` names
+    the files by number, row and column; all but ``described`` are described in it only, as
+    Micro-Manager does it. It may be a file without voxels.
     """
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     images, files = [], {}
     for number, (tile, voxels) in enumerate(tiles.items()):
         (z, y, x), (nz, ny, nx), place = spacing, voxels.shape[-3:], positions[tile]
         planes = ""
         for c, stack in enumerate(voxels.reshape(-1, nz, ny, nx)):
-            name = f"set_s{number}{f'_{channels[c]}' if channels else ''}.ome.tif"
+            name = pattern.format(number=number, row=tile[0], column=tile[1])
+            name += f"{f'_{channels[c]}' if channels else ''}.ome.tif"
             unique = f"urn:uuid:{len(files)}"
             files[name] = unique, stack
             planes += "".join(
@@ -181,8 +186,14 @@ def write_set(
             'PositionXUnit="µm"/></Pixels></Image>'
         )
     schema = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
+    if described and described not in files:
+        text = f'<OME xmlns="{schema}" UUID="urn:uuid:all">{"".join(images)}</OME>'
+        (folder / described).write_text(text, encoding="utf-8")
     for name, (unique, stack) in files.items():
-        xml = f'<OME xmlns="{schema}" UUID="{unique}">{"".join(images)}</OME>'
+        is_other = described not in ("", name)
+        binary = f'<BinaryOnly MetadataFile="{described}" UUID="urn:uuid:all"/>'
+        inner = binary if is_other else "".join(images)
+        xml = f'<OME xmlns="{schema}" UUID="{unique}">{inner}</OME>'
         text = f'<?xml version="1.0" encoding="UTF-8"?>{xml}'.encode()
         imwrite(folder / name, stack, photometric="minisblack", metadata=None, description=text)
     return folder

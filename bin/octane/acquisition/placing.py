@@ -9,12 +9,14 @@ from typing import NamedTuple
 from octane.acquisition.names import NamedFile, NamePattern
 from octane.acquisition.place import Place
 from octane.acquisition.places import find_places, read_places
-from octane.acquisition.tile_files import TileFile, ome_xml
-from octane.acquisition.xml_places import UnknownUnitError, ome_places
+from octane.acquisition.tile_files import TileFile
+from octane.acquisition.xml_places import UnknownUnitError, ome_places, parse_xml, set_places
 from octane.config.params import TileParameters
 from octane.core.errors import InputError
 from octane.core.files import read_regular
 from octane.core.units import counted
+from octane.store.itk_files import TIFF
+from octane.store.tiff_files import ome_text
 
 GROUP_XML = "OME/METADATA.ome.xml"
 """File of a bioformats2raw group with the metadata of its images."""
@@ -149,11 +151,18 @@ def _stated(
         numbers = {f.name: int(f.name) for f in files if f.name.isdecimal()}
         stated = {name: images[n] for name, n in numbers.items() if n < len(images)}
     else:
+        sets: dict[Path, dict[str, Place | None]] = {}
         for file in files:
             path = folder / file.name
-            xml = ome_xml(path)
-            if xml is None:
+            xml = ome_text(path) if path.name.lower().endswith(TIFF) else ""
+            if not xml:
                 break
+            if described := contents[file.name].description:
+                if described not in sets:
+                    sets[described] = set_places(ome_text(described), described, unit)
+                own = parse_xml(xml, path).get("UUID", path.name)
+                stated[file.name] = sets[described].get(own)
+                continue
             images = ome_places(xml, path, unit)
             named = [image for image in images if image and image.file == path.name]
             stated[file.name] = next(iter(named or images), None)

@@ -114,7 +114,10 @@ def task_of(section: SectionTiles, found: Acquisition) -> Task:
                 "which are smaller than the others; leave it out with --exclude_sections."
             )
     names = [entry.file.relative_to(found.folder).as_posix() for entry in entries]
+    others = section.descriptions - {entry.file for entry in entries}
+    others = {path for path in others if path.is_relative_to(found.folder)}
     staged = (f"{number}/{Path(name).name}" for number, name in enumerate(names, start=1))
     units = [ROUNDED * length for length in section.grid.tile_extent[1:]]
     listed = tile_list(zip(staged, (_rounded(e, *units) for e in entries), strict=True))
+    names += sorted(path.relative_to(found.folder).as_posix() for path in others)
     return {"id": section.name, "file": "", "tiles": names, "tile_list": listed}

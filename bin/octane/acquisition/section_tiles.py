@@ -90,6 +90,12 @@ class SectionTiles:
         return {part.file.path for parts in self.files.values() for part in parts}
 
     @property
+    def descriptions(self) -> set[Path]:
+        """Files that describe others of their set of OME-TIFFs."""
+        every = (part.file.description for parts in self.files.values() for part in parts)
+        return {path for path in every if path is not None}
+
+    @property
     def tile_bytes(self) -> int:
         """Bytes of a full tile of one channel."""
         return prod(self.grid.tile) * self.dtype.itemsize

@@ -61,6 +61,7 @@ class TileFile:
     ``origin`` is the centre of the first voxel, None in formats that do not state it; ``channels``
     are the labels of all channels, empty for those without one, and ``chosen`` the numbers of those
     to be read; ``decoding`` is the memory for decoding a plane of a compressed TIFF;
+    ``description`` is the file that describes this one of a set of OME-TIFFs, None if it does so;
     ``overruled`` says in sentences that a stated unit or orientation is replaced,
     and ``lost`` that its directions are not kept.
     """
@@ -76,6 +77,7 @@ class TileFile:
     chosen: tuple[int, ...] = (0,)
     orientation: Orientation = UNSTATED
     decoding: int = 0
+    description: Path | None = None
     overruled: str = ""
     lost: str = ""
 
@@ -161,6 +163,7 @@ def open_tile(
         chosen=chosen,
         orientation=stated_orientation(volume.attributes),
         decoding=volume.decoding if isinstance(volume, TiffVolume) else 0,
+        description=volume.description if isinstance(volume, TiffVolume) else None,
         overruled=" ".join(overruled([volume])),
         lost=" ".join(lost_directions(volume)),
     )
@@ -222,13 +225,3 @@ def _given(path: Path, reading: InputParameters) -> Vector:
             "z y x."
         )
     return vector(*reading.voxel_size)
-
-
-def ome_xml(path: Path) -> str | None:
-    """OME-XML of a TIFF; None for a file without it."""
-    if not path.name.lower().endswith(TIFF):
-        return None
-    from tifffile import TiffFile
-
-    with TiffFile(path) as file:
-        return file.ome_metadata

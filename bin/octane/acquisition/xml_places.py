@@ -188,6 +188,25 @@ def ome_places(xml: bytes | str, source: Path, unit: str | None = None) -> list[
     return [_ome_place(source, index, image, unit) for index, image in enumerate(images)]
 
 
+def set_places(xml: str, source: Path, unit: str | None = None) -> dict[str, Place | None]:
+    """Places of the files of a set that ``source`` describes, by their UUIDs and their names.
+
+    An InputError names an image of which no file is there. Parameters as for :func:`ome_places`.
+    """
+    images = [element for element in parse_xml(xml, source) if local_name(element) == "Image"]
+    found: dict[str, Place | None] = {}
+    for image, place in zip(images, ome_places(xml, source, unit), strict=True):
+        parts = [element for element in image.iter() if local_name(element) == "UUID"]
+        names = {slashed(part.get("FileName", "")).rpartition("/")[2] for part in parts} - {""}
+        if names and not any((source.parent / name).exists() for name in names):
+            raise InputError(
+                f"{source} describes {min(names)}, which is not in the same folder; restore it, or "
+                "give the places of the other tiles with --tile_table."
+            )
+        found |= dict.fromkeys({*names, *(part.text or "" for part in parts)}, place)
+    return found
+
+
 def _ome_place(source: Path, index: int, image: Element, unit: str | None) -> Place | None:
     every = (_stated_plane(element) for element in image.iter() if local_name(element) == "Plane")
     planes = [plane for plane in every if {"PositionX", "PositionY"} & {*plane}]

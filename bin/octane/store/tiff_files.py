@@ -14,7 +14,7 @@ import struct
 import weakref
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from threading import Lock
@@ -34,10 +34,11 @@ from octane.core.errors import (
     OctaneError,
     unreadable,
 )
+from octane.core.files import read_regular
 from octane.core.geometry import LENGTHS, Grid, Region, Vector, shape_of, spelled
 from octane.store.channels import attributes_of
 from octane.store.image import DECODING_ERRORS
-from octane.store.itk_files import TAKEN
+from octane.store.itk_files import TAKEN, TIFF
 from octane.store.ngff import AS_STATED, CHANNEL, TIMEPOINT, Attributes, place_of, whole_size
 from octane.store.tiff_segments import (
     decode_plane,
@@ -71,6 +72,8 @@ PROBED_BYTES = 64_000_000
 
 Length = tuple[object, object]
 """A number, or None, and its unit."""
+Parts = list[tuple[Element, list[Element]]]
+"""Images of a set of OME-TIFFs (``Pixels``) with the ``TiffData`` of those planes in one file."""
 
 
 class TiffVolume:
@@ -78,11 +81,13 @@ class TiffVolume:
 
     ``stored`` is the voxels' type in the file, ``planes`` are page numbers, ``starts`` the offsets
     of their voxels in the file, None if they are compressed, ``channels`` the names of all
-    channels, empty for those without one, and ``decoding`` the bytes that decoding a plane takes.
+    channels, empty for those without one, ``decoding`` the bytes that decoding a plane takes, and
+    ``description`` the file that describes this one of a set, None if it describes itself.
     """
 
     chunks = TAKEN
     decoding = 0
+    description: Path | None = None
 
     def __init__(
         self,
@@ -183,7 +188,8 @@ def open_tiff(
     """
     with _opened(path) as file:
         series = _stack_of(path, file)
-        stated, names = _stated(file, series)
+        stated, names = _stated(path, file, series)
+        description = _description_of(path, file) if file.is_ome else path
         numbers, index = _planes(path, series, names, reading, flat=flat)
         key, start, decoding = series.keyframe, series.dataoffset, 0
         if 0 in key.shape:
@@ -213,6 +219,8 @@ def open_tiff(
     grid = Grid((len(numbers), ny, nx), size)
     volume = TiffVolume(path, grid, dtype, numbers, starts, channels)
     volume.decoding = decoding
+    if description != path:
+        volume.description = description
     volume.attributes |= attributes_of(path, names, count, index, reading)
     if reading is not None and reading.orientation is not None:
         volume.attributes["orientation"] = reading.orientation
@@ -280,7 +288,7 @@ def _stack_of(path: Path, file: TiffFile) -> TiffPageSeries:
             "32-bit in ImageJ (Image > Type) and save it again."
         )
     if file.is_ome and found[0].kind != "ome":
-        found = _own_series(file) or found
+        found = _own_series(path, file) or found
     whole = not found[0].is_multifile and (not file.is_ome or found[0].kind == "ome")
     if len(found) != 1 or not whole:
         shapes = ", ".join(spelled(series.shape) for series in found)
@@ -337,23 +345,78 @@ class OwnImage(NamedTuple):
     names: list[str]
 
 
-def _own_image(root: Element, count: int) -> OwnImage | None:
+def described_by(path: Path, root: Element) -> Path:
+    """File whose OME-XML describes an OME-TIFF with the OME-XML ``root``: itself, or its set's."""
+    others = _children(root, "BinaryOnly")
+    if not others:
+        return path
+    name = others[0].get("MetadataFile", "").replace("\\", "/").rpartition("/")[2]
+    # A task has links to single files.
+    for folder in (path.parent, path.resolve().parent):
+        if name and (folder / name).is_file():
+            return folder / name
+    raise InputError(
+        f"{path} is a file of a set of OME-TIFFs, which {name or 'another file'} describes; that "
+        "one is not in the same folder: restore it."
+    )
+
+
+def ome_text(path: Path) -> str:
+    """OME-XML of a TIFF, or of a file next to the TIFFs that it describes; empty without any."""
+    if not path.name.lower().endswith(TIFF):
+        return read_regular(path).decode(errors="replace")
+    with _opened(path) as file:
+        return file.ome_metadata or ""
+
+
+def _description_of(path: Path, file: TiffFile) -> Path:
+    return described_by(path, fromstring(file.ome_metadata or ""))
+
+
+def _own_parts(path: Path, file: TiffFile) -> Parts:
+    """Images of a set of OME-TIFFs that have planes in this file."""
+    root = fromstring(file.ome_metadata or "")
+    described = described_by(path, root)
+    if described == path:
+        parts = _parts_of(root)
+    else:
+        state = described.stat()
+        parts = _parts_in(described, state.st_size, state.st_mtime_ns)
+    return parts.get(root.get("UUID") or path.name, [])
+
+
+@lru_cache(maxsize=4)
+def _parts_in(path: Path, _bytes: int, _time: int) -> dict[str, Parts]:
+    """Parts of a set that a file describes; read once for its many files."""
+    text = ome_text(path)
+    with _naming_faults(path):
+        return _parts_of(fromstring(text))
+
+
+def _parts_of(root: Element) -> dict[str, Parts]:
+    """Parts of a set by the UUID of each file, and by its name."""
+    found: dict[str, dict[Element, list[Element]]] = {}
+    for pixels in root.iter():
+        if pixels.tag.endswith("}Pixels"):
+            for data in _children(pixels, "TiffData"):
+                for own in _children(data, "UUID"):
+                    for key in {own.text or "", own.get("FileName", "")}:
+                        found.setdefault(key, {}).setdefault(pixels, []).append(data)
+    return {key: [*parts.items()] for key, parts in found.items()}
+
+
+def _own_image(found: Parts, count: int) -> OwnImage | None:
     """The only image of a set of OME-TIFFs that has planes in this file, of ``count`` pages.
 
     None if some of its planes are not in this file.
     """
-    own = root.get("UUID")
-    found: list[tuple[Element, list[Element]]] = []
-    for pixels in root.iter():
-        if pixels.tag.endswith("}Pixels"):
-            data = _children(pixels, "TiffData")
-            here = [d for d in data if [e.text for e in _children(d, "UUID")] == [own]]
-            found += [(pixels, here)] * bool(here)
     if len(found) != 1:
         return None
     pixels, here = found[0]
     order = pixels.get("DimensionOrder", "XYZCT")[:1:-1]
     shape = [int(pixels.get(f"Size{axis}", "1")) for axis in order]
+    if math.prod(shape) > MOST_PLANES:
+        return None
     pages = np.full(shape, -1, np.int64)
     firsts = np.array([[int(data.get(f"First{axis}", "0")) for axis in order] for data in here])
     # Leica's MatrixScreener states the size of the file, but the index in the set.
@@ -378,11 +441,11 @@ def _own_image(root: Element, count: int) -> OwnImage | None:
     return OwnImage(pixels, order, pages, [name for c, name in enumerate(names) if c in channels])
 
 
-def _own_series(file: TiffFile) -> list[TiffPageSeries]:
+def _own_series(path: Path, file: TiffFile) -> list[TiffPageSeries]:
     """The image that this file of a set of OME-TIFFs holds entirely; none, if it holds parts."""
     from tifffile import TiffPageSeries
 
-    own = _own_image(fromstring(file.ome_metadata or ""), len(file.pages))
+    own = _own_image(_own_parts(path, file), len(file.pages))
     if own is None or own.pages.max() >= len(file.pages):
         return []
     planes = [file.pages[page] for page in own.pages.ravel().tolist()]
@@ -432,16 +495,16 @@ def _planes(
     return chosen.ravel().tolist(), place[0]
 
 
-def _stated(file: TiffFile, series: TiffPageSeries) -> tuple[list[Length], list[str]]:
+def _stated(path: Path, file: TiffFile, series: TiffPageSeries) -> tuple[list[Length], list[str]]:
     """Voxel size along z, y and x as the file states it, and channel names."""
     if series.kind == "ome":
-        root = fromstring(file.ome_metadata or "")
         if series in file.series:
+            root = fromstring(file.ome_metadata or "")
             found = [element for element in root.iter() if element.tag.endswith("}Pixels")]
             pixels = found[file.series.index(series)]
             names = _channel_labels(pixels)
         else:
-            own = _own_image(root, len(file.pages))
+            own = _own_image(_own_parts(path, file), len(file.pages))
             assert own is not None
             pixels, names = own.pixels, own.names
         sizes = [f"PhysicalSize{axis}" for axis in "ZYX"]

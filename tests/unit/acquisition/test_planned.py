@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from place_tables import write_csv
 from runs import contents
-from tile_writers import write_archive, write_ome_tiff, write_planes, write_store
+from tile_writers import (
+    tiles_of,
+    write_archive,
+    write_ome_tiff,
+    write_planes,
+    write_set,
+    write_store,
+)
 
 from octane.acquisition.planned import holds_tiles
 from octane.config.params import (
@@ -155,6 +162,23 @@ def test_places_that_files_state_become_positions(write_tiles, plan, tmp_path):
     # Neither changes a task of MOSAIC.
     assert [i["tile_list"] for i in items_of(moved)] == [i["tile_list"] for i in items_of(made)]
     assert flags_of(moved)["mosaic"] == flags_of(made)["mosaic"]
+
+
+@pytest.mark.parametrize("ending", ["_r0_c0.ome.tif", ".companion.ome"])
+def test_the_file_that_describes_a_set_is_in_each_of_its_tasks(plan, tmp_path, ending):
+    source = tmp_path / "tiles"
+    places = {at: (70.0 * at[0], 100.0 * at[1]) for at in np.ndindex(ROWS, COLUMNS)}
+    for section in SECTIONS:
+        name, tiles = f"section_{section}", {at: VOXELS[section, *at] for at in places}
+        pattern = f"{name}_r{{row}}_c{{column}}"
+        write_set(source, tiles, SPACING, places, pattern=pattern, described=f"{name}{ending}")
+    for item in items_of(plan(source, section_thickness=10, allow_missing_sections=4)):
+        assert f"{item['id'].replace('_0', '_')}{ending}" in item["tiles"]
+        run_task(item, "", source, tmp_path / item["id"])
+        own = open_image(tmp_path / item["id"] / f"{item['id']}.ome.zarr")
+        section = int(item["id"].rpartition("_")[2])
+        for at, voxels in tiles_of(own).items():
+            np.testing.assert_array_equal(voxels, VOXELS[section, *at])
 
 
 def test_the_measured_channel_is_compared_as_it_is_placed(write_tiles, plan, tmp_path):

@@ -247,6 +247,36 @@ def test_a_set_of_ome_tiffs_is_read_file_by_file(phantom, cut, tmp_path):
             run(folder, tmp_path / "other", pattern="set_s{tile}.ome.tif")
 
 
+STACKS = "brain_1_MMStack_1-Pos{column:03d}_{row:03d}"
+
+
+@pytest.mark.parametrize(
+    "described", ["brain_1_MMStack_1-Pos000_000.ome.tif", "brain.companion.ome"]
+)
+@pytest.mark.parametrize("unique", [True, False])
+def test_a_set_that_one_file_describes_is_read_whole(phantom, cut, tmp_path, described, unique):
+    true = true_positions(phantom, 1)
+    given = {"pattern": STACKS, "described": described}
+    folder = write_set(tmp_path / "tiles", cut[1], SPACING, true, **given)
+    if not unique:
+        # Micro-Manager tells the files apart by their names.
+        for path in folder.glob("*.tif"):
+            xml = re.sub('<OME (.*?) UUID="[^"]*"', r"<OME \1", str(tifffile.tiffcomment(path)))
+            tifffile.tiffcomment(path, xml.encode())
+    run(folder, tmp_path / "made")
+    require_same(phantom, tmp_path / "made", [1])
+    ours = positions_of(tmp_path / "made", 1, phantom / "mosaics" / STORES[0])
+    require_near(ours, true)
+    lost = folder / "brain_1_MMStack_1-Pos002_001.ome.tif"
+    lost.rename(tmp_path / lost.name)
+    with pytest.raises(InputError, match=rf"{described} .*{lost.name}.*--tile_table"):
+        run(folder, tmp_path / "other")
+    (tmp_path / lost.name).rename(lost)
+    (folder / described).unlink()
+    with pytest.raises(InputError, match=rf"MMStack.*{described}"):
+        run(folder, tmp_path / "other")
+
+
 def in_voxels(phantom, files):
     """Places of files in voxels, from the true positions in micrometres."""
     true = true_positions(phantom, 1)
