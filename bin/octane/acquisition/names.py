@@ -193,40 +193,71 @@ def _form(field: str) -> str:
 
 def find_pattern(names: Sequence[str]) -> NamePattern:
     """Find the pattern of the names; an InputError shows two names if it is ambiguous."""
-    vendor = ""
+    text, doubt = _proposed(names)
+    if doubt:
+        raise InputError(doubt)
+    return NamePattern.of(text)
+
+
+def _proposed(names: Sequence[str]) -> tuple[str, str]:
+    """Pattern that the names may have, '' without one, and a sentence if that is in doubt."""
     for program, expression in VENDORS.items():
         matches = [expression.fullmatch(name) for name in names]
-        if None in matches:
-            continue
-        pattern = _vendors_pattern(program, [match for match in matches if match])
-        if pattern is not None:
-            return pattern
-        vendor = program
+        if None not in matches:
+            return _vendors_pattern(program, [match for match in matches if match])
     split = [NUMBER.split(name) for name in names]
     texts = [tuple(parts[::2]) for parts in split]
     usual = Counter(texts).most_common(1)[0][0]
     odd = next((k for k, text in enumerate(texts) if text != usual), None)
     if odd is not None:
-        raise InputError(
-            f"{names[odd]} is named unlike other tiles, such as {names[texts.index(usual)]}; give "
-            "--tile_pattern, or move the file elsewhere if it is not a tile."
+        alike = [name for name, text in zip(names, texts, strict=True) if text == usual]
+        text, _ = _proposed(alike)
+        shown = f"--tile_pattern '{text}', which leaves it out" if text else "--tile_pattern"
+        return text, (
+            f"{names[odd]} is named unlike other tiles, such as {alike[0]}; give {shown}, or move "
+            "the file elsewhere if it is not a tile."
         )
     columns = [[parts[k] for parts in split] for k in range(1, len(split[0]), 2)]
     fields = _fields(usual, columns)
-    if vendor and "section" not in (fields or ()):
-        raise InputError(
-            f"Names as {vendor} writes them differ in a further number, as in {names[0]} and "
-            f"{names[-1]}; give --tile_pattern, with {{section}} if it is a section's."
-        )
-    if fields is None or not (len(names) == 1 or set(fields) & {*PLACING}):
-        raise InputError(
-            f"Names such as {names[0]} and {names[-1]} do not say what their numbers mean; give "
-            "--tile_pattern, such as '{section}_y{row}_x{column}.tif'."
-        )
-    pieces = [usual[0]]
-    for text, values, field in zip(usual[1:], columns, fields, strict=True):
-        pieces += [f"{{{field}}}" if field else values[0], text]
-    return NamePattern.of("".join(pieces))
+    if fields is not None and (len(names) == 1 or set(fields) & {*PLACING}):
+        return _filled(usual, columns, fields), ""
+    guess = _guessed(usual, columns)
+    text = _filled(usual, columns, guess) if {*guess} & {*PLACING} else ""
+    return text, (
+        f"Names such as {names[0]} and {names[-1]} do not say what their numbers mean; give "
+        f"--tile_pattern, such as '{text or '{section}_y{row}_x{column}.tif'}'."
+    )
+
+
+def _filled(texts: Sequence[str], columns: Sequence[Sequence[str]], fields: Sequence[str]) -> str:
+    """Names with fields, '' for a number that never changes and '*' for any, as a pattern."""
+    pieces = [texts[0]]
+    for text, values, field in zip(texts[1:], columns, fields, strict=True):
+        pieces += [field if field == "*" else f"{{{field}}}" if field else values[0], text]
+    return "".join(pieces)
+
+
+def _guessed(texts: Sequence[str], columns: Sequence[Sequence[str]]) -> list[str]:
+    """Fields that numbers may be: the first one without a word a section's, the last one a tile's.
+
+    All are '' if there is no guess.
+    """
+    meanings = _meanings(texts)
+    numbers = [(*values,) for values in columns]
+    varied = [len({*values}) > 1 for values in numbers]
+    free = ["section"] * ("section" not in meanings) + ["tile"] * (not {*meanings} & {*PLACING})
+    unknown = dict.fromkeys(
+        n for n, m, v in zip(numbers, meanings, varied, strict=True) if v and not m
+    )
+    named = dict(zip(unknown, free[-len(unknown) :], strict=False))
+    fields = [
+        m or named.get(n, "") if v else ""
+        for n, m, v in zip(numbers, meanings, varied, strict=True)
+    ]
+    known = {(f, n) for f, n in zip(fields, numbers, strict=True) if f}
+    is_clear = len(unknown) <= len(free) and len(known) == len({f for f, _ in known})
+    is_sided = ("row" in fields) != ("column" in fields)
+    return fields if is_clear and not is_sided else [""] * len(columns)
 
 
 def with_folders(error: InputError, names: Sequence[str]) -> InputError:
@@ -243,11 +274,8 @@ def with_folders(error: InputError, names: Sequence[str]) -> InputError:
     )
 
 
-def _vendors_pattern(program: str, matches: Sequence[re.Match[str]]) -> NamePattern | None:
-    """Pattern of names that all fit the expression of a program's names.
-
-    None if they differ in a further number, such as a section's in the names of folders.
-    """
+def _vendors_pattern(program: str, matches: Sequence[re.Match[str]]) -> tuple[str, str]:
+    """Pattern of names that all fit the expression of a program's names, and a doubt as above."""
     first = matches[0]
     parts = {part: {match[part] for match in matches} for part in first.groupdict()}
     for part, what in SINGLE.items():
@@ -267,14 +295,40 @@ def _vendors_pattern(program: str, matches: Sequence[re.Match[str]]) -> NamePatt
     fields = {part: "*" if part == "any" else f"{{{part}}}" for part in varied}
     texts = {_replaced(match, fields) for match in matches}
     if len({NUMBER.sub("", text) for text in texts}) < len(texts):
-        return None
+        return _with_section(program, sorted(texts), [match.string for match in matches])
     if len(texts) > 1:
         one, other = sorted(texts)[:2]
         raise InputError(
             f"Names as {program} writes them are of two forms, '{one}' and '{other}'; give one as "
             "--tile_pattern, which leaves out the files of the other."
         )
-    return NamePattern.of(texts.pop())
+    return texts.pop(), ""
+
+
+def _with_section(program: str, texts: Sequence[str], names: Sequence[str]) -> tuple[str, str]:
+    """Pattern of a program's names that differ in a further number, in doubt if no word names it.
+
+    ``texts`` are the names with the fields of the program.
+    """
+    split = [NUMBER.split(text) for text in texts]
+    usual, found, words = split[0][::2], "", list[str]()
+    if all(parts[::2] == usual for parts in split):
+        columns = [[parts[k] for parts in split] for k in range(1, len(split[0]), 2)]
+        varied = [k for k, values in enumerate(columns) if len({*values}) > 1]
+        words = [WORDS.get(_word(usual[k]), "") for k in varied]
+        first = columns[varied[words.index("section") if "section" in words else 0]]
+        if all([*map(int, columns[k])] == [*map(int, first)] for k in varied):
+            fields = [""] * len(columns)
+            for k in varied:
+                fields[k] = "section" if columns[k] == first else "*"
+            found = _filled(usual, columns, fields)
+    if found and "section" in words:
+        return found, ""
+    shown = f" '{found}'" if found else ", with {section}"
+    return found, (
+        f"Names as {program} writes them differ in a further number, as in {names[0]} and "
+        f"{names[-1]}; give --tile_pattern{shown} if it is a section's."
+    )
 
 
 def _replaced(match: re.Match[str], fields: Mapping[str, str]) -> str:
@@ -288,11 +342,7 @@ def _replaced(match: re.Match[str], fields: Mapping[str, str]) -> str:
 
 def _fields(texts: Sequence[str], columns: Sequence[Sequence[str]]) -> list[str] | None:
     """Field of each number in the names, '' for one that never changes; None if ambiguous."""
-    words = [_word(text) for text in texts[:-1]]
-    meanings = [WORDS.get(word, "") for word in words]
-    if "c" in words:
-        meaning = "column" if "row" in meanings and "column" not in meanings else "channel"
-        meanings = [meaning if w == "c" else m for w, m in zip(words, meanings, strict=True)]
+    meanings = _meanings(texts)
     fields: list[str] = []
     known: dict[str, Sequence[str]] = {}
     for meaning, values in zip(meanings, columns, strict=True):
@@ -308,6 +358,16 @@ def _fields(texts: Sequence[str], columns: Sequence[Sequence[str]]) -> list[str]
     # A row without a column is ambiguous, and so is a tile number next to both.
     one_sided = ("row" in fields) != ("column" in fields)
     return None if one_sided or ("tile" in fields and "row" in fields) else fields
+
+
+def _meanings(texts: Sequence[str]) -> list[str]:
+    """Field that the word before each number states, '' for other words."""
+    words = [_word(text) for text in texts[:-1]]
+    meanings = [WORDS.get(word, "") for word in words]
+    if "c" in words:
+        meaning = "column" if "row" in meanings and "column" not in meanings else "channel"
+        meanings = [meaning if w == "c" else m for w, m in zip(words, meanings, strict=True)]
+    return meanings
 
 
 def _word(text: str) -> str:

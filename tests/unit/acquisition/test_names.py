@@ -42,6 +42,12 @@ from octane.core.errors import InputError
             "A01_s2_w138BC6A1E-5D9D-4B4D-8B5B-1D7B2B3C4D5F.tif",
             "A01_s{tile}_w1*.tif",
         ),
+        # A set for each section, with its number also in the names.
+        (
+            "slice 1/b_01_MMStack_1-Pos0_0.ome.tif, slice 1/b_01_MMStack_1-Pos1_0.ome.tif, "
+            "slice 2/b_02_MMStack_1-Pos0_0.ome.tif, slice 2/b_02_MMStack_1-Pos1_0.ome.tif",
+            "slice {section}/b_*_MMStack_1-Pos{column}_{row}.ome.tif",
+        ),
         # One well, in a folder for each section.
         (
             "section1/A01_s1.tif, section1/A01_s2.tif, section2/A01_s1.tif, section2/A01_s2.tif",
@@ -71,7 +77,21 @@ def test_a_pattern_is_found(names, pattern):
         ("r01c01f01p01-ch1sk1fk1fl1.tiff, r01c02f01p01-ch1sk1fk1fl1.tiff", "2 wells"),
         ("A01_s1_w1.tif, B01_s1_w1.tif", "ImageXpress.* 2 wells"),
         ("ChanA_0001_0001_0001_0001.tif, ChanA_0001_0001_0001_0002.tif", "2 time points"),
-        ("1/A01_s1_w1.tif, 2/A01_s1_w1.tif", "--tile_pattern, with {section}"),
+        ("1/A01_s1_w1.tif, 2/A01_s1_w1.tif", "--tile_pattern '{section}/A01_s1_w1.tif'"),
+        ("1/A01_s1_w1.tif, 2/a_3_A01_s1_w1.tif", "--tile_pattern"),
+        (
+            "Run_1/ChanA_001_001_001_001.tif, Run_1/ChanA_001_002_001_001.tif, "
+            "Run_2/ChanA_001_001_001_001.tif, Run_2/ChanA_Preview.tif",
+            "ChanA_Preview.tif .* 'Run_{section}/ChanA_001_{tile}_001_001.tif', which leaves",
+        ),
+        (
+            "A_Cut1_s01z01c1_ORG.tif, A_Cut1_s02z01c1_ORG.tif, A_Cut2_s01z02c1_ORG.tif",
+            "'A_Cut{section}_s{tile}z{plane}c1_ORG.tif'",
+        ),
+        (
+            "a-1/a-1_1.tif, a-1/a-1_2.tif, a-2/a-2_1.tif, a-2/a-2_2.tif",
+            "'a-{section}/a-{section}_{tile}.tif'",
+        ),
         (
             "A01_s1_w1D8BC6A1E-5D9D-4B4D-8B5B-1D7B2B3C4D5E.tif, "
             "A01_s1_w248BC6A1E-5D9D-4B4D-8B5B-1D7B2B3C4D5E.tif",
