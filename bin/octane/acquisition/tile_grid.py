@@ -261,9 +261,12 @@ def _cells(
         return "the only tile", dict.fromkeys((file.name for file in files), (0, 0))
     error = InputError(
         f"Names such as {files[0].name} only number the tiles, and the files do not state places; "
-        "give --tile_rows, --tile_columns and --tile_order, or a --tile_table."
+        "give --tile_rows, --tile_columns and --tile_order, such as rows-snake-top-left, or a "
+        "--tile_table."
     )
-    raise with_folders(error, [file.name for file in files])
+    # Folders of sections are not those of subjects.
+    is_one = len({file.section for file in files}) == 1
+    raise with_folders(error, [file.name for file in files] if is_one else [])
 
 
 def _ordered(files: Sequence[NamedFile], p: TileParameters) -> dict[str, Tile]:
