@@ -193,15 +193,20 @@ def _place_tiles(columns: Collection[str]) -> bool:
 
 
 def _names_of(cells: Collection[str], columns: Mapping[str, str]) -> dict[str, str]:
-    """Name in a header of each of :data:`COLUMNS` that it has; those of axes may end in a unit."""
+    """Name in a header of each of :data:`COLUMNS` that it has, in letters of any case.
+
+    Those of axes may end in a unit.
+    """
     names: dict[str, str] = {}
     for own in COLUMNS:
         if (given := columns.get(own, own)) in cells:
             names[own] = given
-        elif own in AXES and own not in columns:
-            ended = [cell for cell in cells if _without_unit(cell) == own]
-            if len(ended) == 1:
-                names[own] = ended[0]
+        elif own not in columns:
+            bare = {c: _without_unit(c) if own in AXES else c for c in cells}
+            for called in (bare, {c: name.lower() for c, name in bare.items()}):
+                found = [cell for cell, name in called.items() if name == own]
+                if len(found) == 1:
+                    names.setdefault(own, found[0])
     return names
 
 

@@ -176,7 +176,7 @@ def arrange(
     ]  # fmt: skip
     _require_distinct(entries)
     if positions and placed_by != PLACES:
-        _require_consistent(entries, extent, spacing)
+        _require_consistent(entries, extent, spacing, placed_by)
     return TileGrid(rows, columns, _with_plane_indices(entries), placed_by, remarks)
 
 
@@ -467,8 +467,10 @@ def fitted(positions: Mapping[Tile, Position], extent: Position) -> tuple[AxisFi
     return fits[0], fits[1]
 
 
-def _require_consistent(entries: Sequence[TileEntry], extent: Position, spacing: Position) -> None:
-    """Raise if places contradict the rows and columns of the names."""
+def _require_consistent(
+    entries: Sequence[TileEntry], extent: Position, spacing: Position, placed_by: str
+) -> None:
+    """Raise if places contradict the rows and columns of the names or of an order."""
     sections = defaultdict[int, dict[Tile, Position]](dict)
     for entry in entries:
         if entry.position is not None:
@@ -492,6 +494,8 @@ def _require_consistent(entries: Sequence[TileEntry], extent: Position, spacing:
                     f"unit{f' (they fit {fit})' if fit else ''}, which the name of a CSV table's "
                     "column may end in, such as y_mm or 'y [px]'."
                 )
+            if placed_by == ORDER:
+                raise _needless_order(section)
             raise InputError(
                 f"In section {section}, rows follow each other along x and columns along y, as if "
                 "x and y were exchanged; exchange {row} and {column} in --tile_pattern, or y and x "
@@ -503,11 +507,19 @@ def _require_consistent(entries: Sequence[TileEntry], extent: Position, spacing:
             if abs(y - along_y.at(tile)) > NEAR * extent[0]
             or abs(x - along_x.at(tile)) > NEAR * extent[1]
         ]
+        if far and placed_by == ORDER:
+            raise _needless_order(section)
         if far:
             file = next(e.file for e in entries if e.section == section and e.tile == far[0])
             more = f" (and {len(far) - 1} more)" if far[1:] else ""
             raise InputError(
                 f"{file}{more} is at row {far[0][0]}, column {far[0][1]} of section {section}, but "
-                "its place is more than half a tile from there; correct the names, the order or "
-                "the places."
+                "its place is more than half a tile from there; correct the names or the places."
             )
+
+
+def _needless_order(section: int) -> InputError:
+    return InputError(
+        f"--tile_order contradicts the places of the tiles in section {section}; omit it: places "
+        "say where the tiles lie."
+    )

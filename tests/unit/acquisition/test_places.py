@@ -114,6 +114,15 @@ def test_a_columns_name_may_end_in_its_unit(tmp_path, y_name, x_name, factors, u
     assert {place.unit for place in found} == {unit}
 
 
+@pytest.mark.parametrize("header", ["File,X,Y", "FILE,X (px),Y_px"])
+def test_columns_may_be_written_in_capitals(tmp_path, header):
+    path = tmp_path / "stage.csv"
+    path.write_text(f"{header}\na.tif,3,4\n", encoding="utf-8")
+    (place,) = read_places(path, {})
+    assert (place.file, place.position) == ("a.tif", (0, 4, 3))
+    assert find_places(tmp_path, {}) == path
+
+
 def test_rows_may_name_the_tile_by_section_row_and_column_or_number(tmp_path):
     path = tmp_path / "positions.csv"
     path.write_text("section,row,column,y,x\n7,0,1.0,5,6\n8,0,1,5,7\n")

@@ -71,7 +71,7 @@ def test_numbers_begin_with_the_smallest_of_all_sections():
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({}, "give --tile_rows, --tile_columns and --tile_order, or a --tile_table"),
+        ({}, "give --tile_rows, --tile_columns and --tile_order, .* or a --tile_table"),
         ({"order": "rows-snake-top-left"}, "needs --tile_rows and --tile_columns"),
         ({"order": "rows-snake-top-left", "rows": 4}, "; 6 were found"),
         (
@@ -96,6 +96,16 @@ def test_rows_that_run_along_x_are_refused():
         arranged(names, places, text="r{row}_c{column}.tif")
     grid = arranged(names, places, text="r{column}_c{row}.tif")
     np.testing.assert_allclose([e.position for e in grid.entries], places)
+
+
+@pytest.mark.parametrize("order", ["rows-snake-top-left", "columns-raster-top-left"])
+def test_an_order_that_contradicts_places_is_refused_by_name(order):
+    names = [f"t_{k}.tif" for k in range(9)]
+    places = [(r * 90.0, c * 70.0) for r in range(3) for c in range(3)]
+    with pytest.raises(InputError, match=r"^--tile_order .* omit it"):
+        arranged(names, places, order=order, rows=3, columns=3)
+    assert arranged(names, places).rows == 3
+    arranged(names, places, order="rows-raster-top-left", rows=3, columns=3)
 
 
 def test_places_in_a_wrong_unit_are_not_taken_for_exchanged_rows():
