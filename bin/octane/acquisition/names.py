@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+from unicodedata import normalize
 
 from octane.core.errors import InputError
 from octane.layout.sections import DIGITS
@@ -62,6 +63,11 @@ SHOWN = 10
 """Most files or folders that a sentence lists."""
 
 
+def composed(name: str) -> str:
+    """Write accents as parts of their letters, which macOS writes behind them: to compare names."""
+    return normalize("NFC", name)
+
+
 @dataclass(frozen=True)
 class NamePattern:
     """Pattern of the files' names, relative to their folder: text, ``{fields}`` and ``*``."""
@@ -73,6 +79,7 @@ class NamePattern:
     @classmethod
     def of(cls, text: str) -> "NamePattern":
         """Parse a pattern; raise an InputError if it is invalid."""
+        text = composed(text)
         found: set[str] = set()
         parts: list[str] = []
         split = PARTS.split(re.sub(r"\*+", "*", text))
@@ -107,6 +114,10 @@ class NamePattern:
             )
         return cls(text, frozenset(found), re.compile("".join(parts)))
 
+    def matched(self, name: str) -> re.Match[str] | None:
+        """Match of a whole name."""
+        return self.expression.fullmatch(composed(name))
+
     @property
     def depth(self) -> int:
         """Number of subfolders in the pattern."""
@@ -139,7 +150,7 @@ class NamedFile(NamedTuple):
         cls, names: Sequence[str], pattern: NamePattern
     ) -> tuple[list["NamedFile"], list[str]]:
         """Read the names that fit the pattern, and list the others; raise if none fits."""
-        fits = {name: pattern.expression.fullmatch(name) is not None for name in names}
+        fits = {name: pattern.matched(name) is not None for name in names}
         files = [cls.read(name, pattern) for name in names if fits[name]]
         others = [name for name in names if not fits[name]]
         return files or [cls.read(names[0], pattern)], others
@@ -147,13 +158,13 @@ class NamedFile(NamedTuple):
     @classmethod
     def read(cls, name: str, pattern: NamePattern) -> "NamedFile":
         """Read a name; raise an InputError if it does not fit the pattern."""
-        match = pattern.expression.fullmatch(name)
+        match = pattern.matched(name)
         if match is None:
             raise InputError(
                 f"{name} does not fit --tile_pattern '{pattern.text}'; correct the pattern, or "
                 "move the file elsewhere if it is not a tile."
             )
-        found, stem = match.groupdict(), name
+        found, stem = match.groupdict(), match.string
         for start, stop in sorted((match.span(f) for f in found if f in PARTED), reverse=True):
             stem = stem[:start] + stem[stop:]
         texts = {field: text for field, text in found.items() if field != "channel"}

@@ -6,7 +6,7 @@ from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from octane.acquisition.names import NamedFile, NamePattern
+from octane.acquisition.names import NamedFile, NamePattern, composed
 from octane.acquisition.place import Place
 from octane.acquisition.places import find_places, read_places
 from octane.acquisition.tile_files import TileFile
@@ -243,7 +243,7 @@ class _Index:
         first = min((file.number for file in files if file.number is not None), default=0)
         order: dict[tuple[object, ...], int] = {}
         for file in files:
-            path = PurePosixPath(file.name)
+            path = PurePosixPath(composed(file.name))
             # A table may name a file without its ending, or the folder of a tile's planes.
             stem = path.with_name(path.stem.removesuffix(".ome").removesuffix(".nii"))
             for part in (path, stem, path.parent):
@@ -257,7 +257,7 @@ class _Index:
         """Files that a place belongs to: one tile, or the same tile of every section."""
         found: list[NamedFile] = []
         if place.file is not None:
-            wanted = PurePosixPath(place.file)
+            wanted = PurePosixPath(composed(place.file))
             named = self._by_name.get(wanted.name, [])
             # The longest common end of the paths: several folders may hold the same name.
             common = [(_common(path, wanted), file) for path, file in named]

@@ -1,5 +1,7 @@
 """Places of tiles matched to files by path, number, row and column."""
 
+from unicodedata import normalize
+
 import numpy as np
 import pytest
 from place_tables import write_csv, write_fiji
@@ -115,6 +117,16 @@ def test_a_table_may_name_files_without_their_ending(tmp_path):
     assert placed(tmp_path, ["t1.nii.gz"], "t{tile}.nii.gz", table=table)[0] == {
         "t1.nii.gz": (2, 80)
     }
+
+
+@pytest.mark.parametrize(("stored", "written"), [("NFD", "NFC"), ("NFC", "NFD")])
+def test_accents_may_be_stored_as_macos_does_it(tmp_path, stored, written):
+    names = [normalize(stored, f"Größe {number}.tif") for number in (1, 2)]
+    rows = rows_of(file=[normalize(written, name) for name in names], y=[0, 0], x=[0, 90])
+    table = write_csv(tmp_path / "places.csv", rows)
+    for pattern in ("Größe {tile}.tif", "*.tif"):
+        positions, _ = placed(tmp_path, names, normalize(written, pattern), table=table)
+        assert positions == dict(zip(names, [(0, 0), (0, 90)], strict=True))
 
 
 def test_names_of_columns_without_a_table_are_refused(tmp_path):
