@@ -11,6 +11,8 @@ from octane.core.units import plain_number, without_comma
 from octane.layout.mosaic import FARTHEST
 
 Unit = Literal["micrometer", "pixel"]
+SHOWN = 100
+"""Most characters of a cell that a sentence quotes."""
 
 
 class Place(NamedTuple):
@@ -50,7 +52,7 @@ def stated_number(text: str | None, where: str) -> float:
     if mended := without_comma(text):
         raise InputError(f"{where} is '{text}', which has a comma; write {mended}.")
     if not abs(number) <= FARTHEST:
-        stated = "is missing" if text is None else f"is '{text.strip()}'"
+        stated = "is missing" if text is None else f"is '{text.strip()[:SHOWN]}'"
         raise InputError(
             f"{where} {stated}; give a number with a decimal point, up to {FARTHEST:g}."
         )

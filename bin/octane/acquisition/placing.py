@@ -6,6 +6,8 @@ from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+import numpy as np
+
 from octane.acquisition.names import NamedFile, NamePattern, composed
 from octane.acquisition.place import Place
 from octane.acquisition.places import find_places, read_places
@@ -14,7 +16,9 @@ from octane.acquisition.xml_places import UnknownUnitError, ome_places, parse_xm
 from octane.config.params import TileParameters
 from octane.core.errors import InputError
 from octane.core.files import read_regular
+from octane.core.geometry import spelled
 from octane.core.units import counted
+from octane.layout.mosaic import FARTHEST
 from octane.store.itk_files import TIFF
 from octane.store.tiff_files import ome_text
 
@@ -175,9 +179,13 @@ def _stated(
 
 def _in_micrometers(place: Place, file: TileFile) -> Place:
     """Convert a place, perhaps in pixels of ``file``."""
-    if place.unit == "micrometer":
-        return place
-    z, y, x = (n * s for n, s in zip(place.position, file.spacing, strict=True))
+    factors = file.spacing if place.unit == "pixel" else (1.0, 1.0, 1.0)
+    z, y, x = (n * s for n, s in zip(place.position, factors, strict=True))
+    if not (np.abs([z, y, x]) <= FARTHEST).all():
+        raise InputError(
+            f"{file.path} is placed at {spelled((z, y, x))} um (z y x), farther than {FARTHEST:g}; "
+            "correct its place, or the unit."
+        )
     return place._replace(position=(z, y, x), unit="micrometer")
 
 

@@ -46,6 +46,8 @@ def local_name(element: Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
+# Scales that multiply to 0 or infinity give places that are refused as such.
+@np.errstate(all="ignore")
 def bdv_places(path: Path, root: Element) -> list[Place]:
     """Places in voxels at the first time point of a project of BigDataViewer or BigStitcher.
 

@@ -4,7 +4,7 @@ from unicodedata import normalize
 
 import numpy as np
 import pytest
-from place_tables import write_csv, write_fiji
+from place_tables import affine, write_bdv, write_csv, write_fiji
 from tifffile import imwrite
 
 from octane.acquisition import placing
@@ -203,3 +203,20 @@ def test_tables_are_looked_for_once_in_a_folder(tmp_path, monkeypatch):
     looked.clear()
     placed(tmp_path, ["r0_c1.png", "r0_c2.png"], "r{row}_c{column}.png")
     assert looked == [tmp_path]
+
+
+def write_faulty(folder, kind):
+    """A table of a tile whose place no float holds, or no stage reaches."""
+    if kind == "csv":
+        return write_csv(folder / "a.csv", rows_of(file=["t_1.tif"], y_km=[2], x_km=[0]))
+    tiny = (1e-200,) * 3
+    changed = {0: affine(scale=tiny)}
+    places = [("t_1.tif", 0.0, 0.0, 0.0)]
+    return write_bdv(folder / "a.xml", places, scale=tiny, changed=changed)
+
+
+@pytest.mark.parametrize("kind", ["csv", "xml"])
+def test_a_place_out_of_reach_is_refused(tmp_path, kind):
+    table = write_faulty(tmp_path, kind)
+    with pytest.raises(InputError, match=r"t_1\.tif"):
+        placed(tmp_path, ["t_1.tif"], "t_{tile}.tif", table=table)
