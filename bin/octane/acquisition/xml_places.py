@@ -16,6 +16,7 @@ from octane.acquisition.place import (
     stated_number,
     stated_whole,
 )
+from octane.config.sheets import MOST_CELLS, require_few
 from octane.core.errors import InputError
 from octane.core.geometry import LENGTHS, vector
 
@@ -33,6 +34,9 @@ class UnknownUnitError(InputError):
 
 def parse_xml(content: bytes | str, source: Path) -> Element:
     """Parse XML; an InputError names ``source`` and the line."""
+    data = content if isinstance(content, bytes) else content.encode(errors="replace")
+    parts = data.count(b"<") + data.count(b"=")
+    require_few(str(source), parts, MOST_CELLS, "elements and attributes")
     try:
         return fromstring(content)
     except (ParseError, LookupError, ValueError) as error:

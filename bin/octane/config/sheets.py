@@ -25,6 +25,8 @@ MOST_BYTES = 100_000_000
 MOST_ROWS = 500_000
 """Most lines of a table, which take some 500 bytes of memory each: a hundred sections of 5000
 tiles."""
+MOST_CELLS = 10 * MOST_ROWS
+"""Most cells of a table, and elements and attributes of XML, which take some 100 bytes each."""
 MOST_SUBJECTS = 10_000
 """Most lines of a samplesheet: for each subject the run keeps several tasks in Nextflow's memory.
 ``hasMore`` in subworkflows/prepare.nf has the same limit."""
@@ -110,20 +112,22 @@ def read_small(path: Path, name: str) -> bytes:
     return content
 
 
-def require_few(name: str, lines: int, most: int = MOST_ROWS) -> None:
-    """Raise an InputError if a table has more than ``most`` lines."""
-    if lines > most:
+def require_few(name: str, count: int, most: int = MOST_ROWS, what: str = "lines") -> None:
+    """Raise an InputError if a table has more than ``most`` lines, or ``what`` it counts."""
+    if count > most:
         raise InputError(
-            f"{name} has more than {most} lines; check that it is the right file, or divide it."
+            f"{name} has more than {most} {what}; check that it is the right file, or divide it."
         )
 
 
 def _read_csv(text: str, sheet: Sheet, most: int) -> None:
     first = next((line for line in io.StringIO(text, newline=None) if line.strip()), "")
+    delimiter = max(SEPARATORS, key=first.count)
+    require_few(sheet.name, text.count(delimiter), MOST_CELLS, "cells")
     # With skipinitialspace a quote may follow a blank.
     reader = csv.reader(
         io.StringIO(text, newline=""),
-        delimiter=max(SEPARATORS, key=first.count),
+        delimiter=delimiter,
         strict=True,
         skipinitialspace=True,
     )

@@ -5,7 +5,7 @@ import pytest
 
 from octane.acquisition.place import Place
 from octane.acquisition.places import find_places, read_places, unused_tables
-from octane.config.sheets import MOST_BYTES, MOST_ROWS
+from octane.config.sheets import MOST_BYTES, MOST_CELLS, MOST_ROWS
 from octane.core.errors import InputError
 
 TILES = [
@@ -283,6 +283,16 @@ def test_a_table_that_is_too_large_is_refused_by_name_and_a_log_is_passed_over(t
     with pytest.raises(InputError, match=r"TileConfiguration\.txt is larger than 100 MB;"):
         read_places(table, {}, None)
     assert find_places(tmp_path, {}) == table
+
+
+@pytest.mark.parametrize(
+    ("start", "cell", "end"), [("file,y,x", ",", ""), ("<OME>", "<a/>", "</OME>")]
+)
+def test_a_table_of_too_many_cells_is_refused(tmp_path, start, cell, end):
+    table = tmp_path / "a.csv"
+    table.write_text(start + cell * (MOST_CELLS + 1) + end, "utf-8")
+    with pytest.raises(InputError, match=rf"a\.csv has more than {MOST_CELLS} "):
+        read_places(table, {}, None)
 
 
 @pytest.mark.timeout(60)
