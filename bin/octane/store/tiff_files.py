@@ -273,7 +273,7 @@ def _stack_of(path: Path, file: TiffFile) -> TiffPageSeries:
     """The only series of a file, not counting thumbnails and labels, which are single planes."""
     if file.is_ome:
         # Before tifffile lists the planes.
-        _require_planes(path, file, _promised_by_ome(fromstring(file.ome_metadata or "")))
+        _require_planes(path, file, _promised_by_ome(fromstring(file.ome_metadata or ""), file))
     found = [series for series in file.series if len(series) > 1] or file.series
     if len(found) > 1 and len({(s.kind, s.axes, s.shape, s.dtype) for s in found}) == 1:
         first, pages = found[0], [series.keyframe for series in found]
@@ -313,8 +313,11 @@ def _require_planes(path: Path, file: TiffFile, promised: float) -> None:
         )
 
 
-def _promised_by_ome(root: Element) -> float:
-    """Planes of the images that OME-XML says are in its file, and lengths of axes in its notes."""
+def _promised_by_ome(root: Element, file: TiffFile) -> float:
+    """Planes of the images that OME-XML says are in its file, and lengths of axes in its notes.
+
+    A plane larger than its page counts as several, as for tifffile.
+    """
     own, promised = root.get("UUID"), 0.0
     for element in root.iter():
         if element.tag.endswith("Pixels"):
@@ -325,8 +328,11 @@ def _promised_by_ome(root: Element) -> float:
                 if own is None or all(e.text == own for e in _children(data, "UUID"))
             ]
             counts = [int(data.get(key, "0")) for data in here for key in PLANE_COUNTS]
-            shape = [int(element.get(f"Size{axis}", "1")) for axis in "ZCT"]
-            promised += max([math.prod(shape), *counts]) * bool(here)
+            shape = [int(element.get(f"Size{axis}", "1")) for axis in "ZCTYX"]
+            first = min((int(data.get("IFD", "0")) for data in here), default=0)
+            page = file.pages[min(first, len(file.pages) - 1)]
+            planes = math.prod(shape[:3]) * max(1, math.prod(shape[3:]) // max(1, page.size))
+            promised += max([planes, *counts]) * bool(here)
         elif element.tag[:-1].endswith("ModuloAlong") and "Start" in element.attrib:
             start, end, step = (float(element.get(key, "1")) for key in ("Start", "End", "Step"))
             promised += abs((end - start) / (step or 1))

@@ -286,6 +286,8 @@ MODULO = (
         (ome(**SIZES), 'SizeZ="5"', f'SizeZ="{PROMISED}"'),
         ({**ome(**SIZES), "compression": "zlib"}, 'SizeC="1"', f'SizeC="{PROMISED}"'),
         (ome(**SIZES), 'SizeT="1"', f'SizeT="{PROMISED}"'),
+        (ome(**SIZES), 'SizeX="', f'SizeX="{PROMISED}'),
+        (ome(**SIZES), 'SizeY="', f'SizeY="{PROMISED}'),
         (ome(**SIZES), 'PlaneCount="5"', f'PlaneCount="{PROMISED}"'),
         (ome(**SIZES), 'PlaneCount="5"', f'NumPlanes="{PROMISED}"'),
         (ome(**SIZES), "</OME>", MODULO),
