@@ -209,7 +209,7 @@ def write_faulty(folder, kind):
     """A table of a tile whose place no float holds, or no stage reaches."""
     if kind == "csv":
         return write_csv(folder / "a.csv", rows_of(file=["t_1.tif"], y_km=[2], x_km=[0]))
-    tiny = (1e-200,) * 3
+    tiny = (1e-200, 1e-200, 1e-200)
     changed = {0: affine(scale=tiny)}
     places = [("t_1.tif", 0.0, 0.0, 0.0)]
     return write_bdv(folder / "a.xml", places, scale=tiny, changed=changed)
