@@ -141,6 +141,7 @@ def test_a_channel_that_was_added_runs_alone(three, every):
         )
 
 
+@pytest.mark.soak
 def test_the_reference_is_that_of_a_run_on_it_alone(succeeding, folder, given, every):
     alone = succeeding(folder, *given, "-resume", outdir=folder / "alone")
     assert alone.processes("COMPLETED") == {"PREFLIGHT", "REPORT"}

@@ -164,6 +164,7 @@ def test_a_sheet_of_tabs_and_stubs(succeeding, data, tmp_path):
     assert resampled == ["RESAMPLE (01:section_01)", "RESAMPLE (01:section_02)"]
 
 
+@pytest.mark.soak
 def test_the_problems_of_a_sheet_are_named_before_any_work(nextflow, data, tmp_path):
     sheet = tmp_path / "bad.csv"
     sheet.write_text(

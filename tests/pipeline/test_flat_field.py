@@ -43,15 +43,12 @@ def test_one_file_serves_all_sections_and_is_part_of_what_is_cached(succeeding, 
     assert shading[1] < 0.03 < shading[0]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
         ("wide.npy", "wide.npy has 20 x 40 pixels and a tile 96 x 96; give"),
-        pytest.param(
-            "lost.tif",
-            "lost.tif does not exist; check --stitch_flat_field, which accepts a file,",
-            marks=pytest.mark.soak,
-        ),
+        ("lost.tif", "lost.tif does not exist; check --stitch_flat_field, which accepts a file,"),
     ],
 )
 def test_an_unusable_flat_field_is_refused_before_any_work(nextflow, folder, name, sentence):

@@ -70,7 +70,7 @@ LAUNCH = {
     ),
 }
 """Arguments refused at the launch, and the sentence."""
-QUICK = ("no-input", "pattern", "subject-number", "unknown", "values", "work")
+QUICK = ("no-input", "pattern", "unknown", "values")
 """Those that are not left to soak."""
 
 
@@ -319,7 +319,7 @@ def test_a_hostile_name_of_a_channel_reaches_its_task_and_no_page(nextflow, quic
     assert list(written.labels) == names
 
 
-@pytest.mark.parametrize("flag", ["n4_mask", "samplesheet"])
+@pytest.mark.parametrize("flag", ["n4_mask", pytest.param("samplesheet", marks=pytest.mark.soak)])
 def test_a_hostile_name_of_another_file_is_refused(nextflow, quick, tmp_path, flag):
     (tmp_path / f"a{HOSTILE}").write_text("subject,input\n")
     sitk.WriteImage(sitk.Image((8, 8, 8), sitk.sitkUInt8), str(tmp_path / "volume.nii"))
