@@ -1,5 +1,6 @@
 """Files of tiles: the files in a folder, their metadata and their voxels."""
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -207,7 +208,7 @@ def _open_png(path: Path, reading: InputParameters) -> TileFile:
 
 
 def _open_raw(path: Path, reading: InputParameters, raw: RawFormat) -> TileFile:
-    size, needed = path.stat().st_size, int(np.prod(raw.shape)) * raw.dtype.itemsize
+    size, needed = path.stat().st_size, math.prod(raw.shape) * raw.dtype.itemsize
     if size != needed:
         raise InputError(
             f"{path} has {size} bytes, but {spelled(raw.shape)} voxels of {raw.dtype} take "

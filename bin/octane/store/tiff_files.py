@@ -192,8 +192,9 @@ def open_tiff(
         description = _description_of(path, file) if file.is_ome else path
         numbers, index = _planes(path, series, names, reading, flat=flat)
         key, start, decoding = series.keyframe, series.dataoffset, 0
-        if 0 in key.shape:
-            raise ValueError("its planes have no pixels")
+        # A damaged tag may hold a fraction.
+        if not all(isinstance(n, int) and n > 0 for n in key.shape):
+            raise ValueError(f"its planes have {spelled(key.shape)} pixels")
         if start is not None:
             starts = start + np.array(numbers, np.int64) * key.nbytes
             if int(starts.max()) + key.nbytes > file.filehandle.size:

@@ -181,6 +181,12 @@ def test_voxels_without_a_header_are_read_as_they_are_said_to_be(cut, tmp_path):
         InputError, match=r"r1_c1.raw \(and 1 more\) has 5376 bytes, but 3 x 32 x 30 voxels"
     ):
         run(tmp_path / "tiles", tmp_path / "no", SIZE, **NAMED, **given | {"raw_shape": "3 32 30"})
+    # Their product is 0 in 64 bits.
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "t_y0_x0.raw").touch()
+    given |= {"raw_shape": f"{2**32} {2**32} 1", "pattern": "t_y{row}_x{column}.raw"}
+    with pytest.raises(InputError, match=rf"t_y0_x0\.raw .* {2**65}"):
+        run(tmp_path / "empty", tmp_path / "no", SIZE, **given)
     with pytest.raises(InputError, match="belong together"):
         run(tmp_path / "tiles", tmp_path / "no", SIZE, **NAMED, raw_type="uint16")
     assert not (tmp_path / "no").exists()

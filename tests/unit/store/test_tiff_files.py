@@ -570,6 +570,18 @@ def test_planes_without_pixels_are_refused(tmp_path, tag, how):
         open_tiff(path)
 
 
+def test_a_height_that_is_no_whole_number_is_refused(tmp_path):
+    path = tmp_path / "a.tif"
+    voxels, axes = np.ones((3, 20, 24), "u2"), {"axes": "ZYX"}
+    tifffile.imwrite(path, voxels, imagej=True, byteorder="<", metadata=axes)
+    with tifffile.TiffFile(path, mode="r+") as file:
+        assert isinstance(file.pages[0], tifffile.TiffPage)
+        file.filehandle.seek(file.pages[0].tags[257].offset + 2)
+        file.filehandle.write(tifffile.DATATYPE.FLOAT.to_bytes(2, "little"))
+    with pytest.raises(InputError, match=r"a\.tif"):
+        open_tiff(path, InputParameters(voxel_size=GIVEN))
+
+
 def test_a_limit_of_file_sizes_is_not_taken_for_a_damaged_file(write, tmp_path, run_python):
     path = write(np.zeros((5, 400, 500), np.uint16), compression="zlib")
     done = run_python(
