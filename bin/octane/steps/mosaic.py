@@ -51,7 +51,7 @@ from octane.layout.mosaic import (
 from octane.pipeline.workers import plan_workers, run_tiles
 from octane.report.tile_map import placed_tiles, preview_map, require_svg
 from octane.stitch.comparison import Images, finite, shrink_factor
-from octane.stitch.orientation import MOST, FoundOrientation, Orientation, find_orientation
+from octane.stitch.orientation import MANY, MOST, FoundOrientation, Orientation, find_orientation
 from octane.stitch.registration import coarse
 from octane.store.channels import is_nearest, name_of
 from octane.store.ngff import stated_orientation
@@ -67,6 +67,8 @@ COPIES = 3
 """Most tiles that a worker holds: as read, as encoded, and in a decoder."""
 COMPARED = 9
 """Tiles of a section that are compared with their neighbours: 3 x 3 where there are so many."""
+NEARLY_ALL = 0.9
+"""Fraction of neighbours that must fit on rows of another length than given."""
 COMPARED_BYTES = 1e9
 """Most bytes of tiles that are read to compare neighbours."""
 
@@ -375,8 +377,9 @@ def _reordered(
             again = find_orientation({label: images[named[label]] for label in near})
             if again is None or not again.is_clear:
                 continue
-            # Rows of another length are proven by neighbours along both axes.
-            if size == given or min(size) == 1 or None not in again.overlap:
+            # So many arrangements are tried that a few pairs fit by chance.
+            is_sure = again.fit.pairs >= MANY and again.fit.agreeing >= NEARLY_ALL
+            if size == given or (is_sure and None not in again.overlap):
                 fits.append((again, _ordered(other, again.best, size, given)))
     return fits
 
