@@ -232,7 +232,7 @@ def test_a_segment_that_was_cut_short_is_refused(plane, smooth, codec, layout, l
     refused(plane(parts, codec, **layout))
 
 
-@pytest.mark.parametrize("shape", [(41, 50), (40, 51), (39, 50), (4000, 5000), (1, 1), (50, 40)])
+@pytest.mark.parametrize("shape", [(41, 50), (40, 51), (39, 50), (400, 500), (1, 1), (50, 40)])
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_segment_of_other_voxels_than_its_page_states_is_refused(plane, codec, shape):
     content = encoded(codec, np.full(shape, 7, "u1"))
@@ -250,7 +250,7 @@ def test_an_image_of_another_type_or_of_colours_is_refused(plane, codec):
             refused(plane([encoded(codec, array)], codec))
 
 
-BOMB = (12_000, 12_000)
+BOMB = (8000, 8000)
 
 
 def stating(codec, height, width):
@@ -269,7 +269,7 @@ def stating(codec, height, width):
 
 
 def bomb(codec):
-    """A few bytes that decode to 144 MB."""
+    """A few bytes that decode to 64 MB."""
     zeros = bytes(BOMB[0] * BOMB[1])
     if codec in ("jpeg", "jpeg2000", "jpegxr"):
         return stating(codec, *BOMB)
@@ -296,7 +296,7 @@ def test_a_bomb_is_refused_in_little_memory(plane, run_python, codec):
         "    print(peak_memory() - before, error)\n"
     )
     taken, message = done.split(maxsplit=1)
-    assert int(taken) < 40e6
+    assert int(taken) < 30e6
     assert str(path) in message
 
 
@@ -306,7 +306,7 @@ def test_a_strip_that_its_page_states_counts_in_the_plan_of_memory(plane, codec)
     volume = opened(path)
     assert volume.decoding > 2 * BOMB[0] * BOMB[1]
     with pytest.raises(OctaneError, match=r"a\.tif"):
-        require_decodable(400_000_000, volume)
+        require_decodable(volume.decoding, volume)
 
 
 def test_a_long_strip_of_few_voxels_counts_in_the_plan_of_memory(plane):
