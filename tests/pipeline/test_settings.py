@@ -182,7 +182,8 @@ def test_on_slurm_jobs_ask_for_no_more_time_than_the_partition_allows(
     echo "Submitted batch job $$"
     """
     queue = f"""[[ $* == *PENDING* && -s {tmp_path}/mark ]] || exit 0
-    for job in "7 PartitionTimeLimit" "8 PartitionTimeLimit" "9 AssocMaxJobsLimit" "10 Priority"; do
+    for job in "7 PartitionTimeLimit" "8 PartitionTimeLimit" "9 AssocMaxJobsLimit" \\
+        "10 Priority" "12 AssocGrpCPUMinutesLimit" "13 JobHeldUser"; do
         echo "$job $(cat {tmp_path}/mark)"
     done
     echo "11 QOSMaxWallDurationPerJobLimit octane:another"
@@ -210,6 +211,9 @@ def test_on_slurm_jobs_ask_for_no_more_time_than_the_partition_allows(
     }
     assert asked == {"REPORT": ["01:00:00"], "STACK": ["01:30:00"], "PYRAMID": ["05:00:00"]}
     warnings = [line for line in run.output.splitlines() if "stays pending" in line]
-    assert len(warnings) == 1
-    assert "The job 7 stays pending (PartitionTimeLimit)" in warnings[0]
-    assert "--slurm_queue" in warnings[0]
+    jobs = [re.findall(r"job (\d+) stays pending \((\w+)\)", line)[0] for line in warnings]
+    assert jobs == [
+        ("7", "PartitionTimeLimit"), ("12", "AssocGrpCPUMinutesLimit"), ("13", "JobHeldUser"),
+    ]  # fmt: skip
+    remedies = ("--slurm_queue", "--slurm_account", "scontrol release 13")
+    assert all(own in line for own, line in zip(remedies, warnings, strict=True))
