@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -42,6 +42,7 @@ from octane.core.units import counted, format_bytes
 from octane.layout.mosaic import (
     OFF,
     SAME,
+    MosaicGrid,
     Tile,
     completed,
     is_scaled,
@@ -51,7 +52,7 @@ from octane.layout.mosaic import (
 from octane.pipeline.workers import plan_workers, run_tiles
 from octane.report.tile_map import placed_tiles, preview_map, require_svg
 from octane.stitch.comparison import Images, finite, shrink_factor
-from octane.stitch.orientation import MANY, MOST, FoundOrientation, Orientation, find_orientation
+from octane.stitch.orientation import FoundOrientation, Orientation, find_orientation
 from octane.stitch.registration import coarse
 from octane.store.channels import is_nearest, name_of
 from octane.store.ngff import stated_orientation
@@ -59,16 +60,11 @@ from octane.store.writer import Level, channel_writers, create_image
 
 logger = logging.getLogger(__name__)
 
-Look = Callable[[Tile], npt.NDArray[np.float32]]
-"""Function that makes the mean of a tile over depth, which is compared with others."""
-
 POSITIONS = "positions.csv"
 COPIES = 3
 """Most tiles that a worker holds: as read, as encoded, and in a decoder."""
 COMPARED = 9
 """Tiles of a section that are compared with their neighbours: 3 x 3 where there are so many."""
-NEARLY_ALL = 0.9
-"""Fraction of neighbours that must fit on rows of another length than given."""
 COMPARED_BYTES = 1e9
 """Most bytes of tiles that are read to compare neighbours."""
 
@@ -233,10 +229,6 @@ def _write_section(
         first = _middle(section) if is_compared else []
         seen: dict[Tile, npt.NDArray[np.float32]] = {}
 
-        def look(tile: Tile) -> npt.NDArray[np.float32]:
-            voxels = section.read(tile, measured, buffers[0], store.parent)
-            return coarse(_projected(voxels), shrink_factor(grid.tile[1:]))
-
         def write(tile: Tile) -> None:
             region, buffer = grid.region(tile), buffers.popleft()
             for own, channel in zip(writers, section.channels, strict=True):
@@ -260,7 +252,7 @@ def _write_section(
                 ),
             )
             if placing is not None and tiles is first and len(first) > 1:
-                _check_orientation(section, seen, p, placing, metrics, look)
+                _check_orientation(section, seen, p, placing, metrics)
 
 
 def _check_orientation(
@@ -269,14 +261,13 @@ def _check_orientation(
     p: TileParameters,
     placing: OverlapParameters,
     metrics: Metrics,
-    look: Look,
 ) -> None:
     """Warn if several neighbours fit only with other rows and columns.
 
-    ``seen`` are the tiles' shrunk means over depth, as ``look`` makes them. Raises an InputError if
-    that is certain and ``placing`` does not allow it.
+    ``seen`` are the tiles' shrunk means over depth. Raises an InputError if that is certain and
+    ``placing`` does not allow it.
     """
-    found, change = _arranged(section, seen, p, look, shrink_factor(section.grid.tile[1:]))
+    found, change = _arranged(section, seen, p, shrink_factor(section.grid.tile[1:]))
     if text := "" if change else _wrong_scale(section, seen, found):
         text = f"Section {section.number}: {text}"
         if placing.check_overlap == "error":
@@ -326,62 +317,30 @@ def _projected(voxels: npt.NDArray) -> npt.NDArray[np.float32]:
 
 
 def _arranged(
-    section: SectionTiles, seen: Images, p: TileParameters, look: Look, factor: int = 1
+    section: SectionTiles, seen: Images, p: TileParameters, factor: int = 1
 ) -> tuple[FoundOrientation | None, str]:
     """How the tiles fit by their means over depth, shrunk by a factor, and the flags for it.
 
-    ``look`` makes the mean of a further tile. There are no flags if tiles fit as they are, or in no
-    way.
+    There are no flags if tiles fit as they are, or in no way.
     """
     grid, places = section.grid, section.positions
     is_placed = places.keys() >= seen.keys()
     sy, sx = grid.spacing[1:]
     found = find_orientation(seen, places if is_placed else None, (sy * factor, sx * factor))
-    is_ordered = p.order is not None and not is_placed
-    if p.order is not None and is_ordered and not (found is not None and found.as_given >= MOST):
-        as_given = 0.0 if found is None else found.as_given
-        others = _reordered(section, p.order, seen, look)
-        if found is not None and found.is_clear:
-            size = grid.rows, grid.columns
-            others.insert(0, (found, _ordered(p.order, found.best, size, size)))
-        best = max(others, key=lambda own: (own[0].fit.agreeing, own[0].fit.best), default=None)
-        if best is not None and as_given <= best[0].fit.agreeing / 2:
-            again, flags = best
-            return again._replace(as_given=as_given), flags
+    if p.order is not None and not is_placed and not (found is not None and found.is_clear):
+        other = other_way(p.order)
+        numbers, size = range(grid.rows * grid.columns), (grid.rows, grid.columns)
+        renamed = {tile_at(n, p.order, *size): tile_at(n, other, *size) for n in numbers}
+        again = find_orientation({renamed[tile]: image for tile, image in seen.items()})
+        if again is not None and again.is_clear:
+            as_given = 0.0 if found is None else found.as_given
+            return again._replace(as_given=as_given), _ordered(other, again.best, grid)
     if found is None or not found.is_other:
         return found, ""
-    if p.order is not None and is_ordered:
-        size = grid.rows, grid.columns
-        return found, _ordered(p.order, found.best, size, size)
+    if p.order is not None and not is_placed:
+        return found, _ordered(p.order, found.best, grid)
     # Places come before an order, and flags change them.
     return found, _changed(found.best, p) + " instead of --tile_order" * (p.order is not None)
-
-
-def _reordered(
-    section: SectionTiles, order: TileOrder, seen: Images, look: Look
-) -> list[tuple[FoundOrientation, str]]:
-    """How numbered tiles fit, and the flags for it, in orders of other kinds in which most do."""
-    given = section.grid.rows, section.grid.columns
-    images, fits = dict(seen), list[tuple[FoundOrientation, str]]()
-    for size in dict.fromkeys((given, given[::-1])):
-        for other in (order, other_way(order)):
-            if (size, other) == (given, order):
-                continue
-            numbers = range(size[0] * size[1])
-            named = {tile_at(n, other, *size): tile_at(n, order, *given) for n in numbers}
-            named = {label: tile for label, tile in named.items() if tile in section.grid.imaged}
-            near = _nearest(named, size)
-            for label in near:
-                if named[label] not in images:
-                    images[named[label]] = look(named[label])
-            again = find_orientation({label: images[named[label]] for label in near})
-            if again is None or not again.is_clear:
-                continue
-            # So many arrangements are tried that a few pairs fit by chance.
-            is_sure = again.fit.pairs >= MANY and again.fit.agreeing >= NEARLY_ALL
-            if size == given or (is_sure and None not in again.overlap):
-                fits.append((again, _ordered(other, again.best, size, given)))
-    return fits
 
 
 def _map(section: SectionTiles) -> str:
@@ -457,7 +416,7 @@ def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -
     if len(tiles) == 1:
         return []
     means = {tile: _projected(section.read(tile)) for tile in tiles}
-    seen, change = _arranged(section, means, p, lambda tile: _projected(section.read(tile)))
+    seen, change = _arranged(section, means, p)
     if seen is None:
         return ["How tiles are arranged is not checked: none are neighbours, or they are small."]
     if text := "" if change else _wrong_scale(section, means, seen):
@@ -486,17 +445,14 @@ def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -
 
 def _middle(section: SectionTiles) -> list[Tile]:
     """The tiles that are compared: those around the middle that were imaged, it first."""
-    return _nearest(section.grid.imaged, (section.grid.rows, section.grid.columns))
-
-
-def _nearest(tiles: Iterable[Tile], size: Tile) -> list[Tile]:
-    """The tiles nearest to the middle of a grid of this size."""
+    grid = section.grid
+    centre = grid.rows // 2, grid.columns // 2
 
     def distance(tile: Tile) -> tuple[int, int]:
-        rows, columns = (abs(tile[axis] - size[axis] // 2) for axis in (0, 1))
+        rows, columns = (abs(tile[axis] - centre[axis]) for axis in (0, 1))
         return max(rows, columns), rows + columns
 
-    return sorted(tiles, key=distance)[:COMPARED]
+    return sorted(grid.imaged, key=distance)[:COMPARED]
 
 
 def _changed(change: Orientation, p: TileParameters) -> str:
@@ -508,13 +464,9 @@ def _changed(change: Orientation, p: TileParameters) -> str:
     return " ".join(words) or "neither --tile_flip nor --tile_transpose"
 
 
-def _ordered(order: TileOrder, change: Orientation, size: Tile, given: Tile) -> str:
-    """Spell the flags for tiles in an order whose orientation is changed, on a grid of ``size``.
-
-    Rows and columns are spelled if the result has others than ``given``.
-    """
+def _ordered(order: TileOrder, change: Orientation, grid: MosaicGrid) -> str:
+    """Spell the flags for tiles in an order whose orientation is changed."""
     text = f"--tile_order {changed_order(order, change.flip, transpose=change.transpose)}"
-    rows, columns = size[::-1] if change.transpose else size
-    if (rows, columns) != given:
-        text += f" --tile_rows {rows} --tile_columns {columns}"
+    if change.transpose and grid.rows != grid.columns:
+        text += f" --tile_rows {grid.columns} --tile_columns {grid.rows}"
     return text

@@ -245,32 +245,6 @@ def test_rows_that_are_columns_are_named_with_their_numbers(tmp_path):
     require_mended(folder, tmp_path / "made", change, **placed, **asked)
 
 
-@pytest.mark.parametrize(
-    ("size", "order", "given", "exchanged"),
-    [
-        ((2, 8), "rows-snake-top-left", "columns-snake-top-left", False),
-        ((3, 4), "columns-raster-bottom-left", "rows-snake-top-left", False),
-        ((2, 8), "rows-raster-top-left", "rows-raster-top-left", True),
-        ((3, 4), "rows-snake-bottom-right", "rows-raster-top-left", True),
-    ],
-)
-def test_rows_and_columns_of_another_order_or_length_are_named(
-    tmp_path, size, order, given, exchanged, capsys
-):
-    tiles = tiles_of_scene(grid=size)[0]
-    count = size[0] * size[1]
-    numbers = {tile_at(index, order, *size): index for index in range(count)}
-    folder = write_named(tmp_path / "tiles", tiles, lambda *tile: f"t{numbers[tile]:02}")
-    rows, columns = size[::-1] if exchanged else size
-    asked = {"rows": rows, "columns": columns, "order": given}
-    change = {"order": order}
-    if exchanged:
-        change |= {"rows": size[0], "columns": size[1]}
-    run(folder, None, SIZE, (0.2, 0.2), **asked)
-    assert f"{flags(change)}, but" in capsys.readouterr().out
-    require_mended(folder, tmp_path / "made", change, reading=SIZE, overlap=(0.2, 0.2), **asked)
-
-
 def test_places_come_before_an_order(tmp_path):
     tiles, places = tiles_of_scene()
     folder = write_placed(tmp_path / "tiles", tiles, mirrored(places, 1, -1))
