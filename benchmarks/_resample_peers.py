@@ -254,7 +254,8 @@ def linumpy(request: dict) -> None:
 
 def octane(request: dict) -> None:
     """Run octane's step as its command does."""
-    from octane.config.params import ExecutionParameters, InputParameters, ResampleParameters
+    from octane.config.params import ExecutionParameters, InputParameters
+    from octane.processes.resample.parameters import ResampleParameters
     from octane.steps.resample import resample_image
     from octane.store.image import open_image
 

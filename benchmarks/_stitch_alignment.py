@@ -14,8 +14,8 @@ import SimpleITK as sitk
 from _common import scratch_folder
 from _stitch_cost import stack_costs
 
-from octane.config.params import PhantomParameters
 from octane.layout.displacement import Displacement
+from octane.processes.phantom.parameters import PhantomParameters
 from octane.steps.phantom import BACKGROUND, Subject, displacements, render_tile, tissue
 from octane.stitch.alignment import register, resolutions
 

@@ -12,10 +12,10 @@ from _common import PROJECT, cores, scratch_folder
 from _processes import run
 from tutorial import template
 
-from octane.config.params import PhantomParameters
 from octane.core.geometry import Vector, vector
 from octane.layout.mosaic import MosaicGrid, Tile
 from octane.layout.placement import TilePlacement
+from octane.processes.phantom.parameters import PhantomParameters
 from octane.steps.phantom import Subject, render_tile, shading
 from octane.stitch.flat_field import FlatField, estimate, shading_of
 

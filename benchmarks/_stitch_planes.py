@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 from _stitch_cost import section_cost
 
-from octane.config.params import PhantomParameters
 from octane.layout.mosaic import Position, Tile
 from octane.layout.placement import TilePlacement
+from octane.processes.phantom.parameters import PhantomParameters
 from octane.steps.phantom import Block, Subject, render_tile, rolled_tile, speckle, stage_errors
 from octane.stitch.columns import Columns, columns
 from octane.stitch.planes import shifted_along_z

@@ -6,14 +6,15 @@ import numpy as np
 from _stitch_flat_field import grid_of
 from _stitch_planes import rendered
 
-from octane.config.params import PhantomParameters
+from octane.compare.correlation import TilePair, neighbours, overlap_shift
 from octane.core.geometry import vector
 from octane.layout.mosaic import MosaicGrid, Position, Tile
 from octane.layout.placement import TilePlacement
+from octane.processes.phantom.parameters import PhantomParameters
 from octane.steps.phantom import Subject, speckle, stage_errors
 from octane.stitch.blending import Projections, overlap
 from octane.stitch.refinement import refined_positions
-from octane.stitch.registration import TilePair, neighbours, overlap_shift, solve_positions
+from octane.stitch.registration import solve_positions
 
 VOXEL = (3.5, 4.0, 4.0)
 """Voxel size, micrometres."""

@@ -3,11 +3,11 @@
 import numpy as np
 from _stitch_cost import section_cost
 
-from octane.config.params import PhantomParameters
 from octane.core.geometry import vector
-from octane.core.records import SurfaceFigures
 from octane.layout.mosaic import MosaicGrid
 from octane.layout.placement import TilePlacement
+from octane.processes.phantom.parameters import PhantomParameters
+from octane.processes.stitch.record import SurfaceFigures
 from octane.steps.phantom import Subject, render_tile, surfaces
 from octane.stitch.columns import columns
 from octane.stitch.surface import measured_surface

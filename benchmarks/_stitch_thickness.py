@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from _stitch_cost import stack_costs
 
-from octane.config.params import PhantomParameters
+from octane.processes.phantom.parameters import PhantomParameters
 from octane.steps.phantom import render_tile, speckle, thicknesses
 from octane.stitch.columns import columns
 from octane.stitch.shared_depth import LONGEST

@@ -10,7 +10,7 @@ from _common import PROJECT, cores, scratch_folder
 from _processes import Run, run
 from _workflow_steps import MEMORY
 
-from octane.config.params import PhantomParameters
+from octane.processes.phantom.parameters import PhantomParameters
 from octane.steps.phantom import AXIS, mosaic_channels
 
 COUNTS = (1, 2, 4)

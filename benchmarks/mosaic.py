@@ -22,7 +22,7 @@ from _resample_stores import speckle
 from _timing import median_ratio
 from tifffile import imwrite
 
-from octane.config.params import Codec
+from octane.config.types import Codec
 
 logger = logging.getLogger(__name__)
 

@@ -5,13 +5,9 @@ import sys
 from pathlib import Path
 
 from octane.config.cli import run
-from octane.config.params import (
-    BidsParameters,
-    ExecutionParameters,
-    ExportParameters,
-    InputParameters,
-)
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.errors import InputError
+from octane.tools.export.parameters import BidsParameters, ExportParameters
 
 
 def main(

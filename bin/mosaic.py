@@ -4,13 +4,10 @@
 from pathlib import Path
 
 from octane.config.cli import run
-from octane.config.params import (
-    ExecutionParameters,
-    InputParameters,
-    OverlapParameters,
-    TileParameters,
-)
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.errors import InputError
+from octane.processes.mosaic.parameters import TileParameters
+from octane.processes.stitch.parameters import OverlapParameters
 
 
 def main(

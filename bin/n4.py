@@ -9,11 +9,11 @@ from octane.config.params import (
     ExecutionParameters,
     InputParameters,
     LeaseParameters,
-    N4Parameters,
     StepParameters,
-    Text,
     parameter,
 )
+from octane.config.types import Text
+from octane.processes.n4.parameters import N4Parameters
 
 
 class Files(StepParameters):

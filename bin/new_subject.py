@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 from octane.config.cli import run
-from octane.config.params import SubjectOverrides, TileParameters
+from octane.processes.mosaic.parameters import TileParameters
+from octane.tools.new_subject.parameters import SubjectOverrides
 
 
 def main(

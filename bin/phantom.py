@@ -4,7 +4,8 @@
 from pathlib import Path
 
 from octane.config.cli import run
-from octane.config.params import ExecutionParameters, PhantomParameters
+from octane.config.params import ExecutionParameters
+from octane.processes.phantom.parameters import PhantomParameters
 
 
 def main(

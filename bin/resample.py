@@ -5,12 +5,8 @@ from pathlib import Path
 
 from octane.config.cli import run
 from octane.config.flags import StoreName
-from octane.config.params import (
-    ExecutionParameters,
-    InputParameters,
-    LeaseParameters,
-    ResampleParameters,
-)
+from octane.config.params import ExecutionParameters, InputParameters, LeaseParameters
+from octane.processes.resample.parameters import ResampleParameters
 
 
 def main(

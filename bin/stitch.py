@@ -5,7 +5,8 @@ from pathlib import Path
 
 from octane.config.cli import run
 from octane.config.flags import StoreName
-from octane.config.params import ExecutionParameters, InputParameters, StitchParameters
+from octane.config.params import ExecutionParameters, InputParameters
+from octane.processes.stitch.parameters import StitchParameters
 
 
 def main(

@@ -10,7 +10,8 @@ import pytest
 from foreign_images import foreign_image
 from gpu_process import PROJECT, printed, run_process
 
-from octane.config.params import N4Parameters, ResampleParameters
+from octane.processes.n4.parameters import N4Parameters
+from octane.processes.resample.parameters import ResampleParameters
 from octane.store.image import open_image
 
 pytestmark = pytest.mark.emulated

@@ -6,14 +6,10 @@ import SimpleITK as sitk
 from foreign_images import foreign_image
 from n4_volumes import biased_ball
 
-from octane.config.params import (
-    ExecutionParameters,
-    InputParameters,
-    LeaseParameters,
-    N4Parameters,
-)
+from octane.config.params import ExecutionParameters, InputParameters, LeaseParameters
 from octane.n4.plan import BLOCK_BYTES, PROCESS_BYTES
 from octane.pipeline.lanes import Lane
+from octane.processes.n4.parameters import N4Parameters
 from octane.steps import n4 as step_n4
 from octane.steps.n4 import correct_bias, prepare
 from octane.store.volumes import open_volume

@@ -9,7 +9,7 @@ import pytest
 import SimpleITK as sitk
 from runs import checksums, last_words, voxels
 
-from octane.config.schema import entries
+from octane.processes.preflight.parameters import entries
 
 # The tiles of one subject abut, and the test profile estimates the flat field from overlaps.
 SKIPPED = ("--skip_report", "--skip_pyramid", "--stitch_flat_field", "none")

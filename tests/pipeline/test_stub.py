@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from octane.config.params import WorkflowParameters
+from octane.processes.preflight.parameters import WorkflowParameters
 
 STEPS = {"PREFLIGHT", "RESAMPLE", "STITCH", "STACK", "N4", "PYRAMID", "REPORT"}
 

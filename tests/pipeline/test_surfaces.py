@@ -7,13 +7,10 @@ import numpy as np
 import pytest
 from runs import voxels
 
-from octane.config.params import (
-    ExecutionParameters,
-    InputParameters,
-    PhantomParameters,
-    StackParameters,
-    StitchParameters,
-)
+from octane.config.params import ExecutionParameters, InputParameters
+from octane.processes.phantom.parameters import PhantomParameters
+from octane.processes.stack.parameters import StackParameters
+from octane.processes.stitch.parameters import StitchParameters
 from octane.steps.phantom import make_phantom
 from octane.steps.stack import stack_sections
 from octane.steps.stitch import stitch_section

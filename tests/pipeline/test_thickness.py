@@ -7,7 +7,8 @@ import shutil
 import pytest
 from runs import checksums
 
-from octane.config.params import ExecutionParameters, PhantomParameters
+from octane.config.params import ExecutionParameters
+from octane.processes.phantom.parameters import PhantomParameters
 from octane.steps.phantom import make_phantom
 
 QUICK = ("--input", "made/mosaics", "--skip_resample", "--skip_n4", "--skip_pyramid")

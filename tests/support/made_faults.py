@@ -10,16 +10,14 @@ import numpy as np
 import zarr
 from zarr.codecs import GzipCodec
 
-from octane.config.params import (
-    ExecutionParameters,
-    InputParameters,
-    PhantomParameters,
-    StackParameters,
-    StitchParameters,
-)
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.filters import gaussian
-from octane.core.records import StackFigures, StitchFigures
 from octane.layout.mosaic import MosaicGrid, Tile
+from octane.processes.phantom.parameters import PhantomParameters
+from octane.processes.stack.parameters import StackParameters
+from octane.processes.stack.record import StackFigures
+from octane.processes.stitch.parameters import StitchParameters
+from octane.processes.stitch.record import StitchFigures
 from octane.report.check import Check, Settings
 from octane.report.summary import qualities
 from octane.report.verdict import checks

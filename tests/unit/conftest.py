@@ -19,8 +19,9 @@ from hypothesis import settings
 from made_faults import spoil
 from python_path import python_path
 
-from octane.config.params import ExecutionParameters, InputParameters, PhantomParameters
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.geometry import Grid, vector
+from octane.processes.phantom.parameters import PhantomParameters
 from octane.steps.phantom import make_phantom
 from octane.store.itk_files import FileVolume
 from octane.store.writer import Level, create_image

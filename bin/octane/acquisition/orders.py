@@ -2,8 +2,8 @@
 
 from typing import cast
 
-from octane.config.params import TileOrder
 from octane.layout.mosaic import Tile
+from octane.processes.mosaic.parameters import TileOrder
 
 
 def tile_at(index: int, order: TileOrder, rows: int, columns: int) -> Tile:

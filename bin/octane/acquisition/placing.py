@@ -13,12 +13,12 @@ from octane.acquisition.place import Place
 from octane.acquisition.places import find_places, read_places
 from octane.acquisition.tile_files import TileFile
 from octane.acquisition.xml_places import UnknownUnitError, ome_places, parse_xml, set_places
-from octane.config.params import TileParameters
 from octane.core.errors import InputError
 from octane.core.files import read_regular
 from octane.core.geometry import spelled
 from octane.core.units import counted
 from octane.layout.mosaic import FARTHEST
+from octane.processes.mosaic.parameters import TileParameters
 from octane.store.itk_files import TIFF
 from octane.store.tiff_files import ome_text
 

@@ -9,10 +9,11 @@ from octane.acquisition.survey import Acquisition
 from octane.acquisition.tile_files import list_files
 from octane.acquisition.tile_grid import TileEntry, fitted
 from octane.acquisition.tile_list import tile_list
-from octane.config.params import InputParameters, TileParameters
+from octane.config.params import InputParameters
 from octane.core.errors import InputError
 from octane.core.geometry import shape_of
 from octane.layout.mosaic import is_scaled, read_positions, stated_overlap
+from octane.processes.mosaic.parameters import TileParameters
 from octane.store.array import planned_array
 from octane.store.channels import name_of
 from octane.store.chunks import is_store

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from octane.acquisition.tile_files import TileFile
 from octane.acquisition.tile_grid import TileEntry, TileGrid
-from octane.config.params import Codec
 from octane.config.sheets import POSITION_COLUMNS
+from octane.config.types import Codec
 from octane.core.errors import InputError
 from octane.core.files import writing
 from octane.core.geometry import Grid, shape_of, spelled, vector

@@ -21,12 +21,13 @@ from octane.acquisition.tile_files import (
 )
 from octane.acquisition.tile_grid import NAMES, TileGrid, arrange, with_channels
 from octane.acquisition.tile_list import read_tile_list
-from octane.config.params import InputParameters, TileParameters
+from octane.config.params import InputParameters
 from octane.core.errors import InputError, collecting, first_lines, told_once
 from octane.core.geometry import Grid
 from octane.core.units import counted
 from octane.layout.mosaic import idle_overlap
 from octane.pipeline.workers import cores, run_tiles
+from octane.processes.mosaic.parameters import TileParameters
 from octane.store.channels import attributes_of, chosen_channels
 from octane.store.ngff import AS_STATED, CHANNEL, Attributes, place_of
 

@@ -12,11 +12,11 @@ import numpy as np
 from octane.acquisition.names import NamedFile, with_folders
 from octane.acquisition.orders import changed_order, tile_at
 from octane.acquisition.place import Place
-from octane.config.params import TileParameters
 from octane.core.errors import InputError
 from octane.core.units import counted, format_lengths
 from octane.layout.mosaic import MOST_TILES, Position, Tile
 from octane.layout.sections import gaps, listed
+from octane.processes.mosaic.parameters import TileParameters
 
 SPARSE = 4
 """Most cells of a grid per tile: with more, the numbers are not rows and columns, but, for example,

@@ -8,10 +8,11 @@ from typing import cast
 from pydantic import ValidationError
 
 from octane.config.flags import misspelt, sentences
-from octane.config.schema import WorkflowModel, entries
+from octane.config.schema import WorkflowModel
 from octane.config.sheets import Sheet, read_samplesheet
 from octane.config.validation import unfit_name
 from octane.core.errors import InputError
+from octane.processes.preflight.parameters import entries
 
 
 def check_samplesheet(

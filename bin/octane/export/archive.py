@@ -6,7 +6,7 @@ from pathlib import Path
 from shutil import copyfileobj
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
-from octane.config.params import OME_ZARR
+from octane.config.types import OME_ZARR
 from octane.core.files import open_regular
 from octane.core.progress import Progress
 from octane.export.source import files_of

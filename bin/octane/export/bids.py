@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import cast
 
 from octane import __version__
-from octane.config.params import BidsParameters
 from octane.core.errors import InputError, OctaneError
 from octane.core.files import bring_to_disk, link_or_copy, require_free, writing
 from octane.core.metrics import write_json
@@ -23,6 +22,7 @@ from octane.export.source import files_of, require_outside
 from octane.layout.sections import distances
 from octane.store.image import open_levels
 from octane.store.ngff import AS_STATED, Metadata, read_json, read_metadata
+from octane.tools.export.parameters import BidsParameters
 
 logger = logging.getLogger(__name__)
 

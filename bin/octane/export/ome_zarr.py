@@ -3,7 +3,8 @@
 import math
 from pathlib import Path
 
-from octane.config.params import ExecutionParameters, OmeZarrVersion
+from octane.config.params import ExecutionParameters
+from octane.config.types import OmeZarrVersion
 from octane.core.geometry import Region, blocks, bounds
 from octane.core.progress import Progress
 from octane.core.units import bytes_of

@@ -16,7 +16,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import ExecutionParameters, ExportParameters, InputParameters
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.errors import InputError, first_lines
 from octane.core.files import files_within
 from octane.core.geometry import Grid, Region, shape_of, spelled, vector
@@ -41,6 +41,7 @@ from octane.store.ngff import (
 )
 from octane.store.volumes import Volume, each_channel, open_volume
 from octane.store.writer import SHARD, Json
+from octane.tools.export.parameters import ExportParameters
 
 LEVEL_TOLERANCE = 1e-3
 """Largest deviation of a level's voxel size from the one asked for, as a fraction."""

@@ -12,7 +12,8 @@ from uuid import NAMESPACE_URL, uuid5
 import numpy.typing as npt
 from tifffile import OmeXml, OmeXmlError, TiffWriter
 
-from octane.config.params import NEAREST, ExecutionParameters
+from octane.config.params import ExecutionParameters
+from octane.config.types import NEAREST
 from octane.core.arrays import as_dtype, working_type
 from octane.core.errors import InputError
 from octane.export.source import Source, file_type

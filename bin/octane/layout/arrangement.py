@@ -10,12 +10,12 @@ import numpy as np
 
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, spelled, vector
-from octane.core.records import SectionFigures, StackFigures
 from octane.layout.borders import Border
 from octane.layout.displacement import IN_PLACE, NEGLIGIBLE, Displacement
 from octane.layout.sections import listed, number_or_first, numbered
 from octane.layout.stack import SectionSlab, arranged, imaged_box
 from octane.layout.surfaces import Surface
+from octane.processes.stack.record import SectionFigures, StackFigures
 from octane.store.image import Image
 
 

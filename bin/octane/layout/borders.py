@@ -1,6 +1,5 @@
 """Borders between sections, and the depth over which both sections show the same tissue."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -36,11 +35,6 @@ class Border:
         """
         depth = (planes + 0.5) * grid.spacing[0] - self.below.surface
         return np.clip(depth / self.depth, 0, 1)
-
-
-def blended_planes(depth: float, spacing: float) -> int:
-    """The most planes in which sections can be blended over ``depth``, both in micrometres."""
-    return math.ceil(depth / spacing - 1e-6)
 
 
 def shared_depth(above: SectionSlab, below: SectionSlab, grid: Grid) -> float:

@@ -7,12 +7,12 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import StackParameters
 from octane.config.validation import as_ranges
 from octane.core.errors import InputError
 from octane.core.geometry import Region
 from octane.layout.sections import listed, number_or_first
 from octane.layout.surfaces import measured
+from octane.processes.stack.parameters import StackParameters
 from octane.store.image import Image
 from octane.store.ngff import Attributes
 

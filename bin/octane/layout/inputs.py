@@ -4,11 +4,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from octane.config.params import WorkflowParameters
 from octane.config.validation import as_ranges, section_ranges
 from octane.core.errors import InputError
 from octane.core.units import format_lengths
 from octane.layout.sections import listed, section_number
+from octane.processes.preflight.parameters import WorkflowParameters
 from octane.store.chunks import is_store
 from octane.store.image import Image
 from octane.store.itk_files import MILLIMETER, READ, FileVolume

@@ -15,7 +15,6 @@ from typing import cast
 
 import numpy as np
 
-from octane.config.params import StitchParameters
 from octane.config.sheets import POSITION_COLUMNS, read_rows
 from octane.core.errors import InputError
 from octane.core.geometry import (
@@ -31,7 +30,7 @@ from octane.core.geometry import (
 )
 from octane.core.records import OverlapFigures
 from octane.core.units import comma_in, plain_number
-from octane.layout.sections import number_or_first, require_known
+from octane.layout.sections import require_known
 from octane.store.image import Image
 from octane.store.ngff import Attributes
 
@@ -300,33 +299,6 @@ def completed(positions: Mapping[Tile, Position], tiling: MosaicGrid) -> dict[Ti
     return {
         tile: positions.get(tile) or expected_position(tile, positions) for tile in tiling.tiles
     }
-
-
-def nominal_positions(
-    image: Image, tiling: MosaicGrid, parameters: StitchParameters, positions: Path | None
-) -> dict[Tile, Position]:
-    """Positions of the tiles before any refinement: table, overlap or metadata, in this order.
-
-    Raises an OctaneError if all three are missing (an overlap is never guessed), or if the tiles
-    spread far beyond the area that they cover.
-    """
-    if positions is not None:
-        found = read_positions(positions, number_or_first(image), tiling)
-        return _within_reach(found, image, tiling, str(positions))
-    if parameters.overlap is not None:
-        y, x = (
-            extent * (1 - overlap)
-            for extent, overlap in zip(tiling.tile_extent[1:], parameters.overlap, strict=True)
-        )
-        return tiling.positions((y, x))
-    if tiling.pitch is not None:
-        found = tiling.positions(tiling.pitch)
-        return _within_reach(found, image, tiling, "The pitch in the metadata")
-    raise InputError(
-        f"{image.path} does not state how its tiles overlap; give --overlap (a fraction of a tile, "
-        "0 if they abut) or --positions; if it is not a mosaic, give the workflow --input_kind "
-        "section or volume."
-    )
 
 
 def idle_overlap(

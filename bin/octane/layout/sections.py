@@ -10,7 +10,6 @@ from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from octane.config.params import N4Parameters
 from octane.config.validation import MOST_SECTIONS
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector
@@ -88,30 +87,6 @@ def read_sections(attributes: Attributes, planes: int) -> list[Section]:
     known = [field.name for field in fields(Section)]
     found = [Section(**{k: entry[k] for k in known if k in entry}) for entry in noted]  # ty: ignore
     return found or [Section("volume", 1, 0, planes)]
-
-
-def sections_of(volume: Volume, p: N4Parameters, planes: int) -> list[Section]:
-    """Imaged sections of a volume of ``planes`` planes; raise if they are needed but unknown.
-
-    Blank slabs of missing sections are left out.
-    """
-    if (starts := p.section_starts) is not None:
-        stops = [*starts[1:], planes]
-        if not starts or any(not 0 <= a < b <= planes for a, b in zip(starts, stops, strict=True)):
-            raise InputError(
-                f"--n4_section_starts is {' '.join(map(str, starts))}; give ascending planes from "
-                f"0 to {planes - 1}."
-            )
-        parts = enumerate(zip(starts, stops, strict=True), start=1)
-        return [Section(f"section {k}", k, a, b) for k, (a, b) in parts]
-    if not volume.attributes.get("sections"):
-        matching = p.histogram_matching == "section" and "--n4_histogram_matching section"
-        if asked := f"--n4_mode {p.mode}" if p.mode != "global" else matching:
-            raise InputError(
-                f"{volume.path} does not state where its sections begin, which {asked} needs; give "
-                "--n4_section_starts, such as '0 30 60'."
-            )
-    return [s for s in read_sections(volume.attributes, planes) if not s.missing]
 
 
 def rescaled(sections: list[Section], factor: float, planes: int) -> list[Section]:
@@ -261,3 +236,8 @@ def section_number(name: str) -> int | None:
             f"{name} has a number of more than {DIGITS} digits, {runs[-1]}; rename it."
         )
     return int(runs[-1]) if runs else None
+
+
+def blended_planes(depth: float, spacing: float) -> int:
+    """The most planes in which sections can be blended over ``depth``, both in micrometres."""
+    return math.ceil(depth / spacing - 1e-6)

@@ -11,17 +11,18 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import AUTO, StackParameters
 from octane.config.sheets import read_rows
+from octane.config.types import AUTO
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector, vector
-from octane.core.records import MEDIAN
 from octane.core.units import comma_in
 from octane.layout.displacement import COLUMNS, IN_PLACE, Displacement, read_displacements
 from octane.layout.flips import require_flippable
 from octane.layout.mosaic import Position
 from octane.layout.sections import distances, listed, numbered
 from octane.layout.surfaces import NONE_MEASURED, OF_OTHERS, Surface, measured, surfaces
+from octane.processes.stack.parameters import StackParameters
+from octane.processes.stack.record import MEDIAN
 from octane.store.channels import is_nearest
 from octane.store.image import Image
 

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from octane.config.params import Settings
 from octane.core.arrays import output_type
 from octane.core.errors import InputError
 from octane.core.geometry import Grid
 from octane.core.units import counted, format_bytes, format_lengths
 from octane.layout.borders import shared_less
 from octane.layout.inputs import doubted_sizes
-from octane.layout.levels import level_grids, target_of
-from octane.layout.mosaic import MosaicGrid, nominal_positions, unlike_mosaics
+from octane.layout.levels import level_grids
+from octane.layout.mosaic import MosaicGrid, unlike_mosaics
 from octane.layout.placement import TilePlacement, crowded_tiles, tiles_apart
 from octane.layout.stack import (
     BY_DEPTH,
@@ -28,6 +27,9 @@ from octane.layout.stack import (
     thickness_taken,
 )
 from octane.layout.surfaces import NONE_MEASURED
+from octane.processes.preflight.parameters import Settings
+from octane.processes.resample.layout import target_of
+from octane.processes.stitch.layout import nominal_positions
 from octane.store.image import Image
 from octane.store.ngff import orientation_in_words
 from octane.store.volumes import Volume, lost_directions, overruled

@@ -6,12 +6,14 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from octane.config.params import AUTO, StackParameters
+from octane.config.types import AUTO
 from octane.core.errors import InputError
 from octane.core.geometry import Vector, slopes
-from octane.core.records import AS_GIVEN, MEASURED, SurfaceFigures
 from octane.layout.displacement import NEGLIGIBLE
 from octane.layout.mosaic import Position
+from octane.processes.stack.parameters import StackParameters
+from octane.processes.stack.record import AS_GIVEN, MEASURED
+from octane.processes.stitch.record import SurfaceFigures
 from octane.store.volumes import Volume
 
 OF_OTHERS = "of the other sections"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy.typing as npt
 
-from octane.config.params import Codec
+from octane.config.types import Codec
 from octane.core.errors import InputError
 from octane.core.metrics import save_record
 from octane.store.channels import channel_ids, joined_attributes, names_of

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import N4Parameters
 from octane.layout.sections import Section
 from octane.n4.fit import BiasFit
 from octane.n4.iteration import log_values
 from octane.n4.modes import BiasModel
+from octane.processes.n4.parameters import N4Parameters
 
 PREVIEW = 384
 """Longest edge of the preview's slices, pixels."""
@@ -99,7 +99,7 @@ def unchanged(
     Returns
     -------
     list of dict, or None
-        As :class:`octane.core.records.UnchangedFigures`; None if no correction was asked for.
+        As :class:`UnchangedFigures`; None if no correction was asked for.
     """
     levels = [level for part in model.fits for level in part.fit.levels if level.iterations]
     if p.strength == 0 or not levels:

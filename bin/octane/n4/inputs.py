@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import InputParameters, N4Parameters
+from octane.config.params import InputParameters
 from octane.core.errors import InputError
 from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
@@ -17,6 +17,7 @@ from octane.n4.mask import tissue_mask
 from octane.n4.plan import READ_BLOCK, Plan, within
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import require_decodable
+from octane.processes.n4.parameters import N4Parameters
 from octane.store.companions import require_same_grid
 from octane.store.itk_files import FileVolume
 from octane.store.ngff import AS_STATED, CHANNEL, place_of

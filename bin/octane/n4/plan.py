@@ -13,12 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from octane.config.params import ExecutionParameters, N4Parameters, bytes_of
+from octane.config.params import ExecutionParameters
 from octane.core.errors import InputError
 from octane.core.geometry import Region, Vector, blocks, spelled
+from octane.core.units import bytes_of
 from octane.layout.sections import Section
 from octane.n4.fit import FIT_BYTES, shrink_slices
 from octane.pipeline.workers import plan_workers
+from octane.processes.n4.parameters import N4Parameters
 from octane.store.channels import name_of
 from octane.store.volumes import Volume, is_plain
 

@@ -7,16 +7,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from octane.config.params import ESTIMATE
-from octane.core.records import (
-    EXPOSED,
-    SATURATED,
-    SHADING,
-    N4Figures,
-    StackFigures,
-    StitchFigures,
-)
 from octane.core.units import counted
+from octane.processes.n4.record import N4Figures
+from octane.processes.stack.record import StackFigures
+from octane.processes.stitch.parameters import ESTIMATE
+from octane.processes.stitch.record import EXPOSED, SATURATED, SHADING, StitchFigures
 from octane.report.check import Check, Settings, judged, listed, titled, unchecked, unlike
 from octane.report.summary import title_of
 

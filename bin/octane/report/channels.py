@@ -5,15 +5,12 @@ from typing import NamedTuple
 
 from octane.core.errors import InputError
 from octane.core.geometry import vector
-from octane.core.records import (
-    ChannelFigures,
-    ChannelsFigures,
-    Context,
-    N4Figures,
-    ResampleFigures,
-    StackFigures,
-    StitchFigures,
-)
+from octane.core.records import Context
+from octane.processes.channels.record import ChannelFigures, ChannelsFigures
+from octane.processes.n4.record import N4Figures
+from octane.processes.resample.record import ResampleFigures
+from octane.processes.stack.record import StackFigures
+from octane.processes.stitch.record import StitchFigures
 from octane.report import pictures
 from octane.report.brightness import brightness_checks
 from octane.report.charts import Band

@@ -4,7 +4,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from octane.core.records import Context, StackFigures
+from octane.core.records import Context
+from octane.processes.stack.record import StackFigures
 
 MOST_NAMED = 6
 """Maximum number of subjects, sections or tiles that a sentence names."""

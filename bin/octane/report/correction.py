@@ -3,7 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.records import Context, N4Figures, StackFigures
+from octane.core.records import Context
+from octane.processes.n4.record import N4Figures
+from octane.processes.stack.record import StackFigures
 from octane.report import charts, pictures
 from octane.report.charts import Band
 from octane.report.gallery import Gallery

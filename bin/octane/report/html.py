@@ -12,17 +12,12 @@ import numpy.typing as npt
 
 from octane.core.geometry import Vector, vector
 from octane.core.orientation import UNSTATED, code_of, spelled_orientation
-from octane.core.records import (
-    ORDER,
-    Context,
-    MosaicFigures,
-    Outcome,
-    PyramidFigures,
-    Record,
-    ResampleFigures,
-    StackFigures,
-    StitchFigures,
-)
+from octane.core.records import ORDER, Context, Outcome, Record
+from octane.processes.mosaic.record import MosaicFigures
+from octane.processes.pyramid.record import PyramidFigures
+from octane.processes.resample.record import ResampleFigures
+from octane.processes.stack.record import StackFigures
+from octane.processes.stitch.record import StitchFigures
 from octane.report import pictures
 from octane.report.channels import (
     THUMBNAIL,

@@ -7,7 +7,10 @@ import numpy as np
 from PIL.Image import Image
 
 from octane.core.geometry import vector
-from octane.core.records import Context, ResampleFigures, StackFigures, StitchFigures, by_tile
+from octane.core.records import Context
+from octane.processes.resample.record import ResampleFigures
+from octane.processes.stack.record import StackFigures
+from octane.processes.stitch.record import StitchFigures, by_tile
 from octane.report import charts, pictures
 from octane.report.gallery import Gallery
 from octane.report.summary import SectionQuality, outliers, title_of

@@ -9,14 +9,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from pydantic import BaseModel, Field
 
-from octane.core.records import (
-    N4Figures,
-    Record,
-    SectionFigures,
-    StackFigures,
-    StitchFigures,
-    SurfaceFigures,
-)
+from octane.core.records import Record
+from octane.processes.n4.record import N4Figures
+from octane.processes.stack.record import SectionFigures, StackFigures
+from octane.processes.stitch.record import StitchFigures, SurfaceFigures
 
 FLOOR = (0.1, 0.005)
 """Floor of the median absolute deviation, relative to the median and absolute, so that nearly equal

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from octane.config.params import AUTO, STEPS
+from octane.config.types import AUTO
 from octane.core.records import ORDER, Context, Record
 from octane.core.timing import summed
+from octane.processes.preflight.parameters import STEPS
 
 
 def tables(records: Sequence[Record], *, workflow: bool) -> Context:

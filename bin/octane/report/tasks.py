@@ -8,7 +8,8 @@ import numpy.typing as npt
 from pydantic import BaseModel, ValidationError
 
 from octane.core.errors import OctaneError
-from octane.core.records import ChannelsFigures, Record
+from octane.core.records import Record
+from octane.processes.channels.record import ChannelsFigures
 from octane.report.check import Settings
 
 M = TypeVar("M", bound=BaseModel)

@@ -6,21 +6,17 @@ from typing import Literal
 import numpy as np
 
 from octane.config.validation import as_flips, as_ranges
-from octane.core.records import (
-    AS_GIVEN,
+from octane.core.records import Outcome
+from octane.core.units import counted
+from octane.processes.n4.record import N4Figures
+from octane.processes.stack.record import AS_GIVEN, MEASURED, MEDIAN, OrderFigures, StackFigures
+from octane.processes.stitch.record import (
     CORRECT_PLACES,
     FROM_TABLE,
-    MEASURED,
-    MEDIAN,
-    N4Figures,
-    OrderFigures,
-    Outcome,
     SeamFigures,
-    StackFigures,
     StitchFigures,
     fitting,
 )
-from octane.core.units import counted
 from octane.report.brightness import (
     banded,
     bright,

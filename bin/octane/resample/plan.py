@@ -1,20 +1,18 @@
-"""Plans of RESAMPLE, for tiles or a volume, and of the levels of PYRAMID."""
+"""Plans of RESAMPLE, for tiles or a volume."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
-from octane.config.params import ResampleParameters
 from octane.core.arrays import output_type
 from octane.core.errors import InputError
-from octane.core.geometry import Grid, Vector, spelled
-from octane.layout.levels import level_grids
+from octane.core.geometry import Vector, spelled
 from octane.layout.mosaic import MosaicGrid
-from octane.resample.operator import AxisOperator, resampled, resampler
+from octane.processes.resample.parameters import ResampleParameters
+from octane.resample.operator import resampled, resampler
 from octane.resample.stream import LanePlan, StreamPlan
 from octane.resample.tiles import MosaicPlan
 from octane.store.channels import is_nearest
@@ -86,23 +84,3 @@ def plan_resampling(
     )
     made = tiling.resampled(target)
     return MosaicPlan(image, tiling, Level(made.grid, made.tile), dtype, operators, averaged)
-
-
-def plan_levels(
-    grid: Grid, resolutions: tuple[float, ...] | None, *, averaged: bool = True
-) -> list[tuple[Grid, list[AxisOperator]]]:
-    """Grid of each level, and the operators that compute it from the previous level.
-
-    Arguments and errors are those of :func:`octane.layout.levels.level_grids`. Without ``averaged``
-    they take the nearest voxel of ``grid``: from level to level, what is half a voxel off would
-    add up.
-    """
-    levels = level_grids(grid, resolutions)
-    planned = [
-        (level, resampled(grid, level.spacing, averaged=averaged)[1]) for level in levels[:1]
-    ]
-    for previous, level in pairwise(levels):
-        before = previous if averaged else grid
-        axes = zip(before.shape, before.spacing, level.spacing, level.shape, strict=True)
-        planned.append((level, [resampler(*axis, averaged=averaged) for axis in axes]))
-    return planned

@@ -13,9 +13,10 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import ExecutionParameters, bytes_of
+from octane.config.params import ExecutionParameters
 from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
+from octane.core.units import bytes_of
 from octane.gpu.run import Share
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, cores, plan_workers

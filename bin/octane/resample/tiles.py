@@ -7,9 +7,10 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import ExecutionParameters, bytes_of
+from octane.config.params import ExecutionParameters
 from octane.core.geometry import block_at, shape_of
 from octane.core.metrics import Metrics
+from octane.core.units import bytes_of
 from octane.gpu.run import Share
 from octane.layout.mosaic import MosaicGrid, Tile
 from octane.pipeline.lanes import Lane, run_pipeline

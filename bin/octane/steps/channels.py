@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from octane.config.params import NEAREST, Codec, ExecutionParameters
+from octane.config.params import ExecutionParameters
+from octane.config.types import NEAREST, Codec
 from octane.core.arrays import require_cpu
 from octane.core.errors import InputError
 from octane.core.files import bring_to_disk
 from octane.core.geometry import spelled
 from octane.core.metrics import Metrics
-from octane.core.records import ChannelsFigures
 from octane.layout.sections import read_sections, require_one_orientation
 from octane.pipeline.cuts import note_cuts
+from octane.processes.channels.record import ChannelsFigures
 from octane.store.channels import is_nearest, joined_attributes, names_of
 from octane.store.image import Image, open_levels
 from octane.store.ngff import (

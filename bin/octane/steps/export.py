@@ -5,20 +5,14 @@ import math
 from pathlib import Path
 from typing import cast
 
-from octane.config.params import (
-    OME_ZARR,
-    BidsParameters,
-    ExecutionParameters,
-    ExportParameters,
-    InputParameters,
-    bytes_of,
-)
+from octane.config.params import ExecutionParameters, InputParameters
+from octane.config.types import OME_ZARR
 from octane.core.arrays import require_cpu
 from octane.core.errors import InputError
 from octane.core.files import bring_to_disk, remove, require_free, writing
 from octane.core.geometry import spelled
 from octane.core.orientation import spelled_orientation
-from octane.core.units import counted, format_bytes
+from octane.core.units import bytes_of, counted, format_bytes
 from octane.export.archive import write_archive
 from octane.export.bids import write_derivative
 from octane.export.ome_zarr import write_ome_zarr
@@ -38,6 +32,7 @@ from octane.store.volumes import (
     lost_directions,
     overruled,
 )
+from octane.tools.export.parameters import BidsParameters, ExportParameters
 
 logger = logging.getLogger(__name__)
 

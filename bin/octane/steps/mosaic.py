@@ -23,22 +23,15 @@ from octane.acquisition.survey import (
     survey,
     survey_listed,
 )
-from octane.config.params import (
-    ExecutionParameters,
-    InputParameters,
-    OverlapParameters,
-    TileOrder,
-    TileParameters,
-    bytes_of,
-)
+from octane.compare.correlation import coarse, finite
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.arrays import require_cpu
 from octane.core.errors import InputError, visible
 from octane.core.files import require_free, writing
 from octane.core.geometry import spelled
 from octane.core.metrics import Metrics
 from octane.core.progress import Progress
-from octane.core.records import KEEP_PLACES, MosaicFigures
-from octane.core.units import counted, format_bytes
+from octane.core.units import bytes_of, counted, format_bytes
 from octane.layout.mosaic import (
     OFF,
     SAME,
@@ -50,10 +43,13 @@ from octane.layout.mosaic import (
     stated_overlap,
 )
 from octane.pipeline.workers import plan_workers, run_tiles
+from octane.processes.mosaic.parameters import TileOrder, TileParameters
+from octane.processes.mosaic.record import MosaicFigures
+from octane.processes.stitch.parameters import OverlapParameters
+from octane.processes.stitch.record import KEEP_PLACES
 from octane.report.tile_map import placed_tiles, preview_map, require_svg
-from octane.stitch.comparison import Images, finite, shrink_factor
+from octane.stitch.comparison import Images, shrink_factor
 from octane.stitch.orientation import FoundOrientation, Orientation, find_orientation
-from octane.stitch.registration import coarse
 from octane.store.channels import is_nearest, name_of
 from octane.store.ngff import stated_orientation
 from octane.store.writer import Level, channel_writers, create_image

@@ -11,23 +11,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import (
-    ExecutionParameters,
-    InputParameters,
-    LeaseParameters,
-    N4Parameters,
-    bytes_of,
-)
+from octane.compare.faces import Faces, boundaries, ends_of
+from octane.config.params import ExecutionParameters, InputParameters, LeaseParameters
 from octane.core.arrays import Backend, namespace, output_type, working_type
 from octane.core.errors import InputError, OctaneError
 from octane.core.files import bring_to_disk
 from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
 from octane.core.progress import IterationLog
-from octane.core.records import N4Figures, PassedThroughFigures
+from octane.core.units import bytes_of
 from octane.gpu.run import Share, on_device
-from octane.layout.borders import blended_planes
-from octane.layout.sections import Section, imaged_plane, read_sections, sections_of
+from octane.layout.sections import Section, blended_planes, imaged_plane, read_sections
 from octane.n4.apply import correct_block
 from octane.n4.channels import Made, joined, require_joinable, save_each
 from octane.n4.figures import Shown, figures, previews, unchanged
@@ -45,12 +39,14 @@ from octane.n4.inputs import (
     shrunk_sections,
 )
 from octane.n4.intensity import IntensityMaps, along_z, histogram_matching, z_profile_gain
-from octane.n4.modes import BiasModel, Part, fit_modes
-from octane.n4.plan import Plan, plan_copy, plan_n4, within
+from octane.n4.modes import BiasModel, fit_modes
+from octane.n4.plan import Part, Plan, plan_copy, plan_n4, within
 from octane.pipeline.cuts import Cuts
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import require_decodable
-from octane.stitch.faces import Faces, boundaries, ends_of
+from octane.processes.n4.layout import sections_of
+from octane.processes.n4.parameters import N4Parameters
+from octane.processes.n4.record import N4Figures, PassedThroughFigures
 from octane.store.channels import is_nearest, name_of, names_of
 from octane.store.companions import open_companions
 from octane.store.ngff import stated_orientation

@@ -22,33 +22,22 @@ from octane.acquisition.planned import holds_tiles, planned_mosaic, unplaced_til
 from octane.acquisition.section_tiles import SectionTiles
 from octane.acquisition.survey import Acquisition
 from octane.acquisition.survey import survey as survey_tiles
-from octane.config.params import (
-    AUTO,
-    ESTIMATE,
-    NEAREST,
-    StitchParameters,
-    SubjectOverrides,
-    TileParameters,
-)
 from octane.config.subject import Setting, config_text
+from octane.config.types import AUTO, NEAREST
 from octane.config.validation import unfit_name, unlinkable
 from octane.core.errors import InputError, OctaneError, collecting
 from octane.core.files import require_free, writing
 from octane.core.geometry import shape_of, slopes, spelled
 from octane.core.orientation import code_of, spelled_orientation
-from octane.core.records import SHADING, SurfaceFigures
 from octane.core.units import format_bytes, format_lengths
 from octane.layout.inputs import doubted_sizes, find_inputs, kind_of
-from octane.layout.mosaic import (
-    MosaicGrid,
-    Position,
-    Tile,
-    completed,
-    nominal_positions,
-    position_rows,
-)
+from octane.layout.mosaic import MosaicGrid, Position, Tile, completed, position_rows
 from octane.layout.placement import TilePlacement
 from octane.layout.sections import distances, gaps, listed, number_of
+from octane.processes.mosaic.parameters import TileParameters
+from octane.processes.stitch.layout import nominal_positions
+from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
+from octane.processes.stitch.record import SHADING, SurfaceFigures
 from octane.report.tile_map import placed_tiles, preview_map, require_svg
 from octane.steps.plan import idle_flags
 from octane.stitch.columns import columns
@@ -60,6 +49,7 @@ from octane.store.channels import ALL, channel_names
 from octane.store.image import Image
 from octane.store.ngff import stated_orientation
 from octane.store.volumes import Volume, open_volume, overruled
+from octane.tools.new_subject.parameters import SubjectOverrides
 
 logger = logging.getLogger(__name__)
 

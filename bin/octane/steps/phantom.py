@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import ExecutionParameters, PhantomParameters, bytes_of
+from octane.config.params import ExecutionParameters
 from octane.config.sheets import POSITION_COLUMNS
 from octane.core.arrays import as_dtype
 from octane.core.errors import InputError
@@ -23,9 +23,11 @@ from octane.core.files import writing
 from octane.core.geometry import Grid, Region, Vector, blocks, shape_of, slopes, vector
 from octane.core.metrics import Metrics, write_json
 from octane.core.progress import Progress
+from octane.core.units import bytes_of
 from octane.layout.displacement import Displacement
 from octane.layout.mosaic import MosaicGrid, Position, Tile
 from octane.pipeline.workers import plan_workers, run_tiles
+from octane.processes.phantom.parameters import PhantomParameters
 from octane.store.ngff import Attributes
 from octane.store.writer import Level, create_image
 

@@ -9,18 +9,15 @@ from pathlib import Path
 
 from octane.acquisition.planned import Task
 from octane.acquisition.survey import Acquisition
-from octane.config.params import (
-    FLAT_FIELD_WORDS,
-    MASK_WORDS,
-    NEAREST,
-    OverlapParameters,
-    Settings,
-    TileParameters,
-)
+from octane.config.types import NEAREST
 from octane.core.records import ENDINGS
 from octane.layout.mosaic import MosaicGrid, idle_overlap, read_positions
 from octane.layout.sections import number_or_first
 from octane.layout.subject import StepBytes, SubjectLayout
+from octane.processes.mosaic.parameters import TileParameters
+from octane.processes.n4.parameters import MASK_WORDS
+from octane.processes.preflight.parameters import Settings
+from octane.processes.stitch.parameters import FLAT_FIELD_WORDS, OverlapParameters
 from octane.store.channels import channel_ids, channel_names, chosen_channels, stated_kinds
 from octane.store.image import Image
 from octane.store.ngff import AS_STATED, CHANNEL, place_of

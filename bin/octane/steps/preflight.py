@@ -28,14 +28,10 @@ from octane.acquisition.planned import (
 from octane.acquisition.section_tiles import section_name, write_positions
 from octane.acquisition.survey import Acquisition, survey
 from octane.config.flags import sentences
-from octane.config.params import (
-    AUTO,
-    Settings,
-    StepParameters,
-    WorkflowParameters,
-)
+from octane.config.params import StepParameters
 from octane.config.samplesheet import check_samplesheet
 from octane.config.schema import WorkflowModel, settings_of
+from octane.config.types import AUTO
 from octane.config.validation import (
     NEXTFLOW,
     as_ranges,
@@ -50,7 +46,7 @@ from octane.core.geometry import samples, vector
 from octane.core.metrics import write_json
 from octane.core.progress import Progress
 from octane.layout.inputs import as_given, choose_sections, find_inputs, kind_of
-from octane.layout.levels import steps_of, target_of
+from octane.layout.levels import steps_of
 from octane.layout.mosaic import MosaicGrid, require_sections, split_positions
 from octane.layout.sections import (
     number_of,
@@ -59,12 +55,15 @@ from octane.layout.sections import (
     require_alike,
     require_one_orientation,
     section_number,
-    sections_of,
 )
 from octane.layout.stack import given_displacements, given_thicknesses
 from octane.layout.subject import SubjectLayout, is_resampled, lay_out_mosaic, lay_out_subject
 from octane.layout.surfaces import require_surfaces
 from octane.pipeline.workers import run_tiles
+from octane.processes.n4.layout import sections_of
+from octane.processes.preflight.parameters import Settings, WorkflowParameters
+from octane.processes.resample.layout import target_of
+from octane.processes.stitch.checks_before import applicable, given_flat_field, require_compensable
 from octane.steps.plan import (
     Channel,
     SubjectPlan,
@@ -75,9 +74,6 @@ from octane.steps.plan import (
     masks_tissue,
 )
 from octane.steps.space import check_space
-from octane.stitch.attenuation import require_compensable
-from octane.stitch.flat_field import given_flat_field
-from octane.stitch.measurement import applicable
 from octane.store.channels import is_nearest
 from octane.store.chunks import METADATA
 from octane.store.companions import open_companions

@@ -4,20 +4,17 @@ import logging
 from pathlib import Path
 from typing import TypeGuard
 
-from octane.config.params import (
-    ExecutionParameters,
-    InputParameters,
-    PyramidParameters,
-    bytes_of,
-)
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.arrays import require_cpu
 from octane.core.files import bring_to_disk
 from octane.core.metrics import Metrics
-from octane.core.records import PyramidFigures
+from octane.core.units import bytes_of
 from octane.layout.sections import attributes_on, read_sections
 from octane.pipeline.cuts import note_cuts
 from octane.pipeline.workers import require_decodable
-from octane.resample.plan import plan_levels
+from octane.processes.pyramid.parameters import PyramidParameters
+from octane.processes.pyramid.record import PyramidFigures
+from octane.resample.levels import plan_levels
 from octane.resample.stream import StreamPlan, stream_resample
 from octane.store.array import Array
 from octane.store.channels import is_nearest, name_of

@@ -10,13 +10,15 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import ESTIMATE, ExecutionParameters
+from octane.config.params import ExecutionParameters
 from octane.config.sheets import POSITION_COLUMNS
 from octane.core.errors import OctaneError
 from octane.core.files import writing
 from octane.core.geometry import expected_position
 from octane.core.metrics import as_json
-from octane.core.records import ENDINGS, Outcome, StitchFigures, by_tile, read_record
+from octane.core.records import ENDINGS, Outcome, read_record
+from octane.processes.stitch.parameters import ESTIMATE
+from octane.processes.stitch.record import StitchFigures, by_tile
 from octane.report.html import build
 from octane.report.tasks import TaskRecord, previewed
 from octane.report.trace import trace_content

@@ -7,23 +7,19 @@ from pathlib import Path
 
 from numcodecs import Zstd
 
-from octane.config.params import (
-    ExecutionParameters,
-    InputParameters,
-    LeaseParameters,
-    ResampleParameters,
-    bytes_of,
-)
+from octane.config.params import ExecutionParameters, InputParameters, LeaseParameters
 from octane.core.arrays import Backend
 from octane.core.errors import InputError
 from octane.core.metrics import Metrics
-from octane.core.records import ResampleFigures
+from octane.core.units import bytes_of
 from octane.gpu.device import CupyDevice
 from octane.gpu.run import Share, on_device
-from octane.layout.levels import target_of
 from octane.layout.sections import attributes_on, imaged_plane, read_sections
 from octane.pipeline.cuts import Cuts
 from octane.pipeline.workers import cores, require_decodable
+from octane.processes.resample.layout import target_of
+from octane.processes.resample.parameters import ResampleParameters
+from octane.processes.resample.record import ResampleFigures
 from octane.resample.plan import lines, plan_resampling
 from octane.resample.stream import LanePlan, StreamPlan, stream_resample
 from octane.resample.tiles import MosaicPlan, resample_tiles

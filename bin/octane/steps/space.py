@@ -11,10 +11,10 @@ from itertools import pairwise
 from pathlib import Path
 from shutil import disk_usage
 
-from octane.config.params import WorkflowParameters
 from octane.core.errors import OctaneError
 from octane.core.units import format_bytes
 from octane.layout.subject import StepBytes
+from octane.processes.preflight.parameters import WorkflowParameters
 
 LEAST_STORED = 0.4
 """Minimum size of a compressed image, relative to its voxels' bytes."""

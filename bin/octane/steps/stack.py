@@ -11,26 +11,22 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import AUTO, ExecutionParameters, InputParameters, StackParameters
+from octane.compare.faces import Faces, boundaries, ends_of
+from octane.config.params import ExecutionParameters, InputParameters
+from octane.config.types import AUTO
 from octane.config.validation import as_flips
 from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import InputError
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region, blocks, bounds, place_in, shape_of
 from octane.core.metrics import Metrics
-from octane.core.records import (
-    MEASURED,
-    MEDIAN,
-    DistanceFigures,
-    OrderFigures,
-    StackFigures,
-    read_reference,
-)
+from octane.core.records import read_reference
 from octane.layout.arrangement import Arrangement, arranged_like, realigned
-from octane.layout.borders import blended_planes, borders, shared_less
+from octane.layout.borders import borders, shared_less
 from octane.layout.displacement import COLUMNS, Displacement
 from octane.layout.flips import flip_of, with_flips
 from octane.layout.sections import (
+    blended_planes,
     imaged_plane,
     listed,
     read_sections,
@@ -55,8 +51,16 @@ from octane.layout.stack import (
 from octane.layout.surfaces import require_surfaces
 from octane.pipeline.cuts import CUT, Cuts
 from octane.pipeline.lanes import Lane, run_pipeline
+from octane.processes.stack.parameters import StackParameters
+from octane.processes.stack.record import (
+    MEASURED,
+    MEDIAN,
+    DistanceFigures,
+    OrderFigures,
+    StackFigures,
+)
 from octane.stitch.borders import blend
-from octane.stitch.faces import Faces, boundaries, brightness, ends_of, flips, order_of, steps
+from octane.stitch.faces import brightness, flips, order_of, steps
 from octane.stitch.facing import Fit, fit
 from octane.stitch.shared_depth import Thickness, checked_distance, thicknesses
 from octane.stitch.slab import block_workers, interpolated

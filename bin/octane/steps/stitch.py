@@ -9,19 +9,22 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import (
-    ESTIMATE,
-    ExecutionParameters,
-    InputParameters,
-    StitchParameters,
-    bytes_of,
-)
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import InputError
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
-from octane.core.records import (
+from octane.core.units import bytes_of
+from octane.layout.mosaic import MosaicGrid, Position, Tile, as_if_scaled, idle_overlap
+from octane.layout.placement import Placement, TilePlacement
+from octane.layout.sections import number_of
+from octane.pipeline.lanes import Lane, run_pipeline
+from octane.pipeline.workers import PROCESS_BYTES, plan_workers
+from octane.processes.stitch.checks_before import applicable, given_flat_field, require_compensable
+from octane.processes.stitch.layout import nominal_positions
+from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
+from octane.processes.stitch.record import (
     CORRECT_PLACES,
     FROM_TABLE,
     KEEP_PLACES,
@@ -30,22 +33,10 @@ from octane.core.records import (
     SurfaceFigures,
     fitting,
 )
-from octane.layout.mosaic import (
-    MosaicGrid,
-    Position,
-    Tile,
-    as_if_scaled,
-    idle_overlap,
-    nominal_positions,
-)
-from octane.layout.placement import Placement, TilePlacement
-from octane.layout.sections import number_of
-from octane.pipeline.lanes import Lane, run_pipeline
-from octane.pipeline.workers import PROCESS_BYTES, plan_workers
-from octane.stitch.attenuation import MOST_STEADY, REACH, Compensation, require_compensable
+from octane.stitch.attenuation import MOST_STEADY, REACH, Compensation
 from octane.stitch.blending import accumulate, choose
-from octane.stitch.flat_field import FlatField, Light, given_flat_field
-from octane.stitch.measurement import Measurement, Mosaic, applicable, measure
+from octane.stitch.flat_field import FlatField, Light
+from octane.stitch.measurement import Measurement, Mosaic, measure
 from octane.stitch.reference import reference_of
 from octane.store.channels import is_nearest, name_of
 from octane.store.image import Image, open_image

@@ -12,10 +12,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from octane.compare.correlation import coarse, fisher
 from octane.core.filters import gaussian
 from octane.layout.displacement import IN_PLACE, Displacement
 from octane.pipeline.workers import run_tiles
-from octane.stitch.registration import coarse, fisher
 from octane.stitch.sampling import sampled
 
 BAND = (1.5, 8.0)

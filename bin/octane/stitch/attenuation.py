@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.errors import InputError
 from octane.core.filters import gaussian
 from octane.core.geometry import Grid, Region
 from octane.pipeline.lanes import Lane
@@ -36,20 +35,6 @@ MOST_STEADY = 0.4
 """Part of the light, in columns that do not decay, above which the model does not fit."""
 
 Map = npt.NDArray[np.float64]
-
-
-def require_compensable(name: str, dtype: np.dtype, planes: int) -> None:
-    """Raise an InputError if the attenuation of such a section cannot be found."""
-    if dtype.kind != "f":
-        raise InputError(
-            f"{name} holds {dtype} voxels, but --stitch_attenuation needs floating-point "
-            "intensities; give --resample_dtype float32 with a --resolution, or omit it."
-        )
-    if planes < LEAST_PLANES:
-        raise InputError(
-            f"{name} has {planes} planes, but --stitch_attenuation needs at least {LEAST_PLANES}; "
-            "omit it, or give a finer --resolution."
-        )
 
 
 class Compensated(NamedTuple):

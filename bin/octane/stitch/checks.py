@@ -9,14 +9,9 @@ from itertools import chain, combinations
 
 import numpy as np
 
-from octane.core.records import (
-    EXPOSED,
-    STRONG,
-    MisplacedFigures,
-    OverlapFigures,
-    UnevenFigures,
-)
+from octane.core.records import OverlapFigures
 from octane.layout.mosaic import Position, Tile
+from octane.processes.stitch.record import EXPOSED, STRONG, MisplacedFigures, UnevenFigures
 from octane.stitch.columns import Columns
 from octane.stitch.comparison import (
     CLEAR,

@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from octane.layout.mosaic import Position, Tile
-from octane.stitch.registration import (
+from octane.compare.correlation import (
     band_passed,
     coarse,
     correlation,
+    finite,
     fisher,
     neighbours,
     overlap_shift,
 )
+from octane.layout.mosaic import Position, Tile
 
 EDGE = 96
 """Longest edge of a compared tile, pixels."""
@@ -51,11 +52,6 @@ Images = Mapping[Tile, npt.NDArray[np.float32]]
 def gain(before: float, after: float) -> float:
     """Difference of two correlations in Fisher's z."""
     return float(fisher(after) - fisher(before))
-
-
-def finite(image: npt.NDArray) -> npt.NDArray:
-    """Replace NaN and Inf by 0, so that they do not spread."""
-    return np.nan_to_num(image, posinf=0, neginf=0)
 
 
 def shrink_factor(shape: Sequence[int]) -> int:

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.records import BlurredFigures, UnevenFigures
+from octane.compare.correlation import neighbours
 from octane.layout.mosaic import Position, Tile
+from octane.processes.stitch.record import BlurredFigures, UnevenFigures
 from octane.stitch.comparison import CoarseTiles, ComparedPair, Images, common_area
-from octane.stitch.registration import neighbours
 
 SEGMENTS = 8
 """Parts of an overlap whose ratios are compared: each is wider than most structure."""

@@ -9,7 +9,9 @@ from typing import NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import ExecutionParameters, StackParameters
+from octane.compare.correlation import coarse
+from octane.compare.faces import DEPTH, EDGE, part_of_face
+from octane.config.params import ExecutionParameters
 from octane.core.filters import gaussian
 from octane.core.geometry import Grid, blocks
 from octane.core.metrics import Metrics
@@ -18,9 +20,8 @@ from octane.layout.mosaic import Position
 from octane.layout.stack import SectionSlab, section_metadata
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import cores
+from octane.processes.stack.parameters import StackParameters
 from octane.stitch.alignment import CERTAIN, SectionPair, measure, solve_displacements
-from octane.stitch.faces import DEPTH, EDGE, part_of_face
-from octane.stitch.registration import coarse
 from octane.stitch.slab import block_workers, interpolated
 from octane.store.writer import Level
 

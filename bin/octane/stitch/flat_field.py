@@ -8,22 +8,15 @@ these ratios. Averaging tiles instead would need many more of them to cancel the
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from numpy.polynomial.legendre import leggrid2d, legvander2d
 
-from octane.config.params import ESTIMATE, StitchParameters
-from octane.core.errors import InputError
-from octane.core.files import read_regular
-from octane.layout.mosaic import MosaicGrid
+from octane.compare.correlation import coarse, neighbours
 from octane.layout.placement import TilePlacement
-from octane.stitch.blending import LEAST_OVERLAP, Projections, overlap
-from octane.stitch.registration import coarse, neighbours
-from octane.store.tiff_files import FAULTS
-from octane.store.volumes import Volume
+from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
+from octane.stitch.blending import Projections, overlap
 
 HIGHEST = 6
 """Order of the polynomial in y and x that models the logarithm of a flat field."""
@@ -216,62 +209,3 @@ def _fitted(found: Sequence[tuple[Values, Values, Values]]) -> Values:
         if np.abs(coefficients - before).max() < STEADY:
             break
     return coefficients
-
-
-def fitted_to(profile: npt.NDArray, shape: tuple[int, int], path: Path) -> Image:
-    """Resample a file's flat field, of any resolution and scale, to a tile's shape, with mean 1.
-
-    Raises an OctaneError if it does not fit such tiles.
-    """
-    given = " x ".join(map(str, profile.shape))
-    # Rounding may have made either axis a pixel longer.
-    scale = np.divide(profile.shape, shape) if profile.ndim == 2 else np.zeros(2)
-    if not scale.all() or abs(scale[0] - scale[1]) * min(shape) > max(1.0, *scale):
-        raise InputError(
-            f"{path} has {given} pixels and a tile {shape[0]} x {shape[1]}; give a flat field of "
-            "the whole tile, with the axes y and x."
-        )
-    if profile.dtype.kind not in "fiu" or not (np.isfinite(profile) & (profile > 0)).all():
-        raise InputError(f"{path} has pixels that are not above 0; give a positive flat field.")
-    y, x = ((np.arange(n) + 0.5) * s - 0.5 for n, s in zip(shape, scale, strict=True))
-    down, right = (np.arange(n) for n in profile.shape)
-    wide = np.array([np.interp(y, down, column) for column in profile.T])
-    made = np.array([np.interp(x, right, row) for row in wide.T])
-    return (made / made.mean()).astype(np.float32)
-
-
-def given_flat_field(
-    image: Volume, tiling: MosaicGrid, placement: TilePlacement, parameters: StitchParameters
-) -> Image | None:
-    """Flat field of the file that the parameters name; None if they do not name one.
-
-    Raises an OctaneError if it does not fit these tiles, or if they do not allow an estimate.
-    """
-    chosen = parameters.flat_field
-    unused = chosen == "none" and parameters.attenuation == "none"
-    if parameters.dark_offset and (unused or image.dtype.kind == "c"):
-        raise InputError(
-            "--stitch_dark_offset needs a flat field or --stitch_attenuation, and real voxels; "
-            "give --stitch_flat_field as well, or omit it."
-        )
-    shared = (place.before for pair in placement.places.values() for place in pair)
-    if chosen == ESTIMATE and max(shared) < LEAST_OVERLAP:
-        raise InputError(
-            f"{image.path}: its tiles overlap by less than {LEAST_OVERLAP} pixels, too little to "
-            "estimate a flat field; give --stitch_flat_field FILE, or none."
-        )
-    if chosen in (ESTIMATE, "none"):
-        return None
-    from tifffile import imread
-
-    path = Path(chosen).resolve()
-    try:
-        stream = BytesIO(read_regular(path))
-        # The pages that there are, whatever the metadata promise.
-        whole = slice(None)
-        given = np.load(stream) if path.suffix.lower() == ".npy" else imread(stream, key=whole)
-        # An archive of arrays lacks a shape.
-        return fitted_to(given, (tiling.tile[1], tiling.tile[2]), path)
-    except (OSError, EOFError, *FAULTS) as error:
-        text = f"{path} cannot be read as a flat field; give a TIFF or .npy file, or {ESTIMATE}."
-        raise InputError(text) from error

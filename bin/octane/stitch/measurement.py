@@ -8,20 +8,19 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import StitchParameters
-from octane.core.errors import InputError
 from octane.core.geometry import shape_of
 from octane.core.metrics import Metrics
-from octane.core.records import (
+from octane.layout.mosaic import MosaicGrid, Position, Tile
+from octane.layout.placement import TilePlacement
+from octane.pipeline.lanes import Lane, run_pipeline
+from octane.processes.stitch.parameters import StitchParameters
+from octane.processes.stitch.record import (
     SATURATED,
     BlurredFigures,
     SaturatedFigures,
     SurfaceFigures,
     UnevenFigures,
 )
-from octane.layout.mosaic import MosaicGrid, Position, Tile
-from octane.layout.placement import TilePlacement
-from octane.pipeline.lanes import Lane, run_pipeline
 from octane.stitch.blending import Projections
 from octane.stitch.checks import Findings, compare, compare_brightness
 from octane.stitch.columns import Columns, columns
@@ -35,7 +34,6 @@ from octane.stitch.refinement import refined_positions
 from octane.stitch.saturation import saturation
 from octane.stitch.seams import Seams, measured_seams
 from octane.stitch.surface import NOT_AVERAGED, measured_surface
-from octane.store.channels import is_nearest
 from octane.store.image import Image
 
 logger = logging.getLogger(__name__)
@@ -55,23 +53,6 @@ class Mosaic:
     workers: int
     voxels: npt.NDArray | None
     nearest: bool
-
-
-def applicable(parameters: StitchParameters, image: Image, *, is_placed: bool) -> StitchParameters:
-    """Switch off what does not apply to a channel.
-
-    Tiles that a reference has placed (``is_placed``) are not refined, and values that must not be
-    averaged keep their light. Raises an InputError if the latter are to be refined.
-    """
-    changed: dict[str, str | float] = {"refine": False} if is_placed else {}
-    if is_nearest(image.attributes):
-        if parameters.refine and not is_placed:
-            raise InputError(
-                f"{image.path}: --stitch_refine cannot compare tiles whose values must not be "
-                "averaged; choose another --channel, or omit it."
-            )
-        changed |= {"flat_field": "none", "dark_offset": 0.0, "attenuation": "none"}
-    return parameters.model_copy(update=changed)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from octane.compare.correlation import neighbours
 from octane.layout.mosaic import Position, Tile
 from octane.stitch.columns import COLUMN, Columns, columns
-from octane.stitch.registration import neighbours
 
 FEWEST = 24
 """Planes of a tile; fewer do not tell a shift from speckle."""

@@ -8,23 +8,17 @@ from pydantic import Field
 
 from octane.core.errors import InputError
 from octane.core.geometry import Vector, spelled
-from octane.core.records import (
-    Figures,
-    MisplacedFigures,
-    Shape,
-    SurfaceFigures,
-    by_tile,
-    read_reference,
-)
+from octane.core.records import Figures, Shape, read_reference
 from octane.layout.mosaic import FARTHEST, MosaicGrid, Position, Tile
 from octane.layout.sections import number_of
+from octane.processes.stitch.record import MisplacedFigures, SurfaceFigures, by_tile
 from octane.store.image import Image
 
 Length = Annotated[float, Field(ge=-FARTHEST, le=FARTHEST)]
 
 
 class PlacedFigures(Figures):
-    """Figures of :class:`octane.core.records.StitchFigures` that place another channel."""
+    """Figures of :class:`StitchFigures` that place another channel."""
 
     section: int | None
     positions: dict[Annotated[str, Field(pattern=r"^\d+,\d+$")], tuple[Length, Length]]

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from octane.layout.mosaic import MosaicGrid, Position, Tile
-from octane.layout.placement import TilePlacement
-from octane.stitch.blending import Projections, overlap
-from octane.stitch.registration import (
+from octane.compare.correlation import (
     TilePair,
     band_passed,
     correlations,
     fisher,
     neighbours,
     shift_at,
-    solve_positions,
 )
+from octane.layout.mosaic import MosaicGrid, Position, Tile
+from octane.layout.placement import TilePlacement
+from octane.stitch.blending import Projections, overlap
+from octane.stitch.registration import solve_positions
 
 BLOCK = 8
 """Edge in pixels of the blocks of which the halves of an overlap consist: larger than speckle, and

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.records import SeamFigures
+from octane.compare.correlation import coarse, neighbours
 from octane.layout.mosaic import Tile
 from octane.layout.placement import Placement, TilePlacement
+from octane.processes.stitch.record import SeamFigures
 from octane.stitch.blending import Projections, overlap, shared
 from octane.stitch.exposure import DIM
 from octane.stitch.flat_field import FlatField
-from octane.stitch.registration import coarse, neighbours
 
 BLOCK = 4
 """Edge in pixels of the blocks by which speckle is distinguished from a mismatch."""

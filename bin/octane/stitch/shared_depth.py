@@ -11,12 +11,13 @@ import numpy as np
 from octane.config.params import ExecutionParameters
 from octane.core.geometry import Grid, blocks, place_in, vector
 from octane.core.metrics import Metrics
-from octane.core.records import DistanceFigures, SurfaceFigures
 from octane.layout.mosaic import Position
 from octane.layout.stack import BY_DEPTH, BY_TABLE, SectionSlab
 from octane.layout.surfaces import measured
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import cores
+from octane.processes.stack.record import DistanceFigures
+from octane.processes.stitch.record import SurfaceFigures
 from octane.stitch.columns import columns
 from octane.stitch.facing import comparable
 from octane.stitch.slab import block_workers, interpolated

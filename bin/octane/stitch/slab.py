@@ -7,9 +7,10 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import ExecutionParameters, bytes_of
+from octane.config.params import ExecutionParameters
 from octane.core.arrays import working_type
 from octane.core.geometry import Grid, Region, shape_of, slopes, vector
+from octane.core.units import bytes_of
 from octane.layout.mosaic import Position
 from octane.layout.stack import SectionSlab, imaged_box
 from octane.pipeline.lanes import Lane

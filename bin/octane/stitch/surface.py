@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from octane.core.records import SurfaceFigures
 from octane.layout.mosaic import Tile
 from octane.layout.placement import TilePlacement
+from octane.processes.stitch.record import SurfaceFigures
 from octane.stitch.columns import COLUMN, Columns
 
 MOST = 2000

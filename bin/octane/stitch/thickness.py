@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from octane.compare.correlation import coarse
 from octane.core.filters import gaussian
-from octane.stitch.registration import coarse
 
 FINE = 1.0
 """Standard deviation of the smoothing before the logarithm, pixels."""

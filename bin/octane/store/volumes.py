@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import InputParameters
+from octane.config.types import Codec
 from octane.core.errors import InputError, unreadable
 from octane.core.files import open_regular, writing
 from octane.core.geometry import Grid, Region, vector
@@ -45,7 +46,7 @@ from octane.store.ngff import (
     stated_orientation,
 )
 from octane.store.tiff_files import TiffVolume, create_tiff, open_tiff
-from octane.store.writer import CHUNK, SHARD, Codec, Level, Make, create_image, require_store_name
+from octane.store.writer import CHUNK, SHARD, Level, Make, create_image, require_store_name
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from octane import __version__
-from octane.config.params import NEAREST, OME_ZARR, Codec, OmeZarrVersion
+from octane.config.types import NEAREST, OME_ZARR, Codec, OmeZarrVersion
 from octane.core.errors import InputError, OctaneError
 from octane.core.files import left_by, link_or_copy, write_object, writing
 from octane.core.geometry import Grid, Region, block_at, place_in, shape_of, vector

@@ -11,8 +11,9 @@ from tile_writers import tiles_of, write_ome_tiff, write_set, write_tiff
 from octane.acquisition import survey as survey_module
 from octane.acquisition.planned import planned_mosaic, task_of
 from octane.acquisition.survey import survey
-from octane.config.params import ExecutionParameters, InputParameters, TileParameters
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.errors import OctaneError
+from octane.processes.mosaic.parameters import TileParameters
 from octane.steps.mosaic import write_listed
 from octane.store.image import open_image
 

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from octane.acquisition.orders import changed_order, tile_at
-from octane.config.params import TileOrder
+from octane.processes.mosaic.parameters import TileOrder
 
 
 @pytest.mark.parametrize(

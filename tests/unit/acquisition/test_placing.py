@@ -11,8 +11,9 @@ from octane.acquisition import placing
 from octane.acquisition.names import NamedFile, NamePattern
 from octane.acquisition.placing import find_placed
 from octane.acquisition.tile_files import TileFile
-from octane.config.params import InputParameters, TileParameters
+from octane.config.params import InputParameters
 from octane.core.errors import InputError
+from octane.processes.mosaic.parameters import TileParameters
 
 
 def placed(folder, names, pattern, others=(), **given):

@@ -17,14 +17,11 @@ from tile_writers import (
 )
 
 from octane.acquisition.planned import holds_tiles
-from octane.config.params import (
-    ExecutionParameters,
-    InputParameters,
-    OverlapParameters,
-    TileParameters,
-)
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.errors import OctaneError
 from octane.layout.mosaic import split_positions
+from octane.processes.mosaic.parameters import TileParameters
+from octane.processes.stitch.parameters import OverlapParameters
 from octane.steps.mosaic import write_listed, write_mosaics
 from octane.steps.preflight import plan_of
 from octane.store.image import open_image

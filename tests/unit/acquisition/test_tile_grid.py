@@ -8,8 +8,8 @@ import pytest
 from octane.acquisition.names import NamedFile, NamePattern
 from octane.acquisition.place import Place
 from octane.acquisition.tile_grid import arrange
-from octane.config.params import TileParameters
 from octane.core.errors import InputError
+from octane.processes.mosaic.parameters import TileParameters
 
 EXTENT = (100.0, 80.0)
 FOLDER = Path("tiles")

@@ -9,21 +9,21 @@ from pydantic import ValidationError
 
 from octane.config.flags import Parser, sentences
 from octane.config.params import (
-    STEPS,
     ExecutionParameters,
     InputParameters,
     LeaseParameters,
-    N4Parameters,
-    PhantomParameters,
-    PyramidParameters,
-    ResampleParameters,
-    StackParameters,
     StepParameters,
-    StitchParameters,
-    TileParameters,
 )
 from octane.config.schema import WorkflowModel
 from octane.core.errors import InputError
+from octane.processes.mosaic.parameters import TileParameters
+from octane.processes.n4.parameters import N4Parameters
+from octane.processes.phantom.parameters import PhantomParameters
+from octane.processes.preflight.parameters import STEPS
+from octane.processes.pyramid.parameters import PyramidParameters
+from octane.processes.resample.parameters import ResampleParameters
+from octane.processes.stack.parameters import StackParameters
+from octane.processes.stitch.parameters import StitchParameters
 
 CHANGED = {
     InputParameters: {

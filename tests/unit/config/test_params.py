@@ -5,19 +5,15 @@ from contextlib import suppress
 import pytest
 from pydantic import ValidationError
 
-from octane.config.params import (
-    ExecutionParameters,
-    ExportParameters,
-    InputParameters,
-    LeaseParameters,
-    N4Parameters,
-    PyramidParameters,
-    ResampleParameters,
-    StitchParameters,
-    TileParameters,
-    WorkflowParameters,
-    bytes_of,
-)
+from octane.config.params import ExecutionParameters, InputParameters, LeaseParameters
+from octane.core.units import bytes_of
+from octane.processes.mosaic.parameters import TileParameters
+from octane.processes.n4.parameters import N4Parameters
+from octane.processes.preflight.parameters import WorkflowParameters
+from octane.processes.pyramid.parameters import PyramidParameters
+from octane.processes.resample.parameters import ResampleParameters
+from octane.processes.stitch.parameters import StitchParameters
+from octane.tools.export.parameters import ExportParameters
 
 TENS = [
     *(10, 10.0, "10", "10 10 10", "10,10,10", " 10, 10 ,10 ", "x=10, y=10, z=10"),

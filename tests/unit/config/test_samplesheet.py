@@ -5,9 +5,9 @@ import unicodedata
 import pytest
 
 from octane.config.samplesheet import check_samplesheet
-from octane.config.schema import entries
 from octane.config.sheets import read_samplesheet
 from octane.core.errors import OctaneError
+from octane.processes.preflight.parameters import entries
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from octane.config.flags import Parser
 from octane.config.schema import (
     GENERATED,
     WorkflowModel,
-    entries,
     nextflow_config,
     nextflow_schema,
     parameter_table,
 )
+from octane.processes.preflight.parameters import entries
 
 PROJECT = Path(__file__).resolve().parents[3]
 COMMANDS = sorted(

@@ -2,8 +2,8 @@
 
 import re
 
-from octane.config.schema import entries
 from octane.config.subject import LEFT_OUT, TEMPLATE, Setting, config_text, template
+from octane.processes.preflight.parameters import entries
 
 
 def test_the_template_is_what_would_be_generated_now(project):

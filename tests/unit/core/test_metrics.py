@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from octane.core.metrics import Metrics, peak_memory, write_json
-from octane.core.records import ResolutionFigures
+from octane.processes.pyramid.record import ResolutionFigures
 
 
 def test_a_record_holds_what_the_report_needs(monkeypatch, caplog):

@@ -4,7 +4,8 @@ import pytest
 
 from octane.core.errors import InputError
 from octane.core.metrics import Metrics
-from octane.core.records import StitchFigures, read_reference
+from octane.core.records import read_reference
+from octane.processes.stitch.record import StitchFigures
 
 FIGURES = {"tiles": 4, "shape": [2, 3, 4], "positions": {"0,0": [0.1, -0.0]}}
 

@@ -12,9 +12,9 @@ import bids_validator_deno
 import numpy as np
 import pytest
 
-from octane.config.params import BidsParameters
 from octane.core.errors import NoSpaceError, OctaneError
 from octane.export.bids import VERSION, add_row, write_derivative
+from octane.tools.export.parameters import BidsParameters
 
 VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")
 SECTIONS = [

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from octane.config.params import WorkflowParameters
 from octane.core.errors import InputError
 from octane.layout.inputs import choose_sections, find_inputs
+from octane.processes.preflight.parameters import WorkflowParameters
 
 FOLDER = Path("mosaics")
 SECTIONS = [FOLDER / f"section_{number:02d}.ome.zarr" for number in (1, 2, 3, 5, 6)]

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from octane.config.params import ResampleParameters
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
-from octane.layout.levels import level_grids, target_of
+from octane.layout.levels import level_grids
+from octane.processes.resample.layout import target_of
+from octane.processes.resample.parameters import ResampleParameters
 from octane.store.image import open_image
 
 

@@ -3,17 +3,15 @@
 import numpy as np
 import pytest
 
-from octane.config.params import (
-    LeaseParameters,
-    N4Parameters,
-    PyramidParameters,
-    ResampleParameters,
-    StackParameters,
-    StitchParameters,
-)
+from octane.config.params import LeaseParameters
 from octane.config.schema import WorkflowModel, settings_of
 from octane.core.errors import OctaneError
 from octane.layout.subject import lay_out_subject
+from octane.processes.n4.parameters import N4Parameters
+from octane.processes.pyramid.parameters import PyramidParameters
+from octane.processes.resample.parameters import ResampleParameters
+from octane.processes.stack.parameters import StackParameters
+from octane.processes.stitch.parameters import StitchParameters
 from octane.steps.n4 import correct_bias, prepare
 from octane.steps.pyramid import build_pyramid
 from octane.steps.resample import resample_image

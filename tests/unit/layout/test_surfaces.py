@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from octane.config.params import StackParameters
 from octane.core.errors import InputError
 from octane.layout.surfaces import require_surfaces, surfaces
+from octane.processes.stack.parameters import StackParameters
 from octane.store.image import open_image
 
 AUTO = StackParameters(section_surface="auto")

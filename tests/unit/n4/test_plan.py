@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from n4_volumes import planned
 
-from octane.config.params import N4Parameters, bytes_of
 from octane.core.errors import OctaneError
+from octane.core.units import bytes_of
 from octane.layout.sections import Section
 from octane.n4.plan import Mesh, plan_mesh, shrink_factors
+from octane.processes.n4.parameters import N4Parameters
 
 
 @given(

@@ -3,14 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octane.core.records import (
-    N4Figures,
-    Record,
-    SectionFigures,
-    StackFigures,
-    StitchFigures,
-    VariationFigures,
-)
+from octane.core.records import Record
+from octane.processes.n4.record import N4Figures, VariationFigures
+from octane.processes.stack.record import SectionFigures, StackFigures
+from octane.processes.stitch.record import StitchFigures
 from octane.report.summary import outliers, qualities, summary_of
 from octane.report.verdict import COMPARED, checks
 

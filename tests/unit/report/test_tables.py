@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from octane.config.params import STEPS
 from octane.core.records import Record
+from octane.processes.preflight.parameters import STEPS
 from octane.report.tables import performance, tables
 
 

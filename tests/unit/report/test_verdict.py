@@ -5,25 +5,17 @@ import re
 import pytest
 from made_faults import FAULTS, Change, Fault, judged
 
-from octane.config.params import (
-    LeaseParameters,
-    N4Parameters,
-    PhantomParameters,
-    ResampleParameters,
-    StackParameters,
-    StitchParameters,
-)
+from octane.config.params import LeaseParameters
 from octane.core.errors import OctaneError
-from octane.core.records import (
-    Context,
-    LevelFigures,
-    N4Figures,
-    SectionFigures,
-    SectionFitFigures,
-    StackFigures,
-    StitchFigures,
-    UnchangedFigures,
-)
+from octane.core.records import Context
+from octane.processes.n4.parameters import N4Parameters
+from octane.processes.n4.record import LevelFigures, N4Figures, SectionFitFigures, UnchangedFigures
+from octane.processes.phantom.parameters import PhantomParameters
+from octane.processes.resample.parameters import ResampleParameters
+from octane.processes.stack.parameters import StackParameters
+from octane.processes.stack.record import SectionFigures, StackFigures
+from octane.processes.stitch.parameters import StitchParameters
+from octane.processes.stitch.record import StitchFigures
 from octane.report.check import Check, Settings
 from octane.report.summary import qualities
 from octane.report.verdict import checks, verdict

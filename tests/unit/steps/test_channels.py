@@ -8,10 +8,11 @@ import pytest
 import yaozarrs
 import zarr
 
-from octane.config.params import ExecutionParameters, InputParameters, PyramidParameters
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.errors import InputError, OctaneError
 from octane.core.geometry import Grid
-from octane.core.records import ChannelsFigures
+from octane.processes.channels.record import ChannelsFigures
+from octane.processes.pyramid.parameters import PyramidParameters
 from octane.steps.channels import join_channels
 from octane.steps.materialize import verify
 from octane.steps.pyramid import build_pyramid

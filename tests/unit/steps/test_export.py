@@ -18,7 +18,7 @@ from ngff_zarr.multiscales import NgffMultiscales
 from pydantic import ValidationError
 from zarr.storage import ZipStore
 
-from octane.config.params import ExecutionParameters, ExportParameters, InputParameters
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.errors import InputError, NoSpaceError, OctaneError
 from octane.core.geometry import Grid, vector
 from octane.export import source as source_module
@@ -31,6 +31,7 @@ from octane.store.image import Image, open_image, open_levels
 from octane.store.ngff import ShownChannel, Window, read_metadata
 from octane.store.volumes import open_volume
 from octane.store.writer import Level, create_image
+from octane.tools.export.parameters import ExportParameters
 
 SHAPE = (13, 18, 22)
 SPACING, ORIGIN = (10.0, 5.0, 4.0), (105.0, -20.0, 5.5)

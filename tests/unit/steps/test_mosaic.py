@@ -28,16 +28,12 @@ from tile_writers import (
 
 from octane.acquisition.orders import tile_at
 from octane.acquisition.tile_files import open_tile
-from octane.config.params import (
-    ExecutionParameters,
-    InputParameters,
-    OverlapParameters,
-    PhantomParameters,
-    TileOrder,
-    TileParameters,
-)
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.errors import InputError, OctaneError
 from octane.layout.mosaic import MosaicGrid, read_positions
+from octane.processes.mosaic.parameters import TileOrder, TileParameters
+from octane.processes.phantom.parameters import PhantomParameters
+from octane.processes.stitch.parameters import OverlapParameters
 from octane.report import tile_map
 from octane.steps.mosaic import write_mosaics
 from octane.steps.phantom import make_phantom

@@ -8,17 +8,13 @@ from place_tables import write_fiji
 from tile_writers import write_ome_tiff, write_tiff
 
 from octane.acquisition.orders import tile_at
-from octane.config.params import (
-    ExecutionParameters,
-    InputParameters,
-    OverlapParameters,
-    StitchParameters,
-    TileParameters,
-)
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.errors import InputError
 from octane.core.filters import gaussian
-from octane.core.records import CORRECT_PLACES, StitchFigures
 from octane.layout.mosaic import MosaicGrid
+from octane.processes.mosaic.parameters import TileParameters
+from octane.processes.stitch.parameters import OverlapParameters, StitchParameters
+from octane.processes.stitch.record import CORRECT_PLACES, StitchFigures
 from octane.report.check import Settings
 from octane.report.verdict import checks
 from octane.steps.mosaic import write_mosaics

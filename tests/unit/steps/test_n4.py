@@ -8,12 +8,13 @@ import pytest
 import tifffile
 from n4_volumes import simpleitk
 
-from octane.config.params import ExecutionParameters, LeaseParameters, N4Parameters
+from octane.config.params import ExecutionParameters, LeaseParameters
 from octane.core.errors import OctaneError
 from octane.gpu.device import CupyDevice
 from octane.gpu.run import Share
 from octane.n4 import inputs, plan
 from octane.n4.fit import shrink_slices
+from octane.processes.n4.parameters import N4Parameters
 from octane.steps import n4 as step_n4
 from octane.steps.n4 import correct_bias, prepare
 from octane.store import volumes

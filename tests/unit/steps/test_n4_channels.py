@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import tifffile
 
-from octane.config.params import InputParameters, LeaseParameters, N4Parameters
+from octane.config.params import InputParameters, LeaseParameters
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, vector
-from octane.core.records import N4Figures, PassedThroughFigures
 from octane.n4.fit import shrink_slices
 from octane.n4.mask import tissue_mask
+from octane.processes.n4.parameters import N4Parameters
+from octane.processes.n4.record import N4Figures, PassedThroughFigures
 from octane.steps.n4 import correct_channels, prepare_channels
 from octane.store import writer as store_writer
 from octane.store.image import open_image

@@ -11,20 +11,16 @@ from made_faults import PHANTOM, unstate
 from tile_writers import write_ome_tiff
 from tiles_left_out import leave_out
 
-from octane.config.params import PhantomParameters, TileParameters
 from octane.core.errors import OctaneError
 from octane.layout.mosaic import MosaicGrid
+from octane.processes.mosaic.parameters import TileParameters
+from octane.processes.phantom.parameters import PhantomParameters
 from octane.report import tile_map
 from octane.steps import new_subject
-from octane.steps.new_subject import (
-    SubjectOverrides,
-    results_folder,
-    subject_settings,
-    survey,
-    write_subject,
-)
+from octane.steps.new_subject import results_folder, subject_settings, survey, write_subject
 from octane.steps.phantom import Subject, make_phantom
 from octane.store.image import open_image
+from octane.tools.new_subject.parameters import SubjectOverrides
 
 VOXELS, TILE = np.ones((4, 20, 30), np.float32), (4, 10, 10)
 

@@ -9,20 +9,15 @@ import pytest
 import SimpleITK as sitk
 from tile_writers import write_itk, write_png, write_store, write_tiff
 
-from octane.config.params import (
-    InputParameters,
-    LeaseParameters,
-    N4Parameters,
-    OverlapParameters,
-    PyramidParameters,
-    ResampleParameters,
-    StackParameters,
-    StitchParameters,
-    SubjectOverrides,
-    TileParameters,
-)
+from octane.config.params import InputParameters, LeaseParameters
 from octane.core.errors import InputError
 from octane.core.orientation import read_orientation
+from octane.processes.mosaic.parameters import TileParameters
+from octane.processes.n4.parameters import N4Parameters
+from octane.processes.pyramid.parameters import PyramidParameters
+from octane.processes.resample.parameters import ResampleParameters
+from octane.processes.stack.parameters import StackParameters
+from octane.processes.stitch.parameters import OverlapParameters, StitchParameters
 from octane.steps.channels import join_channels
 from octane.steps.mosaic import write_mosaics
 from octane.steps.n4 import correct_channels, prepare_channels
@@ -33,6 +28,7 @@ from octane.steps.resample import resample_image
 from octane.steps.stack import stack_sections
 from octane.steps.stitch import stitch_section
 from octane.store.image import open_image
+from octane.tools.new_subject.parameters import SubjectOverrides
 
 PIR, SPL = read_orientation(["PIR"]), read_orientation(["SPL"])
 GIVEN = InputParameters(orientation=["p", "i", "r"])

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from noisy_overlaps import fill_overlaps
 
-from octane.config.params import ExecutionParameters, InputParameters, PhantomParameters
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.errors import InputError, OctaneError
 from octane.layout.displacement import Displacement
 from octane.layout.mosaic import MosaicGrid
+from octane.processes.phantom.parameters import PhantomParameters
 from octane.steps.phantom import (
     CONTRASTS,
     SCALE,

@@ -12,12 +12,13 @@ import zarr
 from archives import pack
 
 import octane
-from octane.config.params import ExecutionParameters, PyramidParameters
+from octane.config.params import ExecutionParameters
 from octane.core.arrays import as_dtype
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, vector
+from octane.processes.pyramid.parameters import PyramidParameters
 from octane.resample import stream
-from octane.resample.plan import plan_levels
+from octane.resample.levels import plan_levels
 from octane.resample.resampler import resample
 from octane.resample.stream import StreamPlan
 from octane.steps.materialize import verify

@@ -7,18 +7,15 @@ import pytest
 from numcodecs import GZip
 from zarr.codecs import GzipCodec
 
-from octane.config.params import (
-    ExecutionParameters,
-    InputParameters,
-    ResampleParameters,
-    StackParameters,
-    StitchParameters,
-)
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.arrays import as_dtype
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
 from octane.gpu.run import Share
 from octane.layout.mosaic import MosaicGrid
+from octane.processes.resample.parameters import ResampleParameters
+from octane.processes.stack.parameters import StackParameters
+from octane.processes.stitch.parameters import StitchParameters
 from octane.resample.operator import resampled
 from octane.resample.resampler import resample
 from octane.steps import resample as step_resample

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from octane.config.params import WorkflowParameters
 from octane.core.errors import OctaneError
 from octane.core.units import format_bytes
 from octane.layout.subject import StepBytes
+from octane.processes.preflight.parameters import WorkflowParameters
 from octane.steps import space
 from octane.steps.space import check_space
 

@@ -8,16 +8,14 @@ import pytest
 from tissue import ellipse, seen, speckled, texture
 from zarr.codecs import BloscCodec
 
-from octane.config.params import (
-    ExecutionParameters,
-    ResampleParameters,
-    StackParameters,
-    StitchParameters,
-)
+from octane.config.params import ExecutionParameters
 from octane.core.errors import OctaneError
-from octane.core.records import StackFigures
 from octane.layout.displacement import IN_PLACE, Displacement
 from octane.layout.sections import read_sections
+from octane.processes.resample.parameters import ResampleParameters
+from octane.processes.stack.parameters import StackParameters
+from octane.processes.stack.record import StackFigures
+from octane.processes.stitch.parameters import StitchParameters
 from octane.report.verdict import checks
 from octane.steps.resample import resample_image
 from octane.steps.stack import stack_sections

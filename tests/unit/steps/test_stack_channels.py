@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from octane.config.params import ExecutionParameters, InputParameters, StackParameters
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.errors import InputError
+from octane.processes.stack.parameters import StackParameters
 from octane.steps.stack import stack_sections
 from octane.store.image import Image, open_image
 

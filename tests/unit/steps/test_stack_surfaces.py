@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from octane.config.params import ExecutionParameters, StackParameters
+from octane.config.params import ExecutionParameters
 from octane.core.errors import InputError
+from octane.processes.stack.parameters import StackParameters
 from octane.steps.stack import stack_sections
 from octane.store import writer
 from octane.store.image import open_image

@@ -7,15 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from octane.config.params import (
-    ExecutionParameters,
-    InputParameters,
-    PhantomParameters,
-    StackParameters,
-)
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, vector
-from octane.core.records import StackFigures
+from octane.processes.phantom.parameters import PhantomParameters
+from octane.processes.stack.parameters import StackParameters
+from octane.processes.stack.record import StackFigures
 from octane.report.summary import qualities
 from octane.report.verdict import checks
 from octane.steps.phantom import render_tile, thicknesses

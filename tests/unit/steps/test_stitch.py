@@ -14,17 +14,13 @@ from resampling import apply
 from scipy import ndimage
 from tiles_left_out import leave_out
 
-from octane.config.params import (
-    ExecutionParameters,
-    InputParameters,
-    OverlapParameters,
-    ResampleParameters,
-    StitchParameters,
-    TileParameters,
-)
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.errors import OctaneError
-from octane.core.records import StitchFigures
 from octane.pipeline.workers import PROCESS_BYTES
+from octane.processes.mosaic.parameters import TileParameters
+from octane.processes.resample.parameters import ResampleParameters
+from octane.processes.stitch.parameters import OverlapParameters, StitchParameters
+from octane.processes.stitch.record import StitchFigures
 from octane.resample.operator import interpolator
 from octane.steps.mosaic import write_mosaics
 from octane.steps.phantom import Subject, render_tile, surfaces

@@ -10,14 +10,11 @@ import zarr
 from noisy_overlaps import fill_overlaps
 from tiles_left_out import leave_out
 
-from octane.config.params import (
-    ExecutionParameters,
-    InputParameters,
-    ResampleParameters,
-    StitchParameters,
-)
+from octane.config.params import ExecutionParameters, InputParameters
 from octane.core.errors import InputError
 from octane.layout.mosaic import MosaicGrid
+from octane.processes.resample.parameters import ResampleParameters
+from octane.processes.stitch.parameters import StitchParameters
 from octane.steps.resample import resample_image
 from octane.steps.stitch import stitch_section
 from octane.stitch.flat_field import shading_of

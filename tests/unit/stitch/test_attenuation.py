@@ -4,13 +4,8 @@ import numpy as np
 import pytest
 
 from octane.core.errors import InputError
-from octane.stitch.attenuation import (
-    LEAST_DECAY,
-    LEAST_LIGHT,
-    REACH,
-    compensated,
-    require_compensable,
-)
+from octane.processes.stitch.checks_before import require_compensable
+from octane.stitch.attenuation import LEAST_DECAY, LEAST_LIGHT, REACH, compensated
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from octane.core.filters import gaussian
-from octane.core.records import SATURATED
+from octane.processes.stitch.record import SATURATED
 from octane.stitch.checks import compare
 from octane.stitch.exposure import blurred
 from octane.stitch.saturation import saturation

@@ -1,4 +1,4 @@
-"""Faces of sections: how brightness jumps where a section begins, and the sections' order."""
+"""Faces of sections: how brightness jumps where a section begins."""
 
 from itertools import pairwise
 
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from octane.stitch.faces import Faces, boundaries, ends_of, order_of
+from octane.compare.faces import Faces, boundaries, ends_of
+from octane.stitch.faces import order_of
 
 SHAPE = (90, 110)
 

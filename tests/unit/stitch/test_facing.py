@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from octane.config.params import StackParameters
 from octane.layout.stack import lay_out
+from octane.processes.stack.parameters import StackParameters
 from octane.stitch.facing import comparable, facing_planes
 from octane.store.image import open_image
 

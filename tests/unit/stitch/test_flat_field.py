@@ -10,7 +10,8 @@ from octane.core.errors import OctaneError
 from octane.core.geometry import vector
 from octane.layout.mosaic import MosaicGrid
 from octane.layout.placement import TilePlacement
-from octane.stitch.flat_field import FlatField, estimate, fitted_to, shading_of
+from octane.processes.stitch.checks_before import fitted_to
+from octane.stitch.flat_field import FlatField, estimate, shading_of
 
 FILE = Path("flat.tif")
 TILE = 96

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from octane.core.geometry import Grid, vector
 from octane.core.metrics import Metrics
-from octane.core.records import MisplacedFigures, StitchFigures, SurfaceFigures
 from octane.layout.mosaic import MosaicGrid
 from octane.layout.placement import TilePlacement
+from octane.processes.stitch.record import MisplacedFigures, StitchFigures, SurfaceFigures
 from octane.stitch.reference import reference_of
 from octane.store.image import open_image
 from octane.store.writer import Level, create_image

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
+from octane.compare.correlation import TilePair, neighbours, overlap_shift
 from octane.core.geometry import vector
 from octane.layout.mosaic import MosaicGrid
 from octane.layout.placement import TilePlacement
 from octane.stitch.blending import overlap
 from octane.stitch.refinement import grain, refined_positions
-from octane.stitch.registration import TilePair, neighbours, overlap_shift, solve_positions
+from octane.stitch.registration import solve_positions
 
 EDGE, PITCH = 80, 60
 

@@ -1,10 +1,11 @@
-"""Displacements measured by correlation, and positions that fit them."""
+"""Positions of tiles that fit measured displacements."""
 
 import numpy as np
 import pytest
 from scipy import ndimage
 
-from octane.stitch.registration import TilePair, neighbours, overlap_shift, solve_positions
+from octane.compare.correlation import TilePair, neighbours, overlap_shift
+from octane.stitch.registration import solve_positions
 
 
 def nominal(rows, columns, pitch=50.0):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.optimize import curve_fit
 
-from octane.config.params import PhantomParameters
 from octane.core.geometry import vector
 from octane.layout.mosaic import MosaicGrid
 from octane.layout.placement import TilePlacement
+from octane.processes.phantom.parameters import PhantomParameters
 from octane.steps.phantom import Subject, render_tile, surfaces
 from octane.stitch import surface
 from octane.stitch.columns import columns

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from octane.config.params import PhantomParameters
+from octane.processes.phantom.parameters import PhantomParameters
 from octane.steps.phantom import render_tile, thicknesses
 from octane.stitch.thickness import Distance, distance, solved
 

@@ -1,0 +1,1 @@
+"""Overlaps and faces of images, compared."""

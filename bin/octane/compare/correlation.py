@@ -1,0 +1,139 @@
+"""Correlation of overlapping images.
+
+Overlaps are compared by normalised cross-correlation after a band-pass. Phase correlation, the
+usual choice, fails on speckle.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.core.filters import gaussian
+from octane.layout.mosaic import Tile
+
+BAND = (1.0, 6.0)
+"""Standard deviations of the difference of Gaussians, pixels: finer is speckle, coarser shading."""
+
+
+@dataclass(frozen=True)
+class TilePair:
+    """A measured displacement of tile ``second`` relative to ``first``, in pixels (y, x)."""
+
+    first: Tile
+    second: Tile
+    shift: tuple[float, float]
+    weight: float
+
+
+def neighbours(tiles: list[Tile]) -> list[tuple[Tile, Tile]]:
+    """Pairs of each tile with the one to its right and the one below."""
+    known = set(tiles)
+    return [
+        (tile, other)
+        for tile in tiles
+        for other in ((tile[0], tile[1] + 1), (tile[0] + 1, tile[1]))
+        if other in known
+    ]
+
+
+def band_passed(image: npt.NDArray) -> npt.NDArray[np.float64]:
+    """Difference of Gaussians, which removes the finest speckle and shading."""
+    fine, coarse = (gaussian(image.astype(np.float64), s) for s in BAND)
+    return fine - coarse
+
+
+def coarse(image: npt.NDArray, factor: int) -> npt.NDArray:
+    """Means of ``factor`` x ``factor`` pixels; those beyond the last full block are dropped."""
+    rows, columns = (n // factor for n in image.shape)
+    whole = image[: rows * factor, : columns * factor]
+    return whole.reshape(rows, factor, columns, factor).mean(axis=(1, 3))
+
+
+def fisher(correlations: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Fisher's z of correlations."""
+    return np.arctanh(np.clip(correlations, -0.999, 0.999))
+
+
+def correlation(
+    first: npt.NDArray, second: npt.NDArray, *, where: npt.NDArray[np.bool_] | None = None
+) -> npt.NDArray:
+    """Normalised cross-correlation at every shift, over the pixels that overlap there.
+
+    Only the pixels of ``first`` in the mask ``where`` count, if it is given.
+    """
+    shape = [2 * n for n in first.shape]
+    # NumPy's transforms are slower in float32.
+    first, second = first.astype(np.float64), second.astype(np.float64)
+    full = np.ones(first.shape)
+    seen = full if where is None else where.astype(np.float64)
+    one, b, b2 = (np.fft.rfft2(image, shape) for image in (full, second, second**2))
+    a, a2 = (np.fft.rfft2(image * seen, shape) for image in (first, first**2))
+    part = one if where is None else np.fft.rfft2(seen, shape)
+
+    def correlate(a: npt.NDArray, b: npt.NDArray) -> npt.NDArray:
+        # One factor for both axes: one for each would be rounded twice.
+        return np.fft.irfft2(a.conj() * b, shape, norm="forward") * (1 / np.prod(shape))
+
+    count = np.maximum(correlate(part, one), 1)
+    mean_a, mean_b = correlate(a, one) / count, correlate(part, b) / count
+    var_a = correlate(a2, one) / count - mean_a**2
+    var_b = correlate(part, b2) / count - mean_b**2
+    covariance = correlate(a, b) / count - mean_a * mean_b
+    return covariance / np.sqrt(np.maximum(var_a * var_b, 1e-30))
+
+
+def correlations(
+    first: npt.NDArray,
+    second: npt.NDArray,
+    max_shift: tuple[float, float],
+    *,
+    where: npt.NDArray[np.bool_] | None = None,
+) -> npt.NDArray:
+    """Correlations of two band-passed views at shifts of ``second``; no shift is in the middle.
+
+    Both are (y, x) views of the same nominal area, shifted by whole pixels, at most ``max_shift``
+    in y and x; ``where`` is as in :func:`correlation`.
+    """
+    # Half of the overlap must remain in common: a correlation over less means little.
+    reach = [int(min(np.ceil(m), n // 2)) for m, n in zip(max_shift, first.shape, strict=True)]
+    window = np.ix_(*(np.arange(-r, r + 1) for r in reach))
+    return correlation(first, second, where=where)[window]
+
+
+def shift_at(scores: npt.NDArray, peak: tuple[np.intp, ...]) -> tuple[float, float]:
+    """Shift (y, x) in fractional pixels of a peak of :func:`correlations`."""
+    y, x = (
+        float(p) - n // 2 + _vertex(scores, peak, axis)
+        for axis, (p, n) in enumerate(zip(peak, scores.shape, strict=True))
+    )
+    return y, x
+
+
+def overlap_shift(
+    first: npt.NDArray, second: npt.NDArray, max_shift: tuple[float, float]
+) -> tuple[tuple[float, float], float]:
+    """Displacement of the content of ``second`` relative to ``first``, and the correlation there.
+
+    Both are (y, x) views of the same nominal area. The displacement, at most ``max_shift`` in y and
+    x, is in fractional pixels; the correlation is 0 to 1.
+    """
+    scores = correlations(band_passed(first), band_passed(second), max_shift)
+    peak = np.unravel_index(int(scores.argmax()), scores.shape)
+    return shift_at(scores, peak), float(max(scores[peak], 0.0))
+
+
+def _vertex(scores: npt.NDArray, peak: tuple[np.intp, ...], axis: int) -> float:
+    """Offset of a parabola's vertex through the peak and its two neighbours along ``axis``."""
+    at = int(peak[axis])
+    if at in (0, scores.shape[axis] - 1):
+        return 0.0
+    line = scores[tuple(slice(None) if a == axis else p for a, p in enumerate(peak))]
+    low, top, high = line[at - 1 : at + 2]
+    curvature = low - 2 * top + high
+    return float(0.5 * (low - high) / curvature) if curvature < 0 else 0.0
+
+
+def finite(image: npt.NDArray) -> npt.NDArray:
+    """Replace NaN and Inf by 0, so that they do not spread."""
+    return np.nan_to_num(image, posinf=0, neginf=0)

@@ -1,0 +1,1 @@
+"""One folder for each process of the workflow."""

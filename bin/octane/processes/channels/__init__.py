@@ -1,0 +1,1 @@
+"""CHANNELS: volumes joined as the channels of one image."""

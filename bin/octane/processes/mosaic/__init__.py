@@ -1,0 +1,1 @@
+"""MOSAIC: tiles in files, written as mosaic grids."""

@@ -1,0 +1,81 @@
+"""Parameters of MOSAIC."""
+
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator
+
+from octane.config.params import StepParameters, parameter
+from octane.config.types import Codec, Counts3, Texts, as_assignments, or_none
+
+TileOrder = Literal[
+    "rows-snake-top-left",
+    "rows-snake-top-right",
+    "rows-snake-bottom-left",
+    "rows-snake-bottom-right",
+    "rows-raster-top-left",
+    "rows-raster-top-right",
+    "rows-raster-bottom-left",
+    "rows-raster-bottom-right",
+    "columns-snake-top-left",
+    "columns-snake-top-right",
+    "columns-snake-bottom-left",
+    "columns-snake-bottom-right",
+    "columns-raster-top-left",
+    "columns-raster-top-right",
+    "columns-raster-bottom-left",
+    "columns-raster-bottom-right",
+]
+
+
+class TileParameters(StepParameters):
+    """MOSAIC: the microscope's tiles in files, written as mosaic grids."""
+
+    title: ClassVar[str] = "Tiles in files"
+    prefix: ClassVar[str] = "tile_"
+    searching: ClassVar[tuple[str, ...]] = (
+        *("pattern", "rows", "columns", "order", "table", "table_columns", "flip", "transpose"),
+    )
+    """Fields by which tiles are found; PREFLIGHT's tile list replaces them."""
+    pattern: Annotated[str | None, BeforeValidator(or_none)] = parameter(
+        None,
+        "Names of the tiles' files, such as '{section}/tile_x{column}_y{row}.tif', with {section}, "
+        "{row}, {column} or {tile}, {plane} and {channel}, and * for anything else. Unset: found "
+        "if the names are unambiguous.",
+    )
+    rows: int | None = parameter(
+        None, "Rows of tiles in a section. Unset: from the names or places.", ge=1
+    )
+    columns: int | None = parameter(
+        None, "Columns of tiles in a section. Unset: from the names or places.", ge=1
+    )
+    order: TileOrder | None = parameter(
+        None,
+        "Order in which numbered tiles ({tile}) were imaged: along rows or columns, in the same "
+        "direction (raster) or in alternating ones (snake), from a corner.",
+    )
+    table: Path | None = parameter(
+        None,
+        "File with the tiles' places: Fiji's TileConfiguration.txt, XML of BigStitcher or "
+        "TeraStitcher, or a CSV table. Unset: such a file among the tiles, the tiles' own "
+        "metadata, or else a grid with --overlap.",
+    )
+    table_columns: Annotated[Texts, BeforeValidator(as_assignments)] = parameter(
+        (),
+        "Columns of a CSV table by its own names, such as 'x=stage_x_um y=stage_y_um file=name'.",
+    )
+    flip: Literal["", "y", "x", "yx"] = parameter(
+        "",
+        "Axes along which rows, columns and places run against the images; voxels are not changed. "
+        "mosaic.py --dry_run proposes it.",
+    )
+    transpose: bool = parameter(
+        False, "Exchange rows and columns, and y and x of the places, before they are flipped."
+    )
+    raw_shape: Annotated[Counts3 | None, BeforeValidator(or_none)] = parameter(
+        None, "Voxels of a tile in a file without a header, in the order z y x."
+    )
+    raw_type: Annotated[str | None, BeforeValidator(or_none)] = parameter(
+        None, "Type of the voxels of a file without a header, such as uint16, or >u2 (big-endian)."
+    )
+    codec: Codec = parameter("blosc-lz4", "Compression of the mosaic grids.")

@@ -1,0 +1,1 @@
+"""N4: bias field correction."""

@@ -1,0 +1,1 @@
+"""PHANTOM: a synthetic subject."""

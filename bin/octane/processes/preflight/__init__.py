@@ -1,0 +1,1 @@
+"""PREFLIGHT: checks before any work, and the plan of a run."""

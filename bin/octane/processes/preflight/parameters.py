@@ -1,0 +1,240 @@
+"""Parameters of the workflow: its own, and those of all processes."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic.fields import FieldInfo
+
+from octane.config.params import (
+    ExecutionParameters,
+    InputParameters,
+    LeaseParameters,
+    StepParameters,
+    parameter,
+)
+from octane.config.types import SectionNumbers, Switch, Text
+from octane.config.validation import read_scratch
+from octane.processes.mosaic.parameters import TileParameters
+from octane.processes.n4.parameters import N4Parameters
+from octane.processes.phantom.parameters import PhantomParameters
+from octane.processes.pyramid.parameters import PyramidParameters
+from octane.processes.resample.parameters import ResampleParameters
+from octane.processes.stack.parameters import StackParameters
+from octane.processes.stitch.parameters import StitchParameters
+
+
+def _memory(value: object) -> object:
+    # The pattern of resourceLimits in conf/base.config, which Nextflow reads before this check.
+    if not re.fullmatch(r"(?=.*[1-9])[0-9]+([.][0-9]+)? *[KMGT]B?", str(value).strip()):
+        raise ValueError("give a size such as '32 GB'")
+    return value
+
+
+def _joined(value: object) -> object:
+    """Join a list of names with commas."""
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+class WorkflowParameters(StepParameters):
+    """Input, output, steps and resources of a run."""
+
+    title: ClassVar[str] = "Workflow"
+    per_subject: ClassVar[bool] = False
+    input: Path | None = parameter(
+        None,
+        "A folder of tiles in files, of mosaic grids or of sections (one OME-Zarr each), one "
+        "mosaic, or one volume.",
+        per_subject=True,
+    )
+    samplesheet: Path | None = parameter(
+        None,
+        "CSV table of a cohort, instead of --input: one row per subject, with the columns subject, "
+        "input and any parameters that differ.",
+    )
+    outdir: Path = parameter(Path("results"), "Folder for the results; created if missing.")
+    subject: str | None = parameter(
+        None,
+        "Name of the subject; unset: the name of the input. In a params file, quote a name of "
+        "digits.",
+        per_subject=True,
+    )
+    input_kind: Literal["auto", "mosaic", "section", "volume"] = parameter(
+        "auto",
+        "Kind of the input. auto: from octane's own metadata; without them a folder of stores "
+        "holds mosaics, and a single store is a mosaic if its chunks span the full Z. Tiles in "
+        "files count as mosaics.",
+        per_subject=True,
+    )
+    channels: Annotated[Text | None, BeforeValidator(_joined)] = parameter(
+        None,
+        "Channels in the results: all, or numbers or names, such as '0 2' or 'GFP, slow axis'. "
+        "Tiles and sections of each lie where those of --channel do. Unset: only --channel.",
+        per_subject=True,
+    )
+    positions: Path | None = parameter(
+        None,
+        "CSV of tile positions: columns section, row, column, y, x (of the tile's first edge, in "
+        "micrometres). Replaces the overlap.",
+        per_subject=True,
+    )
+    displacements: Path | None = parameter(
+        None,
+        "CSV of section displacements that STACK undoes instead of measured ones: columns section, "
+        "y, x (micrometres) and rotation (degrees), such as SUBJECT_displacements.csv of an "
+        "earlier run. Sections that are not in it, or whose cells are empty, are measured. A "
+        "column thickness (micrometres) replaces --section_thickness where it has a value.",
+        per_subject=True,
+    )
+    exclude_sections: SectionNumbers = parameter(
+        None,
+        "Numbers of sections to leave out, such as '7 12-14'. Those between others become blank "
+        "slabs; --allow_missing_sections need not count them.",
+        per_subject=True,
+    )
+    only_sections: SectionNumbers = parameter(
+        None,
+        "Numbers of the sections to use, such as '3-5', to try parameters on a few; all others are "
+        "left out.",
+        per_subject=True,
+    )
+    truth: Path | None = parameter(
+        None, "A phantom's truth folder; the report compares with it.", per_subject=True
+    )
+    phantom: Switch = parameter(False, "Make a phantom and run on it, instead of --input.")
+    skip_resample: Switch = parameter(False, "Skip RESAMPLE; the data go on unchanged.")
+    skip_stitch: Switch = parameter(False, "Skip STITCH; the sections are already stitched.")
+    skip_n4: Switch = parameter(False, "Skip N4; the volume goes on unchanged.")
+    skip_pyramid: Switch = parameter(False, "Skip PYRAMID; the volume keeps a single resolution.")
+    skip_report: Switch = parameter(False, "Skip the reports.")
+    keep_going: Switch = parameter(
+        False,
+        "If a task still fails after its retries, drop only its subject: the run goes on with the "
+        "others, and ends with exit code 1. Without it the entire run stops.",
+    )
+    save_bias_field: Switch = parameter(
+        False, "Also publish the multiplicative bias field at full resolution."
+    )
+    overwrite_subject: Switch = parameter(
+        False,
+        "Replace the results of another input under the same subject name: the subject's folder "
+        "in outdir is emptied first. Without it such a run is refused.",
+    )
+    publish_dir_mode: Literal["symlink", "copy"] = parameter(
+        "symlink", "How results appear in outdir: as links into the work directory, or as copies."
+    )
+    keep_intermediates: Switch = parameter(
+        True,
+        "Keep what the steps before N4 write in the work directory. false: empty each mosaic, "
+        "section and stack once all steps that read it have ended.",
+    )
+    scratch_dir: Annotated[bool | str, BeforeValidator(read_scratch)] = parameter(
+        False,
+        "Where tasks run. false: the work directory; true: the node's TMPDIR; or a path, which may "
+        "contain variables such as '$SLURM_TMPDIR' and must exist, or end in / for tasks to create "
+        "it. Use a scratch folder if the work directory is on a slow network file system.",
+    )
+    check_space: Switch = parameter(
+        True,
+        "Stop before any work if the results will not fit on the disk. false: only warn, for a "
+        "resumed run that has written most of them already.",
+    )
+    gpu_count: int = parameter(
+        0,
+        "GPUs of this machine; at most gpu_count x gpu_slots tasks use them at a time. 0: no "
+        "limit, for machines without GPUs. Ignored on Slurm, which allocates GPUs itself.",
+        ge=0,
+        le=9999,
+    )
+    max_cpus: int | None = parameter(
+        None, "Maximum CPUs per task; unset: the machine's.", ge=1, le=9999
+    )
+    max_memory: Annotated[str, BeforeValidator(_memory)] | None = parameter(
+        None, "Maximum memory per task, such as '32 GB'."
+    )
+    container: str | None = parameter(
+        None,
+        "Image of -profile docker and apptainer; unset: octane:VERSION, and octane-VERSION.sif in "
+        "the project's folder.",
+    )
+    slurm_queue: str | None = parameter(
+        None, "Partition for the jobs of -profile slurm; unset: the cluster's default."
+    )
+    slurm_gpu_queue: str | None = parameter(
+        None, "Partition for jobs that ask for a GPU; unset: slurm_queue."
+    )
+    slurm_gpu_type: str | None = parameter(
+        None, "Type of GPU to ask Slurm for, such as a100, if the cluster has several."
+    )
+    slurm_account: str | None = parameter(
+        None, "Account that the jobs of -profile slurm are charged to."
+    )
+    slurm_options: str | None = parameter(
+        None,
+        "Further options of sbatch for every job of -profile slurm, such as '--qos=normal'; GPU "
+        "jobs also get --gres.",
+    )
+    trace_report: Switch = parameter(
+        True, "Write Nextflow's trace, timeline, report and DAG to pipeline_info."
+    )
+    help: Switch = parameter(False, "Print the parameters and stop.")
+
+
+class Settings(BaseModel):
+    """Parameters of all steps."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+    workflow: WorkflowParameters
+    input: InputParameters
+    execution: ExecutionParameters
+    lease: LeaseParameters
+    mosaic: TileParameters
+    resample: ResampleParameters
+    stitch: StitchParameters
+    stack: StackParameters
+    n4: N4Parameters
+    pyramid: PyramidParameters
+    phantom: PhantomParameters
+
+
+STEPS = cast(
+    "dict[str, type[StepParameters]]",
+    {name: info.annotation for name, info in Settings.model_fields.items()},
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One parameter of the workflow, with its step and its field.
+
+    With ``per_subject`` it may be a samplesheet column.
+    """
+
+    name: str
+    step: str
+    field: str
+    info: FieldInfo
+    default: object
+    unit: str | None
+    per_subject: bool
+
+
+def entries() -> Iterator[Entry]:
+    """Iterate over the parameters of the workflow, in order."""
+    for step, model in STEPS.items():
+        for field, info in model.model_fields.items():
+            stated = cast("Mapping[str, str | None]", info.json_schema_extra)
+            if name := model.workflow_name(field):
+                default = stated.get("workflow_default", info.default)
+                per_subject = bool(stated.get("per_subject", model.per_subject))
+                yield Entry(name, step, field, info, default, stated.get("unit"), per_subject)
+
+
+def by_step() -> Iterator[tuple[str, type[StepParameters], list[Entry]]]:
+    """Iterate over the steps with their models and parameters, in order."""
+    for step, own in groupby(entries(), key=lambda entry: entry.step):
+        yield step, STEPS[step], [*own]

@@ -1,0 +1,1 @@
+"""PYRAMID: a volume at several resolutions."""

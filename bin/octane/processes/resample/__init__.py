@@ -1,0 +1,1 @@
+"""RESAMPLE: tiles or a volume at another voxel size."""

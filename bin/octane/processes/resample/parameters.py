@@ -1,0 +1,43 @@
+"""Parameters of RESAMPLE."""
+
+from typing import ClassVar, Literal
+
+from octane.config.params import StepParameters, parameter
+from octane.config.types import Codec, DType, Lengths3
+
+
+class ResampleParameters(StepParameters):
+    """RESAMPLE: tiles (or a volume) resampled to the target resolution."""
+
+    title: ClassVar[str] = "Resampling"
+    prefix: ClassVar[str] = "resample_"
+    resolution: Lengths3 | None = parameter(
+        None,
+        "Target voxel size: one number, or three in the order z y x. Unset: RESAMPLE is skipped "
+        "and the data keep their voxel size.",
+        unit="micrometer",
+        workflow="resolution",
+    )
+    scale: Lengths3 | None = parameter(
+        None,
+        "Scale factor, output voxels per input voxel, instead of a resolution: one number, or "
+        "three in the order z y x; 0.5 halves the number of voxels along an axis.",
+        workflow=False,
+    )
+    layout: Literal["mosaic", "volume"] = parameter(
+        "mosaic",
+        "mosaic: each tile is a separate acquisition and is resampled separately; volume: one "
+        "continuous image. The workflow derives it from the input.",
+        workflow=False,
+    )
+    allow_upsampling: bool = parameter(
+        False,
+        "Allow a target finer than the source; it adds voxels but no information.",
+        workflow="allow_upsampling",
+    )
+    dtype: DType = parameter("input", "Type of the output; integers are rounded and clipped.")
+    codec: Codec = parameter(
+        "blosc-lz4",
+        "Compression of the resampled mosaics, which are temporary and read once. The default "
+        "writes and reads fastest for its size; use none if disk space is plentiful.",
+    )

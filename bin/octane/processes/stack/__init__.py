@@ -1,0 +1,1 @@
+"""STACK: sections in one volume."""

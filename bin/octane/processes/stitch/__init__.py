@@ -1,0 +1,1 @@
+"""STITCH: tiles placed and blended."""

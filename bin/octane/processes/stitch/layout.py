@@ -1,0 +1,36 @@
+"""Positions of tiles before they are measured."""
+
+from pathlib import Path
+
+from octane.core.errors import InputError
+from octane.layout.mosaic import MosaicGrid, Position, Tile, _within_reach, read_positions
+from octane.layout.sections import number_or_first
+from octane.processes.stitch.parameters import StitchParameters
+from octane.store.image import Image
+
+
+def nominal_positions(
+    image: Image, tiling: MosaicGrid, parameters: StitchParameters, positions: Path | None
+) -> dict[Tile, Position]:
+    """Positions of the tiles before any refinement: table, overlap or metadata, in this order.
+
+    Raises an OctaneError if all three are missing (an overlap is never guessed), or if the tiles
+    spread far beyond the area that they cover.
+    """
+    if positions is not None:
+        found = read_positions(positions, number_or_first(image), tiling)
+        return _within_reach(found, image, tiling, str(positions))
+    if parameters.overlap is not None:
+        y, x = (
+            extent * (1 - overlap)
+            for extent, overlap in zip(tiling.tile_extent[1:], parameters.overlap, strict=True)
+        )
+        return tiling.positions((y, x))
+    if tiling.pitch is not None:
+        found = tiling.positions(tiling.pitch)
+        return _within_reach(found, image, tiling, "The pitch in the metadata")
+    raise InputError(
+        f"{image.path} does not state how its tiles overlap; give --overlap (a fraction of a tile, "
+        "0 if they abut) or --positions; if it is not a mosaic, give the workflow --input_kind "
+        "section or volume."
+    )

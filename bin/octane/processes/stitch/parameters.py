@@ -1,0 +1,67 @@
+"""Parameters of STITCH, and of the overlap of tiles."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from octane.config.params import StepParameters, parameter
+from octane.config.types import Codec, Fractions2, PositiveFloat, word_or_file
+
+FLAT_FIELD_WORDS = ("estimate", "none", "null", "")
+"""Values of ``stitch_flat_field`` that are not files; all but the first mean none."""
+ESTIMATE: Literal["estimate"] = "estimate"
+_flat_field = word_or_file(FLAT_FIELD_WORDS, "none")
+
+
+class OverlapParameters(StepParameters):
+    """Overlap of the tiles of a mosaic."""
+
+    title: ClassVar[str] = "Overlap of tiles"
+    overlap: Fractions2 | None = parameter(
+        None,
+        "Overlap of neighbouring tiles as a fraction of a tile: one number, or two in the order y "
+        "x. Unset: read from the mosaic's metadata. 0: tiles abut.",
+        workflow="overlap",
+    )
+    check_overlap: Literal["error", "warning"] = parameter(
+        "error",
+        "If most tiles correlate with their neighbours at another overlap than they are placed at, "
+        "or only if rows or columns run the other way: error stops and names what fits, warning "
+        "goes on. A doubtful case only warns.",
+        workflow="stitch_check_overlap",
+    )
+
+
+class StitchParameters(OverlapParameters):
+    """STITCH: tiles of one section placed and blended."""
+
+    title: ClassVar[str] = "Stitching"
+    prefix: ClassVar[str] = "stitch_"
+    refine: bool = parameter(
+        False,
+        "Refine the tile positions by cross-correlation of the overlaps. Use it when the stage's "
+        "positions are off by more than half a voxel.",
+    )
+    max_shift: PositiveFloat = parameter(
+        50.0, "Largest correction that refinement may make to a tile.", unit="micrometer"
+    )
+    flat_field: Annotated[str, BeforeValidator(_flat_field)] = parameter(
+        "none",
+        "Flat-field correction of tiles that darken towards their edges. estimate: from the "
+        "overlaps of each section's tiles; FILE: a TIFF or .npy of the illumination of a full tile "
+        "(octane's own, or BaSiC's); none: no correction. The report measures the shading.",
+    )
+    dark_offset: Annotated[float, Field(ge=0, allow_inf_nan=False)] = parameter(
+        0.0,
+        "Grey level of an unlit pixel, subtracted before --stitch_flat_field and "
+        "--stitch_attenuation are applied. Set it for cameras, where it is often 100.",
+    )
+    attenuation: Literal["none", "compensate", "coefficient"] = parameter(
+        "none",
+        "Attenuation of light with depth, from each column's own intensities by a depth-resolved "
+        "model. compensate: undo it; coefficient: write the attenuation coefficient, in 1/mm, "
+        "instead of intensities. It needs intensities, floating-point and not logarithms.",
+    )
+    codec: Codec = parameter(
+        "blosc-lz4", "Compression of the stitched sections, which are temporary and read once."
+    )

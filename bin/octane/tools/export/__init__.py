@@ -1,0 +1,1 @@
+"""Volumes written for other programs."""

@@ -1,0 +1,1 @@
+"""The config of a subject, from its data."""
