@@ -108,7 +108,7 @@ def checksum_of(path: Path) -> str:
 
 def n4_call(array: np.ndarray, workers: int) -> Callable[[], np.ndarray]:
     """Return a call of N4 with a fixed number of iterations."""
-    from octane.n4.fit import n4_bias_field_correction
+    from octane.processes.n4.fit import n4_bias_field_correction
 
     return lambda: n4_bias_field_correction(
         array,

@@ -20,7 +20,7 @@ from _resample_stores import RESOLUTION, mosaic
 from _timing import timed
 from cupyx import empty_pinned
 
-from octane.n4 import fit as n4
+from octane.processes.n4 import fit as n4
 
 SHRINK, LEVELS, ITERATIONS = 4, 3, 40
 

@@ -23,13 +23,13 @@ from resampling import operators_of, pushed
 from octane.core.arrays import to_host
 from octane.core.metrics import Metrics
 from octane.gpu.pinned import HostMemory
-from octane.n4 import bspline
-from octane.n4 import fit as n4
-from octane.n4.apply import FieldPart, correct_block
-from octane.n4.cuda import CudaSteps
-from octane.n4.grid import FitVoxels
-from octane.n4.sharpening import Sharpening
 from octane.pipeline.lanes import Lane
+from octane.processes.n4 import bspline
+from octane.processes.n4 import fit as n4
+from octane.processes.n4.apply import FieldPart, correct_block
+from octane.processes.n4.cuda import CudaSteps
+from octane.processes.n4.grid import FitVoxels
+from octane.processes.n4.sharpening import Sharpening
 from octane.resample.cpu import CompiledResampler
 from octane.resample.gpu import CudaResampler
 from octane.resample.operator import AxisOperator

@@ -14,7 +14,7 @@ import SimpleITK as sitk
 from _common import cores, scratch_folder
 from _n4_peers import itk_weighted, simpleitk
 
-from octane.n4 import fit as n4
+from octane.processes.n4 import fit as n4
 
 logger = logging.getLogger(__name__)
 

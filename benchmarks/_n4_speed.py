@@ -15,7 +15,7 @@ from _n4_peers import n4ax, simpleitk
 from _processes import run
 from _timing import timed
 
-from octane.n4 import fit as n4
+from octane.processes.n4 import fit as n4
 
 logger = logging.getLogger(__name__)
 

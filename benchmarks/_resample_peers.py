@@ -254,9 +254,9 @@ def linumpy(request: dict) -> None:
 
 def octane(request: dict) -> None:
     """Run octane's step as its command does."""
-    from octane.config.params import ExecutionParameters, InputParameters
+    from octane.config.parameters import ExecutionParameters, InputParameters
     from octane.processes.resample.parameters import ResampleParameters
-    from octane.steps.resample import resample_image
+    from octane.processes.resample.step import resample_image
     from octane.store.image import open_image
 
     source = Path(request["source"]).parent

@@ -14,10 +14,10 @@ import SimpleITK as sitk
 from _common import scratch_folder
 from _stitch_cost import stack_costs
 
-from octane.layout.displacement import Displacement
 from octane.processes.phantom.parameters import PhantomParameters
-from octane.steps.phantom import BACKGROUND, Subject, displacements, render_tile, tissue
-from octane.stitch.alignment import register, resolutions
+from octane.processes.phantom.step import BACKGROUND, Subject, displacements, render_tile, tissue
+from octane.processes.stack.alignment import register, resolutions
+from octane.processes.stack.layout.displacement import Displacement
 
 SIZES = (128, 256, 512)
 """Heights of sections in voxels of 10 micrometres; widths are 1.5 times as large."""

@@ -16,11 +16,11 @@ import numpy.typing as npt
 from _common import PROJECT, cores, scratch_folder
 from _processes import run
 
-from octane.n4.fit import n4_bias_field_correction
-from octane.n4.intensity import z_profile_gain
+from octane.processes.n4.fit import n4_bias_field_correction
+from octane.processes.n4.intensity import z_profile_gain
 from octane.processes.phantom.parameters import PhantomParameters
-from octane.steps.phantom import SCALE, Subject, render_tile, tissue
-from octane.stitch.attenuation import Compensated, compensated
+from octane.processes.phantom.step import SCALE, Subject, render_tile, tissue
+from octane.processes.stitch.attenuation import Compensated, compensated
 
 Volume = npt.NDArray[np.float32]
 

@@ -11,13 +11,13 @@ from _common import cores, scratch_folder
 from _stitch_cost import stack_costs
 
 from octane.compare.faces import Faces, boundaries, ends_of
-from octane.config.params import ExecutionParameters, InputParameters
+from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.core.geometry import Grid
-from octane.n4.intensity import z_profile_gain
+from octane.processes.n4.intensity import z_profile_gain
 from octane.processes.phantom.parameters import PhantomParameters
+from octane.processes.phantom.step import SCALE, Subject, render_tile, tissue
 from octane.processes.stack.parameters import StackParameters
-from octane.steps.phantom import SCALE, Subject, render_tile, tissue
-from octane.steps.stack import stack_sections
+from octane.processes.stack.step import stack_sections
 from octane.store.image import open_image
 from octane.store.ngff import Attributes
 from octane.store.writer import Level, create_image

@@ -12,11 +12,11 @@ import numpy as np
 from _common import PROJECT, cores, scratch_folder
 from _processes import Run, run
 
+from octane.compare.columns import Columns, columns
 from octane.layout.mosaic import MosaicGrid, Tile
 from octane.layout.placement import TilePlacement
 from octane.processes.stitch.layout import nominal_positions
 from octane.processes.stitch.parameters import StitchParameters
-from octane.stitch.columns import Columns, columns
 from octane.store.image import open_image
 
 Cost = dict[str, float]

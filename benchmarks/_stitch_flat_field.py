@@ -16,8 +16,8 @@ from octane.core.geometry import Vector, vector
 from octane.layout.mosaic import MosaicGrid, Tile
 from octane.layout.placement import TilePlacement
 from octane.processes.phantom.parameters import PhantomParameters
-from octane.steps.phantom import Subject, render_tile, shading
-from octane.stitch.flat_field import FlatField, estimate, shading_of
+from octane.processes.phantom.step import Subject, render_tile, shading
+from octane.processes.stitch.flat_field import FlatField, estimate, shading_of
 
 SHADING = 0.3
 SIZES: dict[str, Mapping[str, object]] = {

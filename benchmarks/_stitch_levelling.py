@@ -9,13 +9,13 @@ import zarr
 from _common import cores, scratch_folder
 from _stitch_cost import stack_costs
 
-from octane.config.params import ExecutionParameters, InputParameters
+from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.processes.phantom.parameters import PhantomParameters
+from octane.processes.phantom.step import make_phantom
 from octane.processes.stack.parameters import StackParameters
+from octane.processes.stack.step import stack_sections
 from octane.processes.stitch.parameters import StitchParameters
-from octane.steps.phantom import make_phantom
-from octane.steps.stack import stack_sections
-from octane.steps.stitch import stitch_section
+from octane.processes.stitch.step import stitch_section
 
 SIZES = (64, 96, 128)
 """Edges of tiles in voxels of 10 micrometres; a section has 2 x 2."""

@@ -5,12 +5,19 @@ from collections.abc import Mapping
 import numpy as np
 from _stitch_cost import section_cost
 
+from octane.compare.columns import Columns, columns
 from octane.layout.mosaic import Position, Tile
 from octane.layout.placement import TilePlacement
 from octane.processes.phantom.parameters import PhantomParameters
-from octane.steps.phantom import Block, Subject, render_tile, rolled_tile, speckle, stage_errors
-from octane.stitch.columns import Columns, columns
-from octane.stitch.planes import shifted_along_z
+from octane.processes.phantom.step import (
+    Block,
+    Subject,
+    render_tile,
+    rolled_tile,
+    speckle,
+    stage_errors,
+)
+from octane.processes.stitch.planes import shifted_along_z
 
 VOXEL = (3.5, 4.0, 4.0)
 """Voxel size, micrometres."""

@@ -11,10 +11,10 @@ from octane.core.geometry import vector
 from octane.layout.mosaic import MosaicGrid, Position, Tile
 from octane.layout.placement import TilePlacement
 from octane.processes.phantom.parameters import PhantomParameters
-from octane.steps.phantom import Subject, speckle, stage_errors
-from octane.stitch.blending import Projections, overlap
-from octane.stitch.refinement import refined_positions
-from octane.stitch.registration import solve_positions
+from octane.processes.phantom.step import Subject, speckle, stage_errors
+from octane.processes.stitch.blending import Projections, overlap
+from octane.processes.stitch.refinement import refined_positions
+from octane.processes.stitch.registration import solve_positions
 
 VOXEL = (3.5, 4.0, 4.0)
 """Voxel size, micrometres."""

@@ -3,14 +3,14 @@
 import numpy as np
 from _stitch_cost import section_cost
 
+from octane.compare.columns import columns
 from octane.core.geometry import vector
 from octane.layout.mosaic import MosaicGrid
 from octane.layout.placement import TilePlacement
 from octane.processes.phantom.parameters import PhantomParameters
+from octane.processes.phantom.step import Subject, render_tile, surfaces
 from octane.processes.stitch.record import SurfaceFigures
-from octane.steps.phantom import Subject, render_tile, surfaces
-from octane.stitch.columns import columns
-from octane.stitch.surface import measured_surface
+from octane.processes.stitch.surface import measured_surface
 
 VOXEL = 10.0
 """Voxel size, micrometres."""

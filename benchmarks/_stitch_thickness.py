@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 from _stitch_cost import stack_costs
 
+from octane.compare.columns import columns
 from octane.processes.phantom.parameters import PhantomParameters
-from octane.steps.phantom import render_tile, speckle, thicknesses
-from octane.stitch.columns import columns
-from octane.stitch.shared_depth import LONGEST
-from octane.stitch.thickness import FEWEST_PLANES, SAME, Distance, distance
+from octane.processes.phantom.step import render_tile, speckle, thicknesses
+from octane.processes.stack.shared_depth import LONGEST
+from octane.processes.stack.thickness import FEWEST_PLANES, SAME, Distance, distance
 
 SIZES = (128, 256, 512)
 """Heights of sections in voxels of 10 micrometres; widths are 1.5 times as large."""

@@ -11,7 +11,7 @@ from _processes import Run, run
 from _workflow_steps import MEMORY
 
 from octane.processes.phantom.parameters import PhantomParameters
-from octane.steps.phantom import AXIS, mosaic_channels
+from octane.processes.phantom.step import AXIS, mosaic_channels
 
 COUNTS = (1, 2, 4)
 """Channels of the subjects; the last of four holds angles."""

@@ -46,7 +46,7 @@ print(json.dumps({{"added_by_kernels": 2 * first - begin - second}}))
 
 PARTS = {
     "n4": OURS.format(
-        imports="from octane.n4 import fit",
+        imports="from octane.processes.n4 import fit",
         prepare="",
         call="fit.n4_bias_field_correction(image, shrink_factor=(1, 1, 1), iterations=(2,))",
     ),

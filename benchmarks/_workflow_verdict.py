@@ -6,7 +6,7 @@ from pathlib import Path
 from _common import cores, scratch_folder
 from made_faults import FAULTS, Fault, judged
 
-from octane.config.params import ExecutionParameters
+from octane.config.parameters import ExecutionParameters
 
 TILES = (64, 128, 256)
 """Edges of tiles, voxels."""

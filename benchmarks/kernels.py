@@ -30,7 +30,7 @@ from nvrtc import Nvrtc, installed
 from python_path import python_path
 
 from octane.gpu.kernels import OPTIONS
-from octane.n4.cuda import MAX_BINS
+from octane.processes.n4.cuda import MAX_BINS
 
 logger = logging.getLogger("kernels")
 
@@ -60,7 +60,7 @@ LABEL = re.compile(r"(\.L_x_\w+):")
 # Run by each checkout's octane.
 MODULES = """
 import json, numpy
-from octane.n4 import cuda
+from octane.processes.n4 import cuda
 from octane.resample import gpu
 f4, u2 = numpy.dtype("f4"), numpy.dtype("u2")
 print(json.dumps({

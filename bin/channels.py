@@ -5,7 +5,7 @@ from pathlib import Path
 
 from octane.config.cli import run
 from octane.config.flags import StoreName
-from octane.config.params import ExecutionParameters
+from octane.config.parameters import ExecutionParameters
 
 
 def main(
@@ -31,7 +31,7 @@ def main(
     preview
         Where to write central slices of each channel for the report, as NPZ.
     """
-    from octane.steps.channels import join_channels
+    from octane.processes.channels.step import join_channels
 
     join_channels(sources, destination, execution).save(metrics, preview)
 

@@ -27,7 +27,7 @@ def main(
     overwrite
         Replace an existing page.
     """
-    from octane.report.cohort import write_cohort_report
+    from octane.processes.report.cohort import write_cohort_report
 
     write_cohort_report(reports or [], destination, subjects=subjects or [], overwrite=overwrite)
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from octane.config.cli import run
-from octane.config.params import ExecutionParameters, InputParameters
+from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.core.errors import InputError
 from octane.tools.export.parameters import BidsParameters, ExportParameters
 
@@ -34,7 +34,7 @@ def main(
         BIDS derivative to add the volume to, in place of DESTINATION: a new folder, or one that
         this command has made.
     """
-    from octane.steps.export import export_bids, export_volume
+    from octane.tools.export.step import export_bids, export_volume
 
     if bids is not None and destination is None:
         made = export_bids(store, bids, named, parameters, reading, execution)

@@ -5,7 +5,7 @@ import sys
 from typing import Literal
 
 from octane.config.cli import run
-from octane.config.params import LeaseParameters, StepParameters, parameter
+from octane.config.parameters import LeaseParameters, StepParameters, parameter
 from octane.core.errors import OctaneError
 from octane.gpu.lease import parse_memory
 from octane.gpu.status import run_on_share

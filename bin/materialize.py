@@ -21,8 +21,8 @@ def main(outdir: Path, /, *, dry_run: bool = False, verify: bool = False) -> Non
     verify
         Decode every chunk of all stores in OUTDIR instead.
     """
-    from octane.steps.materialize import materialize
-    from octane.steps.materialize import verify as verify_stores
+    from octane.tools.materialize.step import materialize
+    from octane.tools.materialize.step import verify as verify_stores
 
     if dry_run and verify:
         raise OctaneError("--dry_run and --verify exclude each other; give one of them.")

@@ -4,7 +4,7 @@
 from pathlib import Path
 
 from octane.config.cli import run
-from octane.config.params import ExecutionParameters, InputParameters
+from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.core.errors import InputError
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.stitch.parameters import OverlapParameters
@@ -45,7 +45,7 @@ def main(
     dry_run
         Only print the grid of tiles, its source, missing tiles and doubts.
     """
-    from octane.steps.mosaic import write_listed, write_mosaics
+    from octane.processes.mosaic.step import write_listed, write_mosaics
 
     given = parameters, reading, placing, execution
     if dry_run:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from octane.config.cli import run
-from octane.config.params import (
+from octane.config.parameters import (
     ExecutionParameters,
     InputParameters,
     LeaseParameters,
@@ -63,7 +63,7 @@ def main(
     dry_run
         Only print the plan of the fit, its resolution and the memory it needs.
     """
-    from octane.steps.n4 import correct_channels, prepare_channels
+    from octane.processes.n4.step import correct_channels, prepare_channels
 
     given = (source, destination, parameters, reading, execution, files.channels)
     beside = (files.save_bias_field, files.truth, files.reference, files.reference_channel)

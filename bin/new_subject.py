@@ -36,7 +36,7 @@ def main(
     overwrite
         Replace an existing config and preview.
     """
-    from octane.steps.new_subject import write_subject
+    from octane.tools.new_subject.step import write_subject
 
     written, call = write_subject(
         data, name, overrides, tiles, config=config, preview=preview, overwrite=overwrite

@@ -4,7 +4,7 @@
 from pathlib import Path
 
 from octane.config.cli import run
-from octane.config.params import ExecutionParameters
+from octane.config.parameters import ExecutionParameters
 from octane.processes.phantom.parameters import PhantomParameters
 
 
@@ -25,7 +25,7 @@ def main(
     metrics
         Where to write the step's record, as JSON.
     """
-    from octane.steps.phantom import make_phantom
+    from octane.processes.phantom.step import make_phantom
 
     make_phantom(destination, parameters, execution).save(metrics, None)
 

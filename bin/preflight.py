@@ -30,7 +30,7 @@ def main(
     samplesheet
         The samplesheet of a cohort.
     """
-    from octane.steps.preflight import make_plans
+    from octane.processes.preflight.step import make_plans
 
     make_plans(request, sources, output, beside, samplesheet)
 

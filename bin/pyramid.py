@@ -5,7 +5,7 @@ from pathlib import Path
 
 from octane.config.cli import run
 from octane.config.flags import StoreName
-from octane.config.params import ExecutionParameters, InputParameters
+from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.processes.pyramid.parameters import PyramidParameters
 
 
@@ -33,7 +33,7 @@ def main(
     preview
         Where to write central slices for the report, as NPZ.
     """
-    from octane.steps.pyramid import build_pyramid
+    from octane.processes.pyramid.step import build_pyramid
 
     build_pyramid(source, destination, parameters, reading, execution).save(metrics, preview)
 

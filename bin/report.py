@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from octane.config.cli import run
-from octane.config.params import ExecutionParameters
+from octane.config.parameters import ExecutionParameters
 
 
 def main(
@@ -38,7 +38,7 @@ def main(
         Name of the channel that was measured, if the records are of several.
     """
     from octane.core.records import Outcome
-    from octane.steps.report import write_report
+    from octane.processes.report.step import write_report
 
     facts = json.loads(run.read_text(encoding="utf-8")) if run is not None else {}
     outcome = facts.pop("outcome", None)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from octane.config.cli import run
 from octane.config.flags import StoreName
-from octane.config.params import ExecutionParameters, InputParameters, LeaseParameters
+from octane.config.parameters import ExecutionParameters, InputParameters, LeaseParameters
 from octane.processes.resample.parameters import ResampleParameters
 
 
@@ -37,7 +37,7 @@ def main(
     dry_run
         Only print what would be done, with how many workers and how much memory.
     """
-    from octane.steps.resample import resample_image
+    from octane.processes.resample.step import resample_image
 
     made = resample_image(
         source, destination, parameters, reading, execution, sharing, dry_run=dry_run

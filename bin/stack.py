@@ -5,7 +5,7 @@ from pathlib import Path
 
 from octane.config.cli import run
 from octane.config.flags import StoreName
-from octane.config.params import ExecutionParameters, InputParameters
+from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.processes.stack.parameters import StackParameters
 
 
@@ -44,7 +44,7 @@ def main(
         Record (JSON) of STACK of another channel of the same sections: these are placed, moved,
         levelled and blended alike, and the parameters about that have no effect.
     """
-    from octane.steps.stack import stack_sections
+    from octane.processes.stack.step import stack_sections
 
     given = (sources, destination, parameters, reading, execution)
     done = stack_sections(*given, displacements, save_displacements, reference)

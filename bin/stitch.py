@@ -5,7 +5,7 @@ from pathlib import Path
 
 from octane.config.cli import run
 from octane.config.flags import StoreName
-from octane.config.params import ExecutionParameters, InputParameters
+from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.processes.stitch.parameters import StitchParameters
 
 
@@ -44,7 +44,7 @@ def main(
     save_flat_field
         Where to write the estimated flat field, as TIFF.
     """
-    from octane.steps.stitch import stitch_section
+    from octane.processes.stitch.step import stitch_section
 
     given = (source, destination, parameters, reading, execution)
     made = stitch_section(*given, positions, save_flat_field, reference)

@@ -4,7 +4,7 @@
 from pathlib import Path
 
 from octane.config.cli import run
-from octane.config.params import StepParameters, parameter
+from octane.config.parameters import StepParameters, parameter
 
 
 class Address(StepParameters):
@@ -29,7 +29,7 @@ def main(results: Path, /, *, address: Address) -> None:
     results
         The --outdir of a run, a subject's folder in it, or a store (.ome.zarr, .ozx).
     """
-    from octane.steps.view import view
+    from octane.tools.view.step import view
 
     view(results, address.port)
 

@@ -64,7 +64,7 @@ def metadataOf(path) {
 }
 
 // The file in which a MetaImage or NRRD header says its voxels are, in a list, or an empty list. Nextflow follows links
-// to the header. Names that octane/store/itk_files.py rejects are ignored.
+// to the header. Names that octane/store/formats/itk_files.py rejects are ignored.
 def voxelsOf(input) {
     def isHeader = input && input.name ==~ /(?i).*[.](mha|mhd|nrrd|nhdr)/ && java.nio.file.Files.isRegularFile(input)
     if (!isHeader) { return [] }
@@ -92,7 +92,7 @@ def isStore(path) {
     return path.name ==~ /(?s).*[.](zarr|ozx|zarr[.]zip)/ || metadataOf(path) != null
 }
 
-// Files and stores that may be tiles, and tables of their places, as octane/acquisition looks for them.
+// Files and stores that may be tiles, and tables of their places, as octane/processes/mosaic looks for them.
 def tilesIn(folder, depth) {
     def closed = [workflow.workDir, outputFolder()]*.toAbsolutePath()
     def ends = /(?i).+[.](tiff?|png|nii|nii[.]gz|mha|mhd|nrrd|nhdr|raw|bin|dat|data|img|txt|xml|csv|tsv)/

@@ -11,9 +11,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bin"))
 
 # Loops of fixed types, such as the fit's, are compiled on import.
-from octane.n4.division import divider
+from octane.processes.n4.division import divider
+from octane.processes.stack.sampling import sampler
 from octane.resample.kernels import push
-from octane.stitch.sampling import sampler
 
 real = np.dtype(np.float32)
 sampler(real)

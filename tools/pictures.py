@@ -21,11 +21,11 @@ sys.path[1:1] = [str(DOCS.parent / "bin"), str(DOCS.parent / "benchmarks")]
 from _common import scratch_folder  # noqa: E402
 from _n4_truth import command, corrected, fifty, volume_of  # noqa: E402
 
-from octane.acquisition.orders import tile_at  # noqa: E402
 from octane.layout.mosaic import MosaicGrid  # noqa: E402
+from octane.pictures.charts import LIGHT  # noqa: E402
+from octane.pictures.pictures import Slice, comparison, field_scale, grey_scale  # noqa: E402
+from octane.processes.mosaic.orders import tile_at  # noqa: E402
 from octane.processes.mosaic.parameters import TileOrder  # noqa: E402
-from octane.report.charts import LIGHT  # noqa: E402
-from octane.report.pictures import Slice, comparison, field_scale, grey_scale  # noqa: E402
 from octane.store.image import open_image  # noqa: E402
 
 

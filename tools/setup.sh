@@ -117,7 +117,7 @@ fetch() {
 
 compile_loops() {
     local stamp=.tools/compiled wanted
-    wanted="${NUMBA_CACHE_DIR:-here} $(.venv/bin/python -V) $(hash_of requirements/run.txt bin/octane/*.py bin/octane/*/*.py)"
+    wanted="${NUMBA_CACHE_DIR:-here} $(.venv/bin/python -V) $(hash_of requirements/run.txt $(find bin/octane -name '*.py' | LC_ALL=C sort))"
     [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]] || return 0
     say "compiling the loops of RESAMPLE, STACK and N4"
     .venv/bin/python tools/compile_loops.py || {

@@ -20,7 +20,7 @@ import tifffile
 sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "bin"))
 
 from octane.core.filters import gaussian
-from octane.report.pictures import comparison, grey_scale
+from octane.pictures.pictures import comparison, grey_scale
 from octane.store.image import open_image
 
 TEMPLATE = "datasets/data/mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"

@@ -14,7 +14,7 @@ import subprocess
 import pytest
 from report_subject import Subject
 
-from octane.report.cohort import write_cohort_report
+from octane.processes.report.cohort import write_cohort_report
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 OPTIONS = (

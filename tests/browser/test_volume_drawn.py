@@ -13,8 +13,8 @@ from archives import pack
 
 from octane.core.geometry import Grid
 from octane.store.writer import Level, create_image
-from octane.view.neuroglancer import Source, own_viewer, show, state_of
-from octane.view.server import ResultsServer
+from octane.tools.view.neuroglancer import Source, own_viewer, show, state_of
+from octane.tools.view.server import ResultsServer
 
 PACKAGE = Path(__file__).resolve().parents[2] / ".tools" / "view"
 """Where tools/setup.sh installs neuroglancer."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from lease_storm import SIZE, Span, faults, spans_of
 
-from octane.config.params import LeaseParameters
+from octane.config.parameters import LeaseParameters
 from octane.gpu import lease as leases
 from octane.gpu.inventory import VARIABLE, simulated_uuid
 from octane.gpu.lease import lease

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from runs import checksums, last_words, partial_files, whole
 
-from octane.steps.materialize import verify
+from octane.tools.materialize.step import verify
 
 
 def fill(place):

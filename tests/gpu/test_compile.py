@@ -13,7 +13,7 @@ from nvrtc import Compiled, Nvrtc, installed
 
 from octane.core.arrays import working_type
 from octane.gpu.kernels import OPTIONS
-from octane.n4 import cuda
+from octane.processes.n4 import cuda
 from octane.resample import gpu
 
 # Volta, Turing, Ampere (A100, A6000), Ada, Hopper and Blackwell; CUDA 13 has no Volta.

@@ -12,7 +12,7 @@ import SimpleITK as sitk
 from gpu_process import PROJECT, printed, run_process
 from python_path import python_path
 
-from octane.config.params import LeaseParameters
+from octane.config.parameters import LeaseParameters
 from octane.core.errors import NoGpuError
 from octane.core.metrics import Metrics
 from octane.gpu import nvml

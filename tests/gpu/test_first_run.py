@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from gpu_process import PROJECT, printed
 
-from octane.n4.cuda import KERNELS
+from octane.processes.n4.cuda import KERNELS
 
 SCRIPT = PROJECT / "tools" / "first_run.sh"
 BENCHMARK = PROJECT / "benchmarks" / "gpu.py"

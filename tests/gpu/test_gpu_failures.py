@@ -24,11 +24,11 @@ N4 = N4Parameters(mask="none", iterations=(2, 2), shrink_factor=(2, 2, 2))
 STEPS = {"RESAMPLE": RESAMPLE, "N4": N4}
 
 STEP = """
-from octane.config.params import *
+from octane.config.parameters import *
 from octane.core.errors import OctaneError
-from octane.steps import n4 as step_n4
-from octane.steps.n4 import correct_bias, prepare
-from octane.steps.resample import resample_image
+from octane.processes.n4 import step as step_n4
+from octane.processes.n4.step import correct_bias, prepare
+from octane.processes.resample.step import resample_image
 import cupy
 
 # With so few voxels, N4 would choose the CPU.

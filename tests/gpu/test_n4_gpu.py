@@ -15,13 +15,13 @@ from python_path import python_path
 
 from octane.core.arrays import to_host
 from octane.core.errors import OctaneError
-from octane.n4 import bspline, cuda
-from octane.n4 import fit as n4
-from octane.n4.apply import FieldPart, correct_block, divide
-from octane.n4.cuda import APPLIED, CudaSteps, apply_rows
-from octane.n4.grid import FitVoxels
-from octane.n4.iteration import Steps
-from octane.n4.sharpening import Sharpening, sharpen
+from octane.processes.n4 import bspline, cuda
+from octane.processes.n4 import fit as n4
+from octane.processes.n4.apply import FieldPart, correct_block, divide
+from octane.processes.n4.cuda import APPLIED, CudaSteps, apply_rows
+from octane.processes.n4.grid import FitVoxels
+from octane.processes.n4.iteration import Steps
+from octane.processes.n4.sharpening import Sharpening, sharpen
 
 SHAPE = (24, 40, 80)
 
@@ -389,7 +389,7 @@ def test_the_documented_example_matches_the_cpu():
 CODE = """
     import cupy
     from n4_volumes import biased_ball
-    from octane.n4 import fit as n4
+    from octane.processes.n4 import fit as n4
 
     def correct(image, count=2, threshold=-1, **more):
         return n4.n4_bias_field_correction(

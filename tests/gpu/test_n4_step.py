@@ -6,12 +6,12 @@ import SimpleITK as sitk
 from foreign_images import foreign_image
 from n4_volumes import biased_ball
 
-from octane.config.params import ExecutionParameters, InputParameters, LeaseParameters
-from octane.n4.plan import BLOCK_BYTES, PROCESS_BYTES
+from octane.config.parameters import ExecutionParameters, InputParameters, LeaseParameters
 from octane.pipeline.lanes import Lane
+from octane.processes.n4 import step as step_n4
 from octane.processes.n4.parameters import N4Parameters
-from octane.steps import n4 as step_n4
-from octane.steps.n4 import correct_bias, prepare
+from octane.processes.n4.plan import BLOCK_BYTES, PROCESS_BYTES
+from octane.processes.n4.step import correct_bias, prepare
 from octane.store.volumes import open_volume
 
 SHAPE = (24, 36, 40)

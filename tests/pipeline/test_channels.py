@@ -10,7 +10,7 @@ from noisy_overlaps import fill_overlaps
 from real_channels import cut_image
 from runs import Run, voxels
 
-from octane.config.params import InputParameters
+from octane.config.parameters import InputParameters
 from octane.store.image import open_image
 
 CHANNELS = ("reflectance", "retardance", "attenuation", "axis")

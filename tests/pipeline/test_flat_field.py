@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from octane.config.params import ExecutionParameters
+from octane.config.parameters import ExecutionParameters
 from octane.processes.phantom.parameters import PhantomParameters
-from octane.steps.phantom import make_phantom
+from octane.processes.phantom.step import make_phantom
 
 QUICK = ("--input", "made/mosaics", "--resolution", "10", "--skip_n4", "--skip_pyramid")
 

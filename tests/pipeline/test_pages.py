@@ -24,8 +24,8 @@ import SimpleITK as sitk
 from runs import voxels
 from tile_writers import tiles_of, write_ome_tiff
 
-from octane.acquisition.names import NamedFile, NamePattern, find_pattern
-from octane.config.schema import WorkflowModel
+from octane.processes.mosaic.names import NamedFile, NamePattern, find_pattern
+from octane.processes.preflight.schema import WorkflowModel
 from octane.store.image import open_image
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -59,7 +59,7 @@ WHY_NOT = {
     ("hpc.md", "#!/bin/bash"): "needs Slurm: tests/slurm",
     ("hpc.md", "docker save octane:0.1.0 --output octane.tar"): "needs Docker and Apptainer",
     ("python.md", "import cupy"): "needs a GPU: tests/gpu/test_n4_gpu.py",
-    ("output.md", "bin/view.py results"): "serves until Ctrl-C: tests/unit/steps/test_view.py",
+    ("output.md", "bin/view.py results"): "serves until Ctrl-C: tests/unit/tools/view/test_step.py",
     ("output.md", "python -m pip install 'neuroglancer>=2.41'"): "needs a network",
     ("output.md", "python -m pip install 'napari[all]' napari-ome-zarr"): "needs a display",
 }

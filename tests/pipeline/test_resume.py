@@ -43,13 +43,15 @@ def again(succeeding, folder, code):
     [
         # Settings passed to tasks through their environment run none of them again.
         pytest.param(
-            "bin/octane/report/templates/report.html.j2",
+            "bin/octane/processes/report/templates/report.html.j2",
             ("--scratch_dir", "/tmp", "--gpu_slots", "3"),
             {"PREFLIGHT", "REPORT"},
             id="template",
         ),
         pytest.param("bin/octane/core/arrays.py", (), ALL, id="core", marks=pytest.mark.soak),
-        pytest.param("bin/octane/n4/fit.py", (), AFTER_N4, id="n4", marks=pytest.mark.soak),
+        pytest.param(
+            "bin/octane/processes/n4/fit.py", (), AFTER_N4, id="n4", marks=pytest.mark.soak
+        ),
         pytest.param("truth/bias.ome.zarr/0/c/0/0/0", (), {"PREFLIGHT", *AFTER_N4}, id="mask"),
         pytest.param(
             "truth/tissue.ome.zarr/0/c/0/0/0",

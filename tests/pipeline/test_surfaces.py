@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from runs import voxels
 
-from octane.config.params import ExecutionParameters, InputParameters
+from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.processes.phantom.parameters import PhantomParameters
+from octane.processes.phantom.step import make_phantom
 from octane.processes.stack.parameters import StackParameters
+from octane.processes.stack.step import stack_sections
 from octane.processes.stitch.parameters import StitchParameters
-from octane.steps.phantom import make_phantom
-from octane.steps.stack import stack_sections
-from octane.steps.stitch import stitch_section
+from octane.processes.stitch.step import stitch_section
 
 MADE = {
     "sections": 3, "tiles": (2, 2), "tile_shape": (24, 64, 64), "voxel_size": (10.0, 10.0, 10.0),

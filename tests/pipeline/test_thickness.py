@@ -7,9 +7,9 @@ import shutil
 import pytest
 from runs import checksums
 
-from octane.config.params import ExecutionParameters
+from octane.config.parameters import ExecutionParameters
 from octane.processes.phantom.parameters import PhantomParameters
-from octane.steps.phantom import make_phantom
+from octane.processes.phantom.step import make_phantom
 
 QUICK = ("--input", "made/mosaics", "--skip_resample", "--skip_n4", "--skip_pyramid")
 MADE = {

@@ -14,7 +14,7 @@ PRELUDE = """
 import json, logging, os, sys
 from pathlib import Path
 import numpy as np
-from octane.config.params import LeaseParameters
+from octane.config.parameters import LeaseParameters
 from octane.core.metrics import Metrics
 from octane.gpu import run
 from octane.gpu.device import CupyDevice

@@ -10,20 +10,20 @@ import numpy as np
 import zarr
 from zarr.codecs import GzipCodec
 
-from octane.config.params import ExecutionParameters, InputParameters
+from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.core.filters import gaussian
 from octane.layout.mosaic import MosaicGrid, Tile
 from octane.processes.phantom.parameters import PhantomParameters
+from octane.processes.phantom.step import Subject, make_phantom, render_tile, speckle
+from octane.processes.report.check import Check, Settings
+from octane.processes.report.summary import qualities
+from octane.processes.report.verdict import checks
 from octane.processes.stack.parameters import StackParameters
 from octane.processes.stack.record import StackFigures
+from octane.processes.stack.step import stack_sections
 from octane.processes.stitch.parameters import StitchParameters
 from octane.processes.stitch.record import StitchFigures
-from octane.report.check import Check, Settings
-from octane.report.summary import qualities
-from octane.report.verdict import checks
-from octane.steps.phantom import Subject, make_phantom, render_tile, speckle
-from octane.steps.stack import stack_sections
-from octane.steps.stitch import stitch_section
+from octane.processes.stitch.step import stitch_section
 from octane.store.image import open_image
 
 PHANTOM = {

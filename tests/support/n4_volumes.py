@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
 
-from octane.config.params import ExecutionParameters
+from octane.config.parameters import ExecutionParameters
 from octane.core.geometry import Grid
 from octane.layout.sections import Section
-from octane.n4.plan import Plan, plan_n4
 from octane.processes.n4.parameters import N4Parameters
+from octane.processes.n4.plan import Plan, plan_n4
 from octane.store.volumes import ArrayVolume
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import zarr
 
-from octane.config.params import InputParameters
+from octane.config.parameters import InputParameters
 from octane.core.geometry import shape_of
 from octane.layout.mosaic import MosaicGrid
 from octane.store.image import open_image

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from octane.config.params import ExecutionParameters
+from octane.config.parameters import ExecutionParameters
 from octane.core.metrics import Metrics, write_json
 from octane.core.orientation import UNSTATED
 from octane.core.records import Outcome
 from octane.processes.preflight.parameters import STEPS
-from octane.steps.report import write_report
+from octane.processes.report.step import write_report
 from octane.store.channels import channel_ids
 from octane.store.writer import colors
 

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from octane.layout.displacement import IN_PLACE, Displacement
+from octane.processes.stack.layout.displacement import IN_PLACE, Displacement
 
 MARGIN = 40
 GROUND = 0.6

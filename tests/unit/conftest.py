@@ -19,11 +19,11 @@ from hypothesis import settings
 from made_faults import spoil
 from python_path import python_path
 
-from octane.config.params import ExecutionParameters, InputParameters
+from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.core.geometry import Grid, vector
 from octane.processes.phantom.parameters import PhantomParameters
-from octane.steps.phantom import make_phantom
-from octane.store.itk_files import FileVolume
+from octane.processes.phantom.step import make_phantom
+from octane.store.formats.itk_files import FileVolume
 from octane.store.writer import Level, create_image
 
 # The same examples in every run, and no limit on time, which a busy machine would exceed.

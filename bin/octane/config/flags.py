@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from octane import __version__
-from octane.config.params import StepParameters
+from octane.config.parameters import StepParameters
 from octane.core.errors import InputError
 from octane.core.units import without_comma
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from octane.config.params import AUTO_TIMEOUT
+from octane.config.parameters import AUTO_TIMEOUT
 from octane.core.errors import NoGpuError, OctaneError
 from octane.core.timing import span
 from octane.core.units import bytes_of

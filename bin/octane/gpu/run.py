@@ -28,7 +28,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from octane.config.params import LeaseParameters
+from octane.config.parameters import LeaseParameters
 from octane.core.arrays import Backend
 from octane.core.errors import GpuLostError, NoGpuError
 from octane.core.metrics import Metrics

@@ -10,7 +10,7 @@ import signal
 import time
 from pathlib import Path
 
-from octane.config.params import LeaseParameters
+from octane.config.parameters import LeaseParameters
 from octane.core.errors import OctaneError
 from octane.gpu.admission import gigabytes, load_of, waiters
 from octane.gpu.inventory import GpusUnavailableError, named, visible

@@ -10,7 +10,7 @@ from threading import Event, Thread
 from typing import TypeVar
 
 from octane.core.errors import OctaneError
-from octane.store.tiff_files import TiffVolume
+from octane.store.formats.tiff_files import TiffVolume
 from octane.store.volumes import Volume
 
 PROCESS_BYTES = 270_000_000

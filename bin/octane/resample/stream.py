@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import ExecutionParameters
+from octane.config.parameters import ExecutionParameters
 from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
 from octane.core.units import bytes_of
@@ -23,8 +23,8 @@ from octane.pipeline.workers import PROCESS_BYTES, cores, plan_workers
 from octane.resample.gpu import Footprint
 from octane.resample.operator import AxisOperator
 from octane.resample.resampler import footprint, load, make_resampler
+from octane.store.formats.tiff_files import TiffVolume
 from octane.store.image import Image
-from octane.store.tiff_files import TiffVolume
 from octane.store.volumes import Volume, Writer, is_plain
 from octane.store.writer import Level
 

@@ -14,8 +14,8 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.storage import ZipStore
 
 from octane.core.files import write_object
-from octane.store.archive import Archive, Located, is_archive, open_archive
 from octane.store.encoding import NotDirectError, ShardLayout, decoding_of
+from octane.store.formats.archive import Archive, Located, is_archive, open_archive
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Array:
         """Place of a stored object's bytes; in a folder, without looking whether it is there.
 
         With ``verify``, the checksum of an archive's entry is compared once, unless each chunk has
-        its own. Errors in an archive are those of :meth:`octane.store.archive.Archive.locate`.
+        its own. Errors in an archive are those of :meth:`locate`.
         """
         if self.archive is None:
             return Located(self.folder / key, 0, None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from octane.config.params import InputParameters
+from octane.config.parameters import InputParameters
 from octane.config.types import NEAREST
 from octane.core.errors import InputError
 from octane.store.ngff import AS_STATED, CHANNEL, Attributes, place_of

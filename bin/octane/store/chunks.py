@@ -22,9 +22,9 @@ from octane.core.errors import (
 )
 from octane.core.files import IrregularFileError, open_regular, require_regular
 from octane.core.geometry import Region
-from octane.store.archive import ENDINGS
 from octane.store.array import Array
 from octane.store.encoding import ABSENT, ShardIndexError, ShardLayout
+from octane.store.formats.archive import ENDINGS
 
 METADATA = ("zarr.json", ".zattrs", ".zgroup", ".zarray")
 """Names of a store's metadata files in zarr v3 and v2."""

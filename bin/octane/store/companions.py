@@ -7,9 +7,9 @@ import numpy as np
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, spelled
 from octane.core.orientation import contradict, spelled_orientation
-from octane.store.itk_files import FileVolume
+from octane.store.formats.itk_files import FileVolume
+from octane.store.formats.tiff_files import TiffVolume
 from octane.store.ngff import stated_orientation
-from octane.store.tiff_files import TiffVolume
 from octane.store.volumes import Volume, open_volume
 
 TOLERANCE = 1e-4

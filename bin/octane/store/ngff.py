@@ -20,7 +20,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from octane.config.params import InputParameters
+from octane.config.parameters import InputParameters
 from octane.core.errors import InputError, unreadable
 from octane.core.geometry import LENGTHS, MICROMETERS, Grid, Vector, spelled, vector
 from octane.core.orientation import (
@@ -31,8 +31,8 @@ from octane.core.orientation import (
     overruled_orientation,
     spelled_orientation,
 )
-from octane.store.archive import is_archive, read_object
 from octane.store.coordinates import SHOWN, Axis, Multiscale, axes_of, placed, relations_of
+from octane.store.formats.archive import is_archive, read_object
 
 CHANNEL, TIMEPOINT = "channel", "timepoint"
 """Axes along which one index may be chosen."""

@@ -14,17 +14,16 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import InputParameters
+from octane.config.parameters import InputParameters
 from octane.config.types import Codec
 from octane.core.errors import InputError, unreadable
 from octane.core.files import open_regular, writing
 from octane.core.geometry import Grid, Region, vector
 from octane.core.metrics import Metrics
 from octane.core.orientation import Orientation, code_of, orientation_of, spelled_orientation
-from octane.store.archive import ENDINGS, is_archive
 from octane.store.channels import attributes_of, chosen_channels
-from octane.store.image import Image, open_image
-from octane.store.itk_files import (
+from octane.store.formats.archive import ENDINGS, is_archive
+from octane.store.formats.itk_files import (
     MILLIMETER,
     READ,
     TAKEN,
@@ -38,6 +37,8 @@ from octane.store.itk_files import (
     require_whole,
     write_file,
 )
+from octane.store.formats.tiff_files import TiffVolume, create_tiff, open_tiff
+from octane.store.image import Image, open_image
 from octane.store.ngff import (
     AS_STATED,
     Attributes,
@@ -45,7 +46,6 @@ from octane.store.ngff import (
     place_of,
     stated_orientation,
 )
-from octane.store.tiff_files import TiffVolume, create_tiff, open_tiff
 from octane.store.writer import CHUNK, SHARD, Level, Make, create_image, require_store_name
 
 logger = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ def open_volume(
     """Open an OME-Zarr store or a file; voxels are read on demand.
 
     Parameters and errors are those of :func:`octane.store.image.open_image` and
-    :func:`octane.store.tiff_files.open_tiff`.
+    :func:`octane.store.formats.tiff_files.open_tiff`.
     """
     if is_ome_zarr(path):
         return open_image(path, reading)

@@ -8,18 +8,18 @@ import pytest
 from pydantic import ValidationError
 
 from octane.config.flags import Parser, sentences
-from octane.config.params import (
+from octane.config.parameters import (
     ExecutionParameters,
     InputParameters,
     LeaseParameters,
     StepParameters,
 )
-from octane.config.schema import WorkflowModel
 from octane.core.errors import InputError
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.n4.parameters import N4Parameters
 from octane.processes.phantom.parameters import PhantomParameters
 from octane.processes.preflight.parameters import STEPS
+from octane.processes.preflight.schema import WorkflowModel
 from octane.processes.pyramid.parameters import PyramidParameters
 from octane.processes.resample.parameters import ResampleParameters
 from octane.processes.stack.parameters import StackParameters

@@ -28,6 +28,12 @@ COMMANDS = (
     *("resample", "stitch", "stack", "n4", "pyramid", "report", "preflight", "phantom"),
     *("channels", "gpu_slot", "new_subject"),
 )
+SLOW = (
+    *((name, ("numba", "llvmlite")) for name in ("preflight", "report")),
+    *((name, ("numba", "llvmlite", "pynvml")) for name in ("n4", "stack")),
+    *((name, ("SimpleITK", "pynvml")) for name in ("pyramid", "resample", "stitch")),
+)
+"""What the step of a process imports only when it needs it."""
 SCRIPT = "from octane.twice import compiled, step, twice; print(twice(0.0))\n"
 NO_HOME = "import os, pwd; del os.environ['HOME']; pwd.getpwuid = lambda uid: {}[uid]\n"
 FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
@@ -239,7 +245,8 @@ def test_loops_use_nothing_of_other_folders(project):
         used = {name for name in used if name.startswith("octane.")}
         # Only a type is taken from layout.mosaic.
         used -= {"octane.core.compiled", "octane.layout.mosaic"}
-        assert all(name.startswith(f"octane.{file.parent.name}.") for name in used), file
+        home = ".".join(file.parent.relative_to(package.parent).parts)
+        assert all(name.startswith(f"{home}.") for name in used), file
 
 
 def test_a_loop_takes_its_own_types_alone():
@@ -256,9 +263,7 @@ def test_a_loop_takes_its_own_types_alone():
 @pytest.mark.parametrize(
     ("script", "slow"),
     [
-        ("from octane.steps import preflight, report", ("numba", "llvmlite")),
-        ("from octane.steps import n4, stack", ("numba", "llvmlite", "pynvml")),
-        ("from octane.steps import pyramid, resample, stitch", ("SimpleITK", "pynvml")),
+        *((f"import octane.processes.{name}.step", slow) for name, slow in SLOW),
         *((f"import {command}", ("zarr", "matplotlib", "numpy")) for command in COMMANDS),
     ],
 )

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from octane.config.params import LeaseParameters
+from octane.config.parameters import LeaseParameters
 from octane.core.errors import GpuLostError, NoGpuError
 from octane.core.metrics import Metrics
 from octane.gpu import lease, run

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tifffile import imwrite
 
-from octane.config.params import InputParameters
+from octane.config.parameters import InputParameters
 from octane.core.errors import OctaneError
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers, require_decodable, run_tiles
 from octane.store.volumes import open_volume

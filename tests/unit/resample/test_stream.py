@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from resampling import operators_of
 from resampling import voxels as noise
 
-from octane.config.params import ExecutionParameters
+from octane.config.parameters import ExecutionParameters
 from octane.core.arrays import as_dtype
 from octane.core.geometry import Grid
 from octane.core.metrics import Metrics

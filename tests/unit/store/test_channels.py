@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from octane.config.params import InputParameters
+from octane.config.parameters import InputParameters
 from octane.core.errors import InputError
 from octane.store.channels import (
     attributes_of,

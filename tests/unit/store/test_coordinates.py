@@ -6,7 +6,7 @@ import ngff_zarr
 import numpy as np
 import pytest
 
-from octane.config.params import InputParameters
+from octane.config.parameters import InputParameters
 from octane.core.errors import OctaneError
 from octane.store.image import open_image, open_levels
 

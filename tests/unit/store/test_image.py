@@ -13,7 +13,7 @@ import pytest
 from flipped_bits import refusals
 from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 
-from octane.config.params import InputParameters
+from octane.config.parameters import InputParameters
 from octane.core.errors import (
     CorruptChunkError,
     InputError,

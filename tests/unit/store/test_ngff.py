@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zarr
 
-from octane.config.params import InputParameters
+from octane.config.parameters import InputParameters
 from octane.core.errors import OctaneError
 from octane.store.image import open_image
 

@@ -12,12 +12,12 @@ import SimpleITK as sitk
 import tifffile
 from nibabel.eulerangles import euler2mat
 
-from octane.config.params import InputParameters
+from octane.config.parameters import InputParameters
 from octane.core.geometry import Grid
 from octane.core.metrics import Metrics
 from octane.core.orientation import UNSTATED, read_orientation
+from octane.store.formats.itk_files import FileVolume, itk_geometry, open_file
 from octane.store.image import open_image, open_levels
-from octane.store.itk_files import FileVolume, itk_geometry, open_file
 from octane.store.ngff import stated_orientation
 from octane.store.volumes import bring_in, create_volume, open_volume, overruled
 

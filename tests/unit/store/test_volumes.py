@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from octane.config.params import InputParameters
+from octane.config.parameters import InputParameters
 from octane.core.errors import OctaneError
 from octane.core.geometry import blocks
+from octane.store.formats.itk_files import FileVolume
 from octane.store.image import open_image
-from octane.store.itk_files import FileVolume
 from octane.store.volumes import create_volume, open_volume, require_holds
 
 SUFFIXES = [".nii", ".nii.gz", ".mha", ".nrrd"]

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from octane.config.params import StepParameters, parameter
+from octane.config.parameters import StepParameters, parameter
 from octane.config.types import Counts2, Counts3, Fraction, Fractions2, Lengths3, PositiveFloat
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic.fields import FieldInfo
 
-from octane.config.params import (
+from octane.config.parameters import (
     ExecutionParameters,
     InputParameters,
     LeaseParameters,

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from octane.config.params import StepParameters, parameter
+from octane.config.parameters import StepParameters, parameter
 from octane.config.types import Codec, Lengths
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from octane.config.params import StepParameters, parameter
+from octane.config.parameters import StepParameters, parameter
 from octane.config.types import Codec, Measurable, SectionNumbers, Text, or_none
 from octane.config.validation import as_flips, section_flips, section_ranges
 

@@ -10,13 +10,13 @@ from octane.core.errors import InputError
 from octane.core.files import read_regular
 from octane.layout.mosaic import MosaicGrid
 from octane.layout.placement import TilePlacement
+from octane.processes.stitch.attenuation import LEAST_PLANES
+from octane.processes.stitch.blending import LEAST_OVERLAP
+from octane.processes.stitch.flat_field import Image as Profile
 from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
-from octane.stitch.attenuation import LEAST_PLANES
-from octane.stitch.blending import LEAST_OVERLAP
-from octane.stitch.flat_field import Image as Profile
 from octane.store.channels import is_nearest
+from octane.store.formats.tiff_files import FAULTS
 from octane.store.image import Image
-from octane.store.tiff_files import FAULTS
 from octane.store.volumes import Volume
 
 

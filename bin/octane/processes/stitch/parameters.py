@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from octane.config.params import StepParameters, parameter
+from octane.config.parameters import StepParameters, parameter
 from octane.config.types import Codec, Fractions2, PositiveFloat, word_or_file
 
 FLAT_FIELD_WORDS = ("estimate", "none", "null", "")

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 
-from octane.config.params import StepParameters, parameter
+from octane.config.parameters import StepParameters, parameter
 from octane.config.types import OME_ZARR, Lengths3, OmeZarrVersion, Text, Texts, as_assignments
 from octane.core.orientation import read_orientation
 

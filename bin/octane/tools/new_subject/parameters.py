@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from octane.config.params import InputParameters, parameter
+from octane.config.parameters import InputParameters, parameter
 from octane.config.types import Fractions2, Lengths3, PositiveFloat
 
 

@@ -1,1 +1,0 @@
-"""Tiles as the microscope wrote them: their files, names, order and places."""

@@ -1,1 +1,0 @@
-"""Volumes written for other programs."""

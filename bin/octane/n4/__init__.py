@@ -1,1 +1,0 @@
-"""N4 bias field correction."""

@@ -1,0 +1,1 @@
+"""Pictures and charts, as SVG and PNG."""

@@ -1,0 +1,196 @@
+"""Inputs: the stores or files at a path, their kind, and implausible sizes."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from octane.config.validation import as_ranges, section_ranges
+from octane.core.errors import InputError
+from octane.core.units import format_lengths
+from octane.layout.sections import listed, section_number
+from octane.processes.preflight.parameters import WorkflowParameters
+from octane.store.chunks import is_store
+from octane.store.formats.itk_files import MILLIMETER, READ, FileVolume
+from octane.store.image import Image
+from octane.store.volumes import Volume
+
+VOXELS = (0.01, 1e3)
+"""Finest and coarsest plausible voxels, micrometres."""
+SECTIONS = (100.0, 1e6)
+"""Smallest and largest plausible sections, micrometres."""
+DEPTH = 2
+"""Levels of folders that are searched for data, as in ``subject/mosaics``."""
+SHOWN = 10
+"""Most folders that a sentence lists."""
+
+
+def find_inputs(source: Path) -> list[Path]:
+    """Return ``source`` itself, or the stores in it if it is a plain folder; raise if none."""
+    if not source.exists():
+        raise InputError(f"{source} does not exist; check --input.")
+    if not source.is_dir() or is_store(source):
+        return [source]
+    found = sorted(
+        p
+        for p in source.iterdir()
+        # Dot files are leftovers of killed runs, or macOS's own.
+        if not p.name.startswith(".") and is_store(p)
+    )
+    if not found and (folders := _folders_of_data(source)):
+        shown = ", ".join(folders[:SHOWN])
+        more = f" and {len(folders) - SHOWN} more" if len(folders) > SHOWN else ""
+        raise InputError(
+            f"{source.resolve()} holds folders of data, not data: {shown}{more}; give one of them, "
+            "or all in a --samplesheet."
+        )
+    if not found:
+        raise InputError(
+            f"{source.resolve()} holds no OME-Zarr store and no tiles; give a folder of either, "
+            f"one store, or a volume in one file ({', '.join(READ)})."
+        )
+    return found
+
+
+def _folders_of_data(source: Path) -> list[str]:
+    """Subfolders, and folders in them, that hold stores or images; those of hidden ones are not."""
+    found: list[str] = []
+    for depth in range(1, DEPTH + 1):
+        for path in sorted(source.glob("/".join("*" * depth))):
+            name = path.relative_to(source).as_posix()
+            if (
+                not path.is_dir()
+                or is_store(path)
+                or f"/{name}".count("/.")
+                or not _is_readable(path)
+            ):
+                continue
+            inside = [part for part in path.iterdir() if not part.name.startswith(".")]
+            if any(is_store(part) or part.name.lower().endswith(READ) for part in inside):
+                found.append(name)
+        if found:
+            break
+    return found
+
+
+def _is_readable(folder: Path) -> bool:
+    return os.access(folder, os.R_OK | os.X_OK)
+
+
+def choose_sections(
+    source: Path, paths: list[Path], parameters: WorkflowParameters
+) -> tuple[list[Path], list[int]]:
+    """Choose inputs in a folder by --only_sections and --exclude_sections.
+
+    Returns the paths of the sections to use, and the numbers of the others. Sections are chosen by
+    their names, so that one that is left out need not be readable. Excluded sections are left out
+    even if --only_sections names them. Raises an InputError if numbers are unknown, or leave no
+    section.
+    """
+    texts = {
+        name: text
+        for name in ("only_sections", "exclude_sections")
+        if (text := getattr(parameters, name)) is not None
+    }
+    if not texts:
+        return paths, []
+    (name, text), *_ = texts.items()
+    if paths == [source]:
+        raise InputError(
+            f"--{name} {text} chooses among the sections of a folder, and the input is one image; "
+            "omit it."
+        )
+    numbers = {path: section_number(path.name) for path in paths}
+    if unnamed := [path.name for path, number in numbers.items() if number is None]:
+        raise InputError(
+            f"--{name} {text} chooses sections by the numbers in their names, which {unnamed[0]} "
+            "lacks; name sections like section_01.ome.zarr."
+        )
+    known = {number for number in numbers.values() if number is not None}
+    named = {name: _named(name, text, known) for name, text in texts.items()}
+    only, excluded = named.get("only_sections", known), named.get("exclude_sections", set())
+    used = only - excluded
+    if not used:
+        raise InputError(
+            f"--exclude_sections {texts['exclude_sections']} leaves no section; keep at least one."
+        )
+    return [path for path in paths if numbers[path] in used], sorted(known - used)
+
+
+def _named(name: str, text: str, known: set[int]) -> set[int]:
+    """Known numbers that a parameter names; raise if it names others."""
+    ranges = section_ranges(text)
+    # Gaps within a range are for --allow_missing_sections to decide.
+    ends = {end for own in ranges for end in (own[0], own[-1])}
+    if lost := sorted(ends - known):
+        raise InputError(
+            f"--{name} {text} names section {listed(lost)}, which the input lacks: it has "
+            f"{as_ranges(known)}; correct the numbers."
+        )
+    return {number for number in known for own in ranges if number in own}
+
+
+def as_given(source: Path, path: Path) -> Path:
+    """Path of an input under the name that its owner gave it.
+
+    Nextflow's link to ``source`` is followed. The owner's own links are not: a link's name may
+    contain the section number.
+    """
+    staged = source.is_symlink() and source.readlink().name == source.name
+    return (source.parent / source.readlink() if staged else source) / path.relative_to(source)
+
+
+def kind_of(volumes: list[Volume], asked: str) -> str:
+    """Kind of an input: ``mosaic``, ``section`` or ``volume``; raise if kinds are mixed."""
+    kind = _kind(volumes) if asked == "auto" else asked
+    if kind == "volume" and len(volumes) > 1:
+        folder = volumes[0].path.parent
+        raise InputError(f"{folder} holds {len(volumes)} volumes; give one of them.")
+    return kind
+
+
+def _kind(volumes: list[Volume]) -> str:
+    noted = {str(v.attributes["kind"]) for v in volumes if "kind" in v.attributes}
+    if len(noted) == 1:
+        return noted.pop()
+    if len(noted) > 1:
+        raise InputError(
+            f"{volumes[0].path.parent} mixes {' and '.join(sorted(noted))} stores; separate them."
+        )
+    first = volumes[0]
+    if len(volumes) > 1:
+        return "mosaic"
+    if not isinstance(first, Image):
+        return "volume"
+    chunks, shape = first.chunks, first.grid.shape
+    cut = chunks[0] >= shape[0] and (chunks[1] < shape[1] or chunks[2] < shape[2])
+    return "mosaic" if cut else "volume"
+
+
+def doubted_sizes(volumes: Sequence[Volume]) -> list[str]:
+    """Warning about implausible voxel sizes and extents, which suggest a wrong unit."""
+
+    def is_odd(volume: Volume) -> bool:
+        spacing, edge = volume.grid.spacing, max(volume.grid.extent[1:])
+        # ITK's default for a file without a voxel size.
+        if isinstance(volume, FileVolume) and min(spacing) == MILLIMETER:
+            return True
+        return (
+            max(spacing) < VOXELS[0]
+            or min(spacing) > VOXELS[1]
+            or not SECTIONS[0] <= edge <= SECTIONS[1]
+        )
+
+    odd = [volume for volume in volumes if is_odd(volume)]
+    more = f" (and {len(odd) - 1} more)" if odd[1:] else ""
+    texts = []
+    for volume in odd[:1]:
+        remedy = (
+            "Its unit may be wrong by a factor of 1000; check the unit and scale in its metadata, "
+            "or give --input_unit, which overrides the stated unit."
+            if isinstance(volume, Image)
+            else "Its header may lack the voxel size, or state micrometres as millimetres; if so, "
+            "correct it."
+        )
+        voxels, whole = (format_lengths(n) for n in (volume.grid.spacing, volume.grid.extent))
+        texts.append(f"{volume.path.name}{more} is {whole} (z y x) in voxels of {voxels}. {remedy}")
+    return texts

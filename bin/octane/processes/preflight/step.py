@@ -1,0 +1,624 @@
+"""PREFLIGHT: parameters and inputs of all subjects, checked before any work is queued.
+
+The result is a plan: the kind of input, the sections, and the settings of every step.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from platform import node
+from tempfile import TemporaryDirectory
+from typing import TypeVar, cast
+
+import numpy as np
+from pydantic import ValidationError
+
+from octane.config.flags import sentences
+from octane.config.parameters import StepParameters
+from octane.config.types import AUTO
+from octane.config.validation import (
+    NEXTFLOW,
+    as_ranges,
+    require_scratch,
+    unfit_files,
+    unfit_name,
+    unlinkable,
+)
+from octane.core.arrays import output_type
+from octane.core.errors import InputError, OctaneError, collecting, told_once
+from octane.core.geometry import samples, vector
+from octane.core.metrics import write_json
+from octane.core.progress import Progress
+from octane.layout.levels import steps_of
+from octane.layout.mosaic import MosaicGrid, require_sections, split_positions
+from octane.layout.sections import (
+    number_of,
+    number_or_first,
+    numbered,
+    require_alike,
+    require_one_orientation,
+    section_number,
+)
+from octane.pipeline.workers import run_tiles
+from octane.processes.mosaic.checks_before import (
+    Acquisition,
+    Task,
+    holds_tiles,
+    is_against,
+    planned_mosaic,
+    section_name,
+    survey,
+    task_of,
+    unplaced_tiles,
+    write_positions,
+)
+from octane.processes.n4.layout import sections_of
+from octane.processes.preflight.inputs import as_given, choose_sections, find_inputs, kind_of
+from octane.processes.preflight.parameters import Settings, WorkflowParameters
+from octane.processes.preflight.plan import (
+    Channel,
+    SubjectPlan,
+    choose_channels,
+    doubted_reference,
+    idle_in_run,
+    is_chosen,
+    masks_tissue,
+)
+from octane.processes.preflight.samplesheet import check_samplesheet
+from octane.processes.preflight.schema import WorkflowModel, settings_of
+from octane.processes.preflight.space import check_space
+from octane.processes.preflight.subject import (
+    SubjectLayout,
+    is_resampled,
+    lay_out_mosaic,
+    lay_out_subject,
+)
+from octane.processes.resample.layout import target_of
+from octane.processes.stack.layout.stack import given_displacements, given_thicknesses
+from octane.processes.stack.layout.surfaces import require_surfaces
+from octane.processes.stitch.checks_before import applicable, given_flat_field, require_compensable
+from octane.store.channels import is_nearest
+from octane.store.chunks import METADATA
+from octane.store.companions import open_companions
+from octane.store.image import Image
+from octane.store.ngff import Attributes, stated_orientation
+from octane.store.volumes import ArrayVolume, Volume, bare_name, open_volume
+
+FIELDS = {"n4_mask": "mask", "stitch_flat_field": "flat_field", "tile_table": "table"}
+"""Fields of steps that name files, by workflow parameter."""
+READERS = 8
+"""Inputs checked at once: network file systems answer slowly."""
+EXAMPLES = 10
+"""Maximum number of shown problems that differ only in names and numbers."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def make_plans(
+    request: Path, sources: Path, output: Path, beside: Path, samplesheet: Path | None = None
+) -> None:
+    """Check all subjects of a run before any work on one of them, and write their plans.
+
+    Parameters
+    ----------
+    request
+        JSON: ``parameters`` of the run and its ``subjects``, each with its name (``id``), its own
+        parameters (``given``), size and time of the input's parts as the launch saw them
+        (``marks``), the parameters whose files are staged (``staged``), and sentences on files that
+        cannot be staged (``problems``). Of one without an input, only parameters are checked.
+    sources, beside
+        Folders of the staged inputs, and of the other files in the order of ``staged``, each in a
+        folder of its number from 1.
+    output
+        Where to write the ``plans`` as JSON, in the order of the subjects, and ``notes``: the size
+        of each subject's data, the space that all need together, and warnings.
+    samplesheet
+        The staged sheet that lists the subjects; the parameter ``samplesheet`` is its path.
+
+    Raises an OctaneError with a line for each problem of any subject; a problem of all subjects
+    that is not in the cells of their rows is given once.
+    """
+    asked = json.loads(request.read_text(encoding="utf-8"))
+    run = cast("dict[str, object]", asked["parameters"])
+    if dashed := [name for name in run if name in NEXTFLOW]:
+        raise InputError(
+            f"Unknown parameter --{dashed[0]}; did you mean -{dashed[0]}, with one dash?"
+        )
+    subjects = cast("list[dict[str, object]]", asked["subjects"])
+    rows: Mapping[str, str] = {}
+    if samplesheet is not None:
+        rows = check_samplesheet(samplesheet, str(run["samplesheet"]), subjects)
+    plans: list[SubjectPlan] = []
+    problems: dict[str, list[str]] = {}
+    cells: set[str] = set()
+    inputs = (_staged(sources, number) for number in count(1))
+    others = (_staged(beside, number) for number in count(1))
+    for subject in subjects:
+        own = cast("dict[str, object]", subject.get("given") or {})
+        given = {**run, **own, "subject": subject["id"]}
+        staged = cast("list[str]", subject["staged"])
+        has = {
+            FIELDS.get(name, name): next(inputs if name == "input" else others) for name in staged
+        }
+        lines = cast("list[str]", subject.get("problems") or [])
+        try:
+            if "input" in has:
+                source = has.pop("input")
+                _require_same(cast("dict[str, list[int] | None]", subject["marks"]), source)
+                plan = plan_of(given, source, has)
+                plans.append(plan)
+                lines = [*lines, *(plan.idle[flag] for flag in own if flag in plan.idle)]
+            else:
+                require_scratch(settings_of(_validated(given)).workflow.scratch_dir)
+        except OctaneError as error:
+            lines = [*lines, *str(error).splitlines()]
+        name = str(subject["id"])
+        row = f" ({rows[name]})" if name in rows else ""
+        for line in dict.fromkeys(lines):
+            problems.setdefault(line, []).append(f"{name}{row}: ")
+            if line.partition(" ")[0].removeprefix("--") in own:
+                cells.add(line)
+    if len(plans) == len(subjects):
+        # What the run gives to all may serve some of them only.
+        for flag in plans[0].idle:
+            if all(flag in plan.idle for plan in plans):
+                for plan in plans:
+                    problems.setdefault(plan.idle[flag], [f"{plan.subject}: "])
+    if problems:
+        lines = [
+            f"{name}{line}"
+            for line, names in problems.items()
+            for name in (names if line in cells or len(names) < len(subjects) else [""])
+        ]
+        raise InputError("\n".join(_shortened(lines)))
+    if not plans:
+        # Of a phantom, which is made only after its parameters are checked.
+        write_json(output, {"plans": [], "notes": []})
+        return
+    warned = [
+        f"Warning: {plan.subject}: {text}"
+        for plan in plans
+        for text in [*plan.remarks, *plan.layout.warnings()]
+    ]
+    name = plans[0].subject if len(plans) == 1 else f"{len(plans)} subjects"
+    channels = [steps for plan in plans for steps in plan.bytes()]
+    work, workflow = output.parent.resolve(), plans[0].layout.settings.workflow
+    about = [f"{plan.subject}: {plan.about()}" for plan in plans]
+    notes = [*about, *check_space(channels, name, work, workflow), *warned]
+    write_json(output, {"plans": [plan.as_json() for plan in plans], "notes": notes})
+
+
+def _validated(given: Mapping[str, object]) -> StepParameters:
+    """Validate a subject's workflow parameters; an OctaneError has a line for each problem."""
+    try:
+        return WorkflowModel.model_validate(given)
+    except ValidationError as error:
+        raise InputError("\n".join(sentences(error, WorkflowModel))) from error
+
+
+def _require_no_mosaic(volume: Volume) -> None:
+    """Raise if a volume's chunks are not tiles although --overlap or --positions is given."""
+    if not isinstance(volume, Image) or "kind" in volume.attributes:
+        return
+    if volume.chunks[1:] != volume.grid.shape[1:]:
+        MosaicGrid.of(volume)
+
+
+def _require_same(marks: Mapping[str, list[int] | None], source: Path) -> None:
+    """Raise unless a task sees the files that the launch saw, by their size and time in seconds."""
+    # A file named in a header is next to that header, not next to Nextflow's link to it.
+    folder = source if source.is_dir() else source.resolve().parent
+    for name, mark in marks.items():
+        path = source if source.name == name else folder / name
+        # As `metadataOf` in lib/functions.nf chooses it.
+        file = next((path / part for part in METADATA if (path / part).exists()), path)
+        state = file.stat() if file.exists() else None
+        if mark is not None and (state is None or [state.st_size, int(state.st_mtime)] != mark):
+            # Java sees other signs in their place.
+            problems = filter(None, map(unlinkable, folder.rglob("*") if state is None else []))
+            if problem := next(problems, None):
+                raise InputError(problem)
+            raise InputError(
+                f"{path.resolve()} is not what the run was started with: {node()} has other files "
+                "behind its path; give a path that is the same on all machines."
+            )
+
+
+def _staged(folder: Path, number: int) -> Path:
+    (found,) = (folder / str(number)).iterdir()
+    return found
+
+
+def _shortened(lines: Sequence[str]) -> list[str]:
+    """Shorten lines: of those that differ only in names and numbers, the first and their count."""
+    plain = [re.sub(r"'.*?'|\d+", "", line) for line in lines]
+    kinds = [" ".join(word for word in line.split() if "/" not in word) for line in plain]
+    counts, seen, shown = Counter(kinds), Counter[str](), list[str]()
+    for line, kind in zip(lines, kinds, strict=True):
+        seen[kind] += 1
+        if seen[kind] <= EXAMPLES:
+            shown.append(line)
+        if seen[kind] == EXAMPLES < counts[kind]:
+            shown.append(f"({counts[kind] - EXAMPLES} more like the last one)")
+    return shown
+
+
+def _side_by_side(
+    label: str, items: Mapping[Path, Item], work: Callable[[Item], Result], problems: list[str]
+) -> list[Result]:
+    """Run ``work`` on the items in several threads; return the results of those without problems.
+
+    A problem that several items share is added to ``problems`` once, with the first one's path.
+    """
+    advance = Progress(f"PREFLIGHT: {label}", len(items), "inputs")
+    results: dict[Path, Result] = {}
+
+    def look(path: Path) -> list[tuple[Path, str]]:
+        own: list[str] = []
+        with collecting(own):
+            results[path] = work(items[path])
+        advance(0)
+        return [(path, problem) for problem in own]
+
+    found = run_tiles([*items], look, workers=READERS, describe=str)
+    problems += told_once(problem for own in found for problem in own)
+    return [results[path] for path in items if path in results]
+
+
+def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path]) -> SubjectPlan:
+    """Plan one subject from its workflow parameters, its staged input and its other staged files.
+
+    Raises an OctaneError with a line for each problem, which names the real files behind links.
+    """
+    with TemporaryDirectory() as scratch:
+        return _plan(given, source, beside, Path(scratch) / "positions.csv")
+
+
+def _plan(
+    given: Mapping[str, object], source: Path, beside: Mapping[str, Path], stated: Path
+) -> SubjectPlan:
+    """Plan one subject; ``stated`` is where to write places that the files of tiles state."""
+    settings = settings_of(_validated(given))
+    workflow = settings.workflow
+    beside = {name: as_given(path, path) for name, path in beside.items()}
+    problems: list[str] = []
+    with collecting(problems):
+        require_scratch(workflow.scratch_dir)
+    volumes: list[Volume] = []
+    channels: list[Channel] = []
+    files: list[Path] = []
+    paths: list[Path] = []
+    left_out: list[int] = []
+    tiles: Acquisition | None = None
+    kind = "volume"
+    with collecting(problems):
+        if workflow.input_kind in ("auto", "mosaic") and holds_tiles(source, settings.mosaic):
+            tiles, left_out = _survey(as_given(source, source), settings, beside.get("table"))
+            channels = choose_channels(tiles.folder, tiles.channels, settings)
+            (reference,) = (tiles.of_channel(c.index) for c in channels if c.is_reference)
+            volumes = [planned_mosaic(s, tiles.folder, settings.input) for s in reference.sections]
+            if "positions" in beside:
+                tiles = replace(tiles, source=str(beside["positions"]))
+            elif tiles.source:
+                write_positions(stated, reference.sections)
+                beside["positions"] = stated
+        else:
+            files, left_out = choose_sections(source, find_inputs(source), workflow)
+            paths = [as_given(source, path) for path in files]
+            volumes = _side_by_side(
+                "opening",
+                {path: path for path in paths},
+                lambda path: open_volume(path, settings.input),
+                problems,
+            )
+        if volumes:
+            kind = kind_of(volumes, workflow.input_kind)
+            placed = "positions" in beside or settings.stitch.overlap is not None
+            if kind == "volume" and placed and workflow.input_kind == "auto":
+                _require_no_mosaic(volumes[0])
+            settings = _derived(settings, kind, left_out, tiles)
+            if kind != "volume":
+                is_stitched = kind == "mosaic" and not workflow.skip_stitch
+                with collecting(problems):
+                    require_surfaces([] if is_stitched else volumes, settings.stack)
+            if tiles is not None and not (placed or workflow.skip_stitch):
+                problems.append(str(unplaced_tiles(tiles.folder)))
+                # The other checks need no places.
+                others = workflow.model_copy(update={"skip_stitch": True})
+                settings = settings.model_copy(update={"workflow": others})
+            closed = {section_number(path.name) for path in {*paths} - {v.path for v in volumes}}
+            _check_volumes(volumes, kind, settings, beside, closed.union(left_out), problems)
+            if tiles is None:
+                with collecting(problems):
+                    channels = _channels(volumes, kind, settings, problems)
+    subject = str(workflow.subject)
+    problems += filter(None, [unfit_name(subject)])
+    own: list[tuple[Channel, list[Task]]] = []
+    if tiles is None:
+        items: list[Task] = [
+            {"id": bare_name(path), "file": "" if path == source else path.name} for path in files
+        ]
+        problems += unfit_files(files)
+        own = [(channel, items) for channel in channels]
+    else:
+        with collecting(problems):
+            own = [
+                (channel, [task_of(section, found) for section in found.sections])
+                for channel in channels
+                for found in [tiles.of_channel(channel.index)]
+            ]
+        # One is enough: all names come from the same program.
+        problems += [*filter(None, (unlinkable(entry.file) for entry in tiles.grid.entries))][:1]
+        problems = [line.replace(str(stated), tiles.source) for line in problems]
+    if problems:
+        raise InputError("\n".join(problems))
+    layout = lay_out_subject(
+        volumes, kind, settings, beside.get("positions"), from_tiles=tiles is not None
+    )
+    if is_chosen(settings) and not layout.bytes():
+        raise InputError(
+            f"{source}: --channels joins the volumes that steps write, and all of them are "
+            "skipped; omit --skip_pyramid or --skip_n4."
+        )
+    if "displacements" in beside:
+        # STACK reads them again; here wrong rows are refused before any work.
+        given_displacements(beside["displacements"], layout.slabs, layout.volume, settings.stack)
+        given_thicknesses(beside["displacements"], layout.slabs)
+    if not workflow.skip_n4:
+        _check_companions(beside, layout)
+    if kind == "mosaic" and "positions" in beside:
+        # So that a task depends only on the rows of its own section.
+        tables = split_positions(beside["positions"])
+        for _, items in own:
+            for item, volume in zip(items, volumes, strict=True):
+                item["positions"] = tables[number_or_first(volume)]
+    remarks = doubted_reference(channels, kind, settings)
+    table = None if beside.get("positions") == stated else beside.get("positions")
+    idle = idle_in_run(as_given(source, source), layout, tiles, table)
+    if tiles is None:
+        return SubjectPlan(subject, own, layout, "", remarks, idle=idle)
+    compared = table is None or not is_against(table, tiles.sections)
+    remarks = [*tiles.remarks, *remarks]
+    about = f" {tiles.about()}"
+    return SubjectPlan(subject, own, layout, about, remarks, compared, idle)
+
+
+def _channels(
+    volumes: Sequence[Volume], kind: str, settings: Settings, problems: list[str]
+) -> list[Channel]:
+    """The channels of a subject, of which others than the reference are opened and checked.
+
+    Raises an InputError if its inputs do not all have the same ones.
+    """
+    first = volumes[0]
+    for volume in volumes:
+        if [*volume.channels] != [*first.channels]:
+            lists = [", ".join(v.channels) or "one without a name" for v in (volume, first)]
+            raise InputError(
+                f"{volume.path} has the channels {lists[0]}, but {first.path} {lists[1]}; give "
+                "all inputs of a subject the same channels in the same order."
+            )
+    found = []
+    for channel in choose_channels(first.path, first.channels, settings):
+        own = [first] if channel.is_reference else _opened(volumes, channel, settings, problems)
+        # A store of octane states the kinds of its channels.
+        stated = channel.is_nearest or any(is_nearest(volume.attributes) for volume in own)
+        found.append(replace(channel, is_nearest=stated))
+    # Nothing of a volume is measured but the tissue.
+    needed = kind != "volume" or masks_tissue(settings)
+    return [channel for channel in found if channel.is_written or needed]
+
+
+def _opened(
+    volumes: Sequence[Volume], channel: Channel, settings: Settings, problems: list[str]
+) -> list[Volume]:
+    """Open another channel of the inputs, and check that they hold its voxels."""
+    reading = channel.settings(settings).input
+
+    def look(path: Path) -> Volume:
+        volume = open_volume(path, reading)
+        _require_chunks(volume)
+        return volume
+
+    paths = {volume.path: volume.path for volume in volumes}
+    return _side_by_side(f"checking channel {channel.choice}", paths, look, problems)
+
+
+def _survey(folder: Path, settings: Settings, table: Path | None) -> tuple[Acquisition, list[int]]:
+    """Survey a folder of tiles; return also the numbers of the sections that are left out."""
+    left_out: list[int] = []
+
+    def choose(numbers: set[int]) -> set[int | None]:
+        paths = [folder / section_name(number) for number in sorted(numbers)]
+        chosen, others = choose_sections(folder, paths, settings.workflow)
+        left_out.extend(others)
+        return {section_number(path.name) for path in chosen}
+
+    mosaic = settings.mosaic.model_copy(update={"table": table})
+    reading, asked = settings.input, settings.workflow.channels
+    found = survey(folder, mosaic, reading, settings.stitch.overlap, choose, channels=asked)
+    for section in found.sections:
+        section.require_codec(mosaic.codec)
+    return found, left_out
+
+
+def _derived(
+    settings: Settings, kind: str, left_out: Sequence[int], tiles: Acquisition | None
+) -> Settings:
+    """Settings with what follows from the inputs."""
+    resampled = {"layout": "volume" if kind == "volume" else "mosaic"}
+    if settings.workflow.skip_resample:
+        resampled["resolution"] = None
+    grid = {} if tiles is None else {"rows": tiles.grid.rows, "columns": tiles.grid.columns}
+    changes = {
+        "mosaic": settings.mosaic.model_copy(update=grid),
+        "resample": settings.resample.model_copy(update=resampled),
+        "stack": settings.stack.model_copy(
+            update={"excluded_sections": as_ranges(left_out) or None}
+        ),
+    }
+    return settings.model_copy(update=changes)
+
+
+def _check_volumes(
+    volumes: list[Volume],
+    kind: str,
+    settings: Settings,
+    beside: Mapping[str, Path],
+    closed: Collection[int | None],
+    problems: list[str],
+) -> None:
+    """Check everything that metadata can tell about the inputs of a subject.
+
+    ``closed`` are the numbers of those that are left out or cannot be opened.
+    """
+    _side_by_side(
+        "checking",
+        {volume.path: volume for volume in volumes},
+        lambda volume: _check_volume(volume, kind, settings, beside),
+        problems,
+    )
+    if kind == "volume":
+        if "displacements" in beside:
+            problems.append(
+                f"--displacements moves sections, and {volumes[0].path} is one volume; omit it."
+            )
+        if settings.stack.flips:
+            problems.append(
+                f"--flip_sections flips sections, and {volumes[0].path} is one volume; omit it."
+            )
+        return
+    workflow = settings.workflow
+    if (workflow.truth or "truth" in beside) and not workflow.skip_n4:
+        moving = {
+            "stack_align": settings.stack.align != "none",
+            "section_surface": settings.stack.section_surface != 0,
+            "section_thickness": settings.stack.section_thickness == AUTO,
+            "displacements": "displacements" in beside,
+            "flip_sections": bool(settings.stack.flips),
+        }
+        problems += [
+            f"--truth shows the sections where they were imaged, and --{name} moves them; omit one "
+            "of the two."
+            for name, is_on in moving.items()
+            if is_on
+        ]
+    is_compensated = settings.stitch.attenuation != "none" and not workflow.skip_stitch
+    if kind == "mosaic" and is_compensated and settings.stack.section_thickness == AUTO:
+        problems.append(
+            "--section_thickness auto compares the light of deep planes, which "
+            "--stitch_attenuation changes; omit one, or measure in a run without attenuation and "
+            "give its table of thicknesses with --displacements."
+        )
+    coefficients = settings.stitch.attenuation == "coefficient" and not workflow.skip_stitch
+    if kind == "mosaic" and coefficients and not workflow.skip_n4:
+        problems.append(
+            "--stitch_attenuation coefficient makes a volume in 1/mm, whose values N4 would "
+            "change; give --skip_n4 as well."
+        )
+    with collecting(problems):
+        numbered(volumes, settings.stack.allow_missing_sections, closed)
+    with collecting(problems):
+        _require_same_numbers(volumes, workflow)
+        if kind == "mosaic" and "positions" in beside:
+            require_sections(beside["positions"], {*map(number_or_first, volumes), *closed})
+    voxels = [(v.path, v.grid.spacing, v.dtype) for v in volumes]
+    # As STACK gets them.
+    if kind == "mosaic" and settings.resample.resolution is not None:
+        target, dtype = vector(*settings.resample.resolution), settings.resample.dtype
+        voxels = [(v.path, target, output_type(dtype, v.dtype)) for v in volumes]
+    with collecting(problems):
+        require_alike(voxels)
+    with collecting(problems):
+        require_one_orientation(volumes)
+
+
+def _require_same_numbers(volumes: Sequence[Volume], workflow: WorkflowParameters) -> None:
+    """Raise if sections were chosen by names whose numbers differ from those in the metadata."""
+    if workflow.only_sections is None and workflow.exclude_sections is None:
+        return
+    for volume in volumes:
+        named, noted = section_number(volume.path.name), number_of(volume)
+        if named != noted:
+            raise InputError(
+                f"{volume.path} is section {named} by its name, by which sections are chosen, but "
+                f"{noted} by its metadata; rename it."
+            )
+
+
+def _check_volume(
+    volume: Volume, kind: str, settings: Settings, beside: Mapping[str, Path]
+) -> None:
+    workflow, resample = settings.workflow, settings.resample
+    spacing = volume.grid.spacing
+    if is_resampled(kind, settings):
+        spacing = target_of(volume, resample)
+    # A stored spacing that went through millimetres may be off in its last digits.
+    elif resample.resolution is not None and not np.allclose(
+        resample.resolution, spacing, rtol=1e-6
+    ):
+        raise InputError(
+            f"{volume.path} is a section, which is not resampled, and its voxels do not have the "
+            "--resolution; give --skip_resample, or the mosaics."
+        )
+    if isinstance(volume, Image) and kind == "mosaic":
+        tiling, placement = lay_out_mosaic(volume, settings, beside.get("positions"))
+        if placement is not None:
+            stitch = applicable(settings.stitch, volume, is_placed=False)
+            if stitch.attenuation != "none":
+                dtype = resample.dtype if is_resampled(kind, settings) else "input"
+                own = output_type(dtype, volume.dtype)
+                require_compensable(str(volume.path), own, tiling.shape[0])
+            if "flat_field" in beside:
+                stitch = stitch.model_copy(update={"flat_field": str(beside["flat_field"])})
+            # A flat field is compared with tiles in pixels of the source.
+            given_flat_field(volume, MosaicGrid.of(volume), placement, stitch)
+    _require_chunks(volume)
+    if not workflow.skip_n4 and volume.dtype.kind not in "fiu":
+        raise InputError(
+            f"{volume.path} holds {volume.dtype} voxels and N4 needs real intensities; give "
+            "their modulus, or --skip_n4."
+        )
+    # Other kinds are stacked first, and STACK records where their sections begin.
+    if kind == "volume" and not workflow.skip_n4:
+        planes = samples(volume.grid.extent[0], spacing[0])
+        sections_of(volume, settings.n4, planes)
+    if not workflow.skip_pyramid:
+        steps_of(spacing, settings.pyramid.resolutions)
+
+
+def _require_chunks(volume: Volume) -> None:
+    """Raise if chunks are missing; even where they may be, this finds those that are not files."""
+    if not isinstance(volume, Image) or not (lost := volume.missing_chunks()):
+        return
+    volume.require_any_chunk()
+    if volume.missing == "error":
+        least = "at least " if len(lost) == 1000 else ""
+        more = f" and {least}{len(lost) - 1} more" if len(lost) > 1 else ""
+        raise InputError(
+            f"{volume.path}: chunk {lost[0]}{more} missing; restore it, or give "
+            "--missing_chunks fill if empty chunks were left out on purpose."
+        )
+
+
+def _check_companions(beside: Mapping[str, Path], layout: SubjectLayout) -> None:
+    """Mask and truth must lie on the grid of the volume that N4 gets."""
+    volume, settings, kind = layout.inputs[0], layout.settings, layout.kind
+    name = f"{volume.path} after RESAMPLE" if settings.resample.resolution is not None else None
+    if kind != "volume":
+        # Tiles and sections are moved by unknown amounts, or begin at one; N4 checks again.
+        is_moved = settings.stack.align != "none" or "displacements" in beside
+        is_moved |= AUTO in (settings.stack.section_surface, settings.stack.section_thickness)
+        if is_moved or (kind == "mosaic" and settings.stitch.refine):
+            return
+        name = "the volume that STACK makes (with --skip_n4 a run ends with it)"
+    if name is not None:
+        voxels = np.broadcast_to(np.zeros(1, volume.dtype), layout.volume.shape)
+        own: Attributes = {"orientation": stated_orientation(volume.attributes)}
+        volume = ArrayVolume(Path(name), voxels, layout.volume, own)
+    open_companions(volume, beside.get("mask"), truth=beside.get("truth"))

@@ -1,0 +1,270 @@
+"""Layout of a subject: the grids of its data in each step, derived from its inputs."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from octane.core.arrays import output_type
+from octane.core.errors import InputError
+from octane.core.geometry import Grid
+from octane.core.units import counted, format_bytes, format_lengths
+from octane.layout.levels import level_grids
+from octane.layout.mosaic import MosaicGrid, unlike_mosaics
+from octane.layout.placement import TilePlacement, crowded_tiles, tiles_apart
+from octane.processes.preflight.inputs import doubted_sizes
+from octane.processes.preflight.parameters import Settings
+from octane.processes.resample.layout import target_of
+from octane.processes.stack.layout.borders import shared_less
+from octane.processes.stack.layout.stack import (
+    BY_DEPTH,
+    BY_PLACE,
+    SectionSlab,
+    blank_below,
+    lay_out,
+    other_distance,
+    sections_without_overlap,
+    thickness_taken,
+)
+from octane.processes.stack.layout.surfaces import NONE_MEASURED
+from octane.processes.stitch.layout import nominal_positions
+from octane.store.image import Image
+from octane.store.ngff import orientation_in_words
+from octane.store.volumes import Volume, lost_directions, overruled
+
+
+@dataclass(frozen=True)
+class StepBytes:
+    """Bytes of voxels that one step writes, without compression.
+
+    ``linked`` are hard links to the previous step's files if both are on one file system; they are
+    not part of ``voxels``. ``published`` are results. ``emptied`` voxels are removed from the work
+    directory once they have been read.
+    """
+
+    name: str
+    voxels: int
+    linked: int = 0
+    published: int = 0
+    emptied: bool = False
+
+
+@dataclass(frozen=True)
+class SubjectLayout:
+    """Grids of a subject, before refinement moves tiles and alignment moves sections.
+
+    Attributes
+    ----------
+    inputs, kind
+        Volumes as they were given: mosaics, sections or one volume.
+    mosaics, placements
+        Tiles of each mosaic as STITCH gets them, and their places in its section; empty for other
+        inputs, and ``placements`` also without STITCH.
+    slabs
+        Sections in the volume; empty if a volume was given.
+    volume
+        Grid that N4 gets.
+    levels
+        Grids that PYRAMID writes; empty without it.
+    from_tiles
+        MOSAIC writes the inputs, which are mosaics, from tiles in files.
+    """
+
+    inputs: Sequence[Volume]
+    kind: str
+    settings: Settings
+    mosaics: Sequence[MosaicGrid]
+    placements: Sequence[TilePlacement]
+    slabs: Sequence[SectionSlab]
+    volume: Grid
+    levels: Sequence[Grid]
+    from_tiles: bool = False
+
+    def bytes(self) -> list[StepBytes]:
+        """Bytes that each step of the run writes, in order."""
+        workflow, n4 = self.settings.workflow, self.settings.n4
+        dtype, codec = self.inputs[0].dtype, None
+        steps: list[StepBytes] = []
+        if self.from_tiles:
+            written = [MosaicGrid.of(i).voxels for i in self.inputs if isinstance(i, Image)]
+            steps.append(StepBytes("MOSAIC", sum(written) * dtype.itemsize))
+        if is_resampled(self.kind, self.settings):
+            dtype = output_type(self.settings.resample.dtype, dtype)
+            tiled = sum(mosaic.voxels for mosaic in self.mosaics) * dtype.itemsize
+            steps.append(StepBytes("RESAMPLE", tiled or _bytes([self.volume], dtype)))
+        if self.placements:
+            sections = [placement.grid for placement in self.placements]
+            steps.append(StepBytes("STITCH", _bytes(sections, dtype)))
+        # Blank slabs take no space.
+        thick = sum(slab.thickness for slab in self.slabs)
+        imaged = sum(min(s.thickness, s.extent[0]) for s in self.slabs if s.image is not None)
+        part = imaged / thick if self.slabs else 1.0
+        if self.slabs:
+            codec = self.settings.stack.codec
+            steps.append(StepBytes("STACK", round(part * _bytes([self.volume], dtype))))
+        if not workflow.skip_n4:
+            dtype, codec = output_type(n4.dtype, dtype), n4.codec
+            bias = _bytes([self.volume], np.dtype(np.float32)) if workflow.save_bias_field else 0
+            corrected = round(part * _bytes([self.volume], dtype))
+            steps.append(StepBytes("N4", corrected + bias, published=bias))
+        if self.levels:
+            voxels = round(part * _bytes(self.levels, dtype))
+            # The codec is still None for an input, which is not linked.
+            first, is_linked = self.levels[0], codec == self.settings.pyramid.codec
+            is_linked &= first.shape == self.volume.shape
+            linked = round(part * _bytes([first], dtype)) if is_linked else 0
+            steps.append(StepBytes("PYRAMID", voxels - linked, linked, voxels))
+        elif steps:
+            # Without PYRAMID, the last volume is the result.
+            steps[-1] = replace(steps[-1], published=steps[-1].voxels)
+        if not workflow.keep_intermediates:
+            # As in subworkflows/empty.nf: N4 and PYRAMID share files, and STACK may be the last.
+            names = [step.name for step in steps]
+            first = (
+                names.index("N4") if "N4" in names else names.index("STACK") if self.slabs else 0
+            )
+            steps[:first] = [replace(step, emptied=True) for step in steps[:first]]
+        return steps
+
+    def about(self) -> str:
+        """The inputs in a sentence: number, largest extent, voxel sizes and bytes."""
+        extents = [placement.extent for placement in self.placements]
+        whole = np.max(extents or [volume.grid.extent for volume in self.inputs], axis=0)
+        tiles = ""
+        if self.placements:
+            first = self.mosaics[0]
+            field = format_lengths(first.tile_extent[1:])
+            tiles = f" of {first.rows} x {first.columns} tiles of {field} (y x)"
+        voxels = dict.fromkeys(format_lengths(volume.grid.spacing) for volume in self.inputs)
+        size = sum(math.prod(v.grid.shape) * v.dtype.itemsize for v in self.inputs)
+        most = "up to " if len(self.inputs) > 1 else ""
+        text = (
+            f"{counted(len(self.inputs), self.kind)}{tiles}, {most}{format_lengths(whole)} (z y x) "
+            f"in voxels of {' or '.join(voxels)}, {format_bytes(size)} decoded."
+        )
+        if orientation := orientation_in_words(self.inputs[0].attributes):
+            text += f" Orientation: {orientation}."
+        if any(slab.thickness_from == BY_PLACE for slab in self.slabs):
+            text += f" {thickness_taken(self.slabs)}"
+        if any((s.thickness_from, s.cut.source) == (BY_DEPTH, NONE_MEASURED) for s in self.slabs):
+            text += (
+                " Sections are counted with all that was imaged, and become thinner when STITCH "
+                "has measured where their surface lies."
+            )
+        if excluded := self.settings.stack.excluded_sections:
+            text += f" Excluded sections: {excluded}."
+        return text
+
+    def warnings(self) -> list[str]:
+        """Warnings about the inputs' metadata and the positions of tiles and sections."""
+        names, stack = [volume.path.name for volume in self.inputs], self.settings.stack
+        texts = unlike_mosaics(names, self.mosaics) + tiles_apart(names, self.placements)
+        texts += crowded_tiles(names, self.mosaics, self.placements)
+        texts += sections_without_overlap(self.slabs)
+        texts += shared_less(self.slabs, stack.blend, self.volume)
+        if self.slabs and stack.section_thickness is None:
+            texts += blank_below(self.slabs) + other_distance(self.slabs)
+        texts += [text for volume in self.inputs for text in lost_directions(volume)]
+        texts += doubted_sizes(self.inputs) + overruled(self.inputs)
+        if self.mosaics:
+            texts += self._doubted_tiles()
+        first = self.inputs[0]
+        if first.dtype.kind == "c":
+            texts.append(
+                f"{first.path.name} has complex voxels: blending and interpolation darken them "
+                "unless their phases agree; give the modulus if you do not need phases."
+            )
+        return texts
+
+    def _doubted_tiles(self) -> list[str]:
+        """Warnings about mosaics whose chunks may not be tiles."""
+        first, texts = self.inputs[0], []
+        is_guessed = self.settings.workflow.input_kind == "auto" and "kind" not in first.attributes
+        # Whoever gives an overlap knows that they are tiles.
+        is_guessed &= not any(self.settings.stitch.overlap or ())
+        sizes = [(first.grid.shape[axis], first.chunks[axis]) for axis in (1, 2)]
+        if is_guessed and all(n > chunk and n % chunk for n, chunk in sizes):
+            texts.append(
+                f"The last row and column of chunks of {first.path.name} are smaller, so chunks "
+                "may not be tiles; if it is a stitched section, give --input_kind section."
+            )
+        if all(len(mosaic.tiles) == 1 for mosaic in self.mosaics):
+            texts.append(
+                f"Each mosaic, such as {first.path.name}, is one chunk and therefore one tile: "
+                "nothing is stitched. Write all tiles of a section into one store, one chunk each."
+            )
+        return texts
+
+
+def is_resampled(kind: str, settings: Settings) -> bool:
+    """Tell whether inputs of a kind pass through RESAMPLE."""
+    return kind != "section" and settings.resample.resolution is not None
+
+
+def lay_out_mosaic(
+    image: Image, settings: Settings, positions: Path | None = None
+) -> tuple[MosaicGrid, TilePlacement | None]:
+    """Tiles of a mosaic as STITCH gets them, and their places (None if STITCH is skipped).
+
+    Raises an OctaneError if the chunks are not tiles or their positions are missing.
+    """
+    tiling = MosaicGrid.of(image)
+    if is_resampled("mosaic", settings):
+        tiling = tiling.resampled(target_of(image, settings.resample))
+    if settings.workflow.skip_stitch:
+        return tiling, None
+    places = nominal_positions(image, tiling, settings.stitch, positions)
+    return tiling, TilePlacement(tiling, places)
+
+
+def lay_out_subject(
+    volumes: Sequence[Volume],
+    kind: str,
+    settings: Settings,
+    positions: Path | None = None,
+    *,
+    from_tiles: bool = False,
+) -> SubjectLayout:
+    """Lay out inputs of one kind; ``positions`` is the table of their tiles.
+
+    With ``from_tiles`` the inputs are mosaics that MOSAIC writes first.
+
+    Raises the OctaneError that a step would raise for data that do not fit the parameters.
+    """
+    images = [volume for volume in volumes if isinstance(volume, Image)]
+    if kind != "volume" and len(images) < len(volumes):
+        other = next(volume for volume in volumes if not isinstance(volume, Image))
+        raise InputError(
+            f"{other.path} is not an OME-Zarr image, so it cannot be a {kind}; convert it, or "
+            "omit --input_kind."
+        )
+    mosaics: list[MosaicGrid] = []
+    placements: list[TilePlacement] = []
+    slabs: list[SectionSlab] = []
+    if kind == "volume":
+        (whole,) = volumes
+        grid = whole.grid
+        if is_resampled(kind, settings):
+            grid = grid.resampled(target_of(whole, settings.resample))
+    else:
+        grids = [image.grid for image in images]
+        if kind == "mosaic":
+            laid = [lay_out_mosaic(image, settings, positions) for image in images]
+            mosaics = [tiling for tiling, _ in laid]
+            placements = [placement for _, placement in laid if placement is not None]
+            grids = [tiling.grid for tiling in mosaics]
+        boxes = [(grid.edge, grid.extent) for grid in grids]
+        if placements:
+            boxes = [(placement.edge, placement.extent) for placement in placements]
+        grid, slabs = lay_out(images, boxes, settings.stack, grids[0].spacing)
+    workflow, pyramid = settings.workflow, settings.pyramid
+    levels = [] if workflow.skip_pyramid else level_grids(grid, pyramid.resolutions)
+    return SubjectLayout(
+        volumes, kind, settings, mosaics, placements, slabs, grid, levels, from_tiles
+    )
+
+
+def _bytes(grids: Iterable[Grid], dtype: np.dtype) -> int:
+    return sum(math.prod(grid.shape) for grid in grids) * dtype.itemsize

@@ -1,0 +1,1 @@
+"""REPORT: pages on subjects and cohorts."""

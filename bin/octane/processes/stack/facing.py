@@ -1,0 +1,262 @@
+"""Facing planes of neighbouring sections, and the sections' displacements measured on them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.compare.correlation import coarse
+from octane.compare.faces import DEPTH, EDGE, part_of_face
+from octane.config.parameters import ExecutionParameters
+from octane.core.filters import gaussian
+from octane.core.geometry import Grid, blocks
+from octane.core.metrics import Metrics
+from octane.layout.mosaic import Position
+from octane.pipeline.lanes import Lane, run_pipeline
+from octane.pipeline.workers import cores
+from octane.processes.stack.alignment import CERTAIN, SectionPair, measure, solve_displacements
+from octane.processes.stack.layout.displacement import Displacement
+from octane.processes.stack.layout.stack import SectionSlab, section_metadata
+from octane.processes.stack.parameters import StackParameters
+from octane.processes.stack.slab import block_workers, interpolated
+from octane.store.writer import Level
+
+LONGEST = {"none": 256, "translation": 512, "rigid": 512}
+"""Longest edge of a compared face by --stack_align, pixels."""
+FACES_BYTES = 1 << 27
+"""Maximum memory of all tops and bottoms."""
+WIDE = 0.1
+"""Standard deviation of the smoothing in which the brightest area is sought, fraction of a face."""
+PLANES = 2
+"""Planes compared per section if neighbours share no depth."""
+
+Face = npt.NDArray[np.float32]
+
+
+class FacingPlanes(NamedTuple):
+    """Planes at which a section is compared, by their numbers in the volume.
+
+    ``top`` faces the ``bottom`` of the section before. If both show the same tissue, imaged twice,
+    ``within`` is empty; else it is compared with ``top`` to measure changes from plane to plane.
+    """
+
+    top: npt.NDArray[np.int64]
+    bottom: npt.NDArray[np.int64]
+    within: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Faces of the sections in numerical order: means over their :class:`FacingPlanes`.
+
+    Each is (y, x), NaN where the section cannot be compared; a pixel is ``step`` voxels wide and
+    high. ``within`` is empty if all facing planes show the same tissue.
+    """
+
+    numbers: list[int]
+    tops: list[Face]
+    bottoms: list[Face]
+    within: list[Face]
+    step: int
+
+
+class Fit(NamedTuple):
+    """Displacements, by number, of sections that fit a neighbour.
+
+    ``unmatched`` lists the numbers of those that fit none, ``unlike`` the numbers of neighbours
+    that nothing connects, and ``unfit`` those of all that do not fit each other. ``certain`` ones
+    are displaced by a pixel or by more than noise. ``centre`` is that of the brightest area (y, x),
+    micrometres. ``shared`` are the small tops and bottoms, by number, of sections that share depth;
+    empty if they do not.
+    """
+
+    displacements: dict[int, Displacement]
+    unmatched: list[int]
+    unlike: list[tuple[int, int]]
+    certain: set[int]
+    centre: Position
+    shared: dict[int, list[npt.NDArray[np.float64]]]
+    unfit: set[tuple[int, int]]
+
+
+def facing_planes(slabs: Sequence[SectionSlab], grid: Grid) -> dict[int, FacingPlanes]:
+    """Choose the planes at which sections are compared, by number: the same tissue, if possible."""
+    found: dict[int, FacingPlanes] = {}
+    count = PLANES
+    for slab in (slab for slab in slabs if slab.image is not None):
+        own, stop = slab.imaged(slab.planes, grid), slab.planes.stop
+        deeper = slab.imaged(range(stop, stop + DEPTH), grid)
+        bottom = deeper if len(deeper) else own[-PLANES:]
+        within = own[:0] if len(deeper) else own[PLANES : 2 * PLANES]
+        planes = FacingPlanes(own[:count], bottom, within)
+        if len(planes.top):
+            found[slab.number] = planes
+        count = len(bottom)
+    return found
+
+
+def survey(
+    slabs: Sequence[SectionSlab],
+    grid: Grid,
+    dtype: np.dtype,
+    longest: int,
+    execution: ExecutionParameters,
+    metrics: Metrics,
+) -> Survey:
+    """Read the faces of all sections, at most ``longest`` pixels high and wide."""
+    planes = facing_planes(slabs, grid)
+    sections = [slab for slab in slabs if slab.number in planes]
+    ny, nx = grid.shape[1:]
+    least = math.ceil((8 * len(sections) * ny * nx / FACES_BYTES) ** 0.5)
+    step = max(1, -(-max(ny, nx) // longest), least)
+    size = (-(-ny // step), -(-nx // step))
+    depth, edge, _ = Level.volume(grid).owned
+    found: dict[int, list[Face]] = {}
+
+    def work(slab: SectionSlab, lane: Lane) -> int:
+        own = planes[slab.number]
+        read = np.unique(np.concatenate(own))
+        deep = int(read[-1] - read[0]) + 1
+        sums = [np.zeros(size, np.float32) for _ in own]
+        # As many voxels as in a block of the volume: larger tiles read fewer chunks twice, but the
+        # wider one of a tilted section is, the deeper it is read.
+        wide = edge * (1 if any(slab.cut.tilt) else max(1, math.isqrt(depth // deep)))
+        # In order within one task, so that sums do not depend on the number of threads.
+        for tile in blocks((1, ny, nx), (1, wide, wide)):
+            seen = interpolated(slab, read, tile, grid, lane)
+            if seen is None:
+                continue
+            with lane.timed("compute"):
+                for face, total in zip(own, sums, strict=True):
+                    if part := part_of_face(face, seen[0], read, seen[1], step):
+                        total[part.place] += part.mean
+        inside = comparable(slab, grid, step)
+        rows, columns = inside.shape
+        found[slab.number] = [
+            np.where(inside, total[:rows, :columns], np.nan).astype(np.float32) for total in sums
+        ]
+        return deep * ny * nx * dtype.itemsize
+
+    # Three float32 faces per section, which are compared at several resolutions.
+    kept = 3 * 12 * len(sections) * math.prod(size)
+    run_pipeline(
+        sections,
+        work,
+        label="STACK: faces",
+        workers=block_workers(sections, grid, dtype, len(sections), execution, kept=kept),
+        metrics=metrics,
+        describe=lambda slab: slab.name,
+    )
+    numbers = [slab.number for slab in sections]
+    tops, bottoms, within = ([found[number][k] for number in numbers] for k in range(3))
+    is_shared = not any(len(own.within) for own in planes.values())
+    return Survey(numbers, tops, bottoms, [] if is_shared else within, step)
+
+
+def comparable(slab: SectionSlab, grid: Grid, step: int) -> npt.NDArray[np.bool_]:
+    """Pixels of ``step`` voxels that are entirely imaged, outside tiles that are not compared."""
+    assert slab.image is not None
+    noted = cast("Mapping[str, list[list[float]]]", section_metadata(slab.image))
+    edges = [
+        grid.edge[axis] + step * grid.spacing[axis] * np.arange(grid.shape[axis] // step + 1)
+        for axis in (1, 2)
+    ]
+    tiny = 1e-6 * step * grid.spacing[1]
+
+    def within(box: Sequence[float]) -> npt.NDArray[np.bool_]:
+        """Corners of pixels inside a box of first y and x, last y and x."""
+        y, x = (
+            (edge >= first - tiny) & (edge <= last + tiny)
+            for edge, first, last in zip(edges, box[:2], box[2:], strict=True)
+        )
+        return np.logical_and.outer(y, x)
+
+    # The border of what tiles cover is ragged.
+    outline = within([*slab.edge[1:], *np.add(slab.edge, slab.extent)[1:]])
+    tiles = [within(box) for box in noted.get("imaged", [])]
+    corners = outline & np.any(tiles, axis=0) if tiles else outline
+    inside = corners[1:, 1:] & corners[1:, :-1] & corners[:-1, 1:] & corners[:-1, :-1]
+    for box in noted.get("not_compared", []):
+        met = [
+            (edge[1:] > first) & (edge[:-1] < last)
+            for edge, first, last in zip(edges, box[:2], box[2:], strict=True)
+        ]
+        inside[np.ix_(*met)] = False
+    return inside
+
+
+def fit(
+    slabs: Sequence[SectionSlab],
+    grid: Grid,
+    dtype: np.dtype,
+    parameters: StackParameters,
+    execution: ExecutionParameters,
+    metrics: Metrics,
+) -> Fit:
+    """Register neighbours' faces."""
+    found = survey(slabs, grid, dtype, LONGEST[parameters.align], execution, metrics)
+    numbers, pixel = found.numbers, found.step * grid.spacing[1]
+    centre = _brightest(found, grid)
+    if len(numbers) < 2 or not np.isclose(*grid.spacing[1:]):
+        return Fit({}, [], [], set(), centre, {}, set())
+    rotate, workers = parameters.align != "translation", execution.workers or cores()
+    faces, radius = (found.tops, found.bottoms, found.within), max(grid.extent[1:]) / 2
+    with metrics.timed("align"):
+        pairs = measure(*faces, pixel, rotate=rotate, workers=workers)
+        solved = solve_displacements(len(numbers), pairs, pixel, radius)
+    known = {numbers[k] for pair in pairs if pair.fits for k in (pair.first, pair.second)}
+    # Faces end with their last full pixel; a volume that extends beyond has another centre.
+    rest = complex(*(n % found.step * grid.spacing[1] / 2 for n in grid.shape[1:]))
+    shifts = [complex(own.y, own.x) + (own.turn - 1) * rest for own in solved]
+    displacements = {
+        number: Displacement(shift.real, shift.imag, own.rotation).rounded
+        for number, shift, own in zip(numbers, shifts, solved, strict=True)
+        if number in known
+    }
+    unmatched = [number for number in numbers if number not in known]
+    fitting = {
+        n: [p for p in pairs if p.fits and k in (p.first, p.second)] for k, n in enumerate(numbers)
+    }
+    certain = {
+        number
+        for number, own in displacements.items()
+        if any(pair.is_certain for pair in fitting[number])
+        or own.reach(radius) >= max(pixel, CERTAIN * min(p.std for p in fitting[number]))
+    }
+    shared = {} if found.within else _small(found)
+    unlike = _unlike(numbers, pairs)
+    unfit = {(numbers[p.first], numbers[p.second]) for p in pairs if not p.fits}
+    return Fit(displacements, unmatched, unlike, certain, centre, shared, unfit)
+
+
+def _small(found: Survey) -> dict[int, list[npt.NDArray[np.float64]]]:
+    """Tops and bottoms by number, as small as other faces of sections; 0 where not comparable."""
+    factor = max(1, -(-max(found.tops[0].shape) // EDGE))
+    ends = zip(found.numbers, found.tops, found.bottoms, strict=True)
+    return {n: [coarse(np.nan_to_num(face), factor) for face in own] for n, *own in ends}
+
+
+def _brightest(found: Survey, grid: Grid) -> Position:
+    """Centre of the brightest area of the sections (y, x), micrometres: most likely tissue."""
+    pixels = [found.step * size for size in grid.spacing[1:]]
+    bright = np.mean([np.nan_to_num(top) for top in found.tops] or [np.zeros((1, 1))], axis=0)
+    width = WIDE * max(bright.shape)
+    place = np.unravel_index(int(gaussian(bright, width).argmax()), bright.shape)
+    y, x = (
+        edge + (k + 0.5) * size for edge, k, size in zip(grid.edge[1:], place, pixels, strict=True)
+    )
+    return float(y), float(x)
+
+
+def _unlike(numbers: Sequence[int], pairs: Sequence[SectionPair]) -> list[tuple[int, int]]:
+    """Neighbours that no fitting pair connects, neither themselves nor the sections around them."""
+    bridged = [range(pair.first, pair.second) for pair in pairs if pair.fits]
+    return [
+        pair
+        for k, pair in enumerate(pairwise(numbers))
+        if not any(k in bridge for bridge in bridged)
+    ]

@@ -1,0 +1,1 @@
+"""Sections in the volume, from their metadata."""

@@ -1,0 +1,97 @@
+"""Sections that the user flips, because they lay the other way round on their slides."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.config.validation import as_ranges
+from octane.core.errors import InputError
+from octane.core.geometry import Region
+from octane.layout.sections import listed, number_or_first
+from octane.processes.stack.layout.surfaces import measured
+from octane.processes.stack.parameters import StackParameters
+from octane.store.image import Image
+from octane.store.ngff import Attributes
+
+
+@dataclass(frozen=True)
+class FlippedImage(Image):
+    """A section whose voxels are read flipped along ``axes`` (y, x) about their middle.
+
+    Its grid is that of the section, so that voxels are copied and not interpolated.
+    """
+
+    axes: str = ""
+
+    def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
+        """Read the flipped voxels of ``region``, as :meth:`Image.read` does."""
+        sizes = zip(self.grid.shape, region, "zyx", strict=True)
+        stored = tuple(
+            slice(n - r.stop, n - r.start) if axis in self.axes else r for n, r, axis in sizes
+        )
+        voxels = super().read(stored, out)
+        voxels[...] = np.flip(voxels, tuple("zyx".index(axis) for axis in self.axes))
+        return voxels
+
+
+def flip_of(section: Image | None) -> str:
+    """Axes along which a section is flipped; empty if it is as imaged."""
+    return section.axes if isinstance(section, FlippedImage) else ""
+
+
+def with_flips(sections: Sequence[Image], flips: Mapping[int, str]) -> list[Image]:
+    """The sections, of which those in ``flips`` are flipped along these axes."""
+    return [
+        FlippedImage(
+            *(own.path, own.array, own.grid, own.missing, _attributes(own, axes)),
+            *(own.place, own.overruled, own.channels, axes),
+        )
+        if (axes := flips.get(number_or_first(own)))
+        else own
+        for own in sections
+    ]
+
+
+def _attributes(section: Image, axes: str) -> Attributes:
+    """Attributes of a section whose tilt and boxes of tiles are those of the flipped voxels."""
+    noted = section.attributes.get("section")
+    if not isinstance(noted, dict):
+        return section.attributes
+    signs = [-1 if axis in axes else 1 for axis in "yx"]
+    twice = [2 * e + n for e, n in zip(section.grid.edge[1:], section.grid.extent[1:], strict=True)]
+
+    def mirror(box: Sequence[float]) -> list[float]:
+        """Corners of the box's mirror image: first y and x, last y and x."""
+        spans = zip(box[:2], box[2:], signs, twice, strict=True)
+        ends = [(a, b) if sign > 0 else (both - b, both - a) for a, b, sign, both in spans]
+        return [*(end[0] for end in ends), *(end[1] for end in ends)]
+
+    changes: Attributes = {
+        key: [*map(mirror, cast("Sequence[Sequence[float]]", noted[key]))]
+        for key in ("imaged", "not_compared")
+        if key in noted
+    }
+    if "edge" in noted and "extent" in noted:
+        edge, extent = (cast("Sequence[float]", noted[key]) for key in ("edge", "extent"))
+        ends = [a + n for a, n in zip(edge[1:], extent[1:], strict=True)]
+        changes["edge"] = [edge[0], *mirror([*edge[1:], *ends])[:2]]
+    surface = measured(section)
+    if surface is not None and surface.tilt is not None:
+        tilt = [sign * own for sign, own in zip(signs, surface.tilt, strict=True)]
+        changes["surface"] = {**noted["surface"], "tilt": tilt}
+    return {**section.attributes, "section": {**noted, **changes}}
+
+
+def require_flippable(numbers: Sequence[int], parameters: StackParameters) -> None:
+    """Raise an InputError if a section that is to be flipped is not among the ``numbers``.
+
+    Sections that the user left out are passed over.
+    """
+    if lost := sorted({*parameters.flips} - {*numbers, *parameters.excluded}):
+        raise InputError(
+            f"--flip_sections '{parameters.flip_sections}' names section {listed(lost)}, which the "
+            f"input lacks: it has {as_ranges(numbers)}; correct the numbers."
+        )

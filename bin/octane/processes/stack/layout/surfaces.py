@@ -1,0 +1,115 @@
+"""Cut surfaces of sections in their images: as given, or as STITCH measured and recorded them."""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from octane.config.types import AUTO
+from octane.core.errors import InputError
+from octane.core.geometry import Vector, slopes
+from octane.layout.mosaic import Position
+from octane.processes.stack.layout.displacement import NEGLIGIBLE
+from octane.processes.stack.parameters import StackParameters
+from octane.processes.stack.record import AS_GIVEN, MEASURED
+from octane.processes.stitch.record import SurfaceFigures
+from octane.store.volumes import Volume
+
+OF_OTHERS = "of the other sections"
+NONE_MEASURED = "none measured"
+
+CERTAIN = 2.0
+"""Standard deviations of a tilt below which it may be noise."""
+
+
+class Surface(NamedTuple):
+    """Surface of a section in its image, and its source in words.
+
+    ``depth`` is in micrometres below the upper edge of the first plane, in the middle of the
+    section (y, x). STACK removes the ``tilt`` (y, x), in degrees, which is positive where the
+    surface lies deeper at larger y or x.
+    """
+
+    depth: float
+    tilt: Position = (0.0, 0.0)
+    source: str = AS_GIVEN
+
+    def rise(self, extent: Vector) -> float:
+        """Largest difference from ``depth`` in an area of this extent around the middle."""
+        pairs = zip(slopes(self.tilt), extent[1:], strict=True)
+        return sum(abs(slope) * own / 2 for slope, own in pairs)
+
+
+def measured(section: Volume) -> SurfaceFigures | None:
+    """Surface that STITCH recorded in a section's metadata; None if it did not look for one.
+
+    Raises an InputError that names the section if its metadata do not describe a surface.
+    """
+    noted = section.attributes.get("section")
+    surface = noted.get("surface") if isinstance(noted, dict) else None
+    if surface is None:
+        return None
+    try:
+        return SurfaceFigures.model_validate(surface)
+    except ValidationError as error:
+        raise InputError(
+            f"{section.path} states the surface {surface} in its metadata; write its depth in "
+            "micrometres and its tilt (y, x) in degrees, or stitch it again."
+        ) from error
+
+
+def require_surfaces(sections: Sequence[Volume], parameters: StackParameters) -> None:
+    """Raise an InputError if the parameters need surfaces that STITCH has not measured."""
+    if parameters.section_surface != AUTO:
+        if parameters.section_level:
+            raise InputError(
+                "--section_level removes the tilt that STITCH measured; give --section_surface "
+                "auto as well."
+            )
+        return
+    for section in sections:
+        if measured(section) is None:
+            raise InputError(
+                f"--section_surface auto needs the surface that STITCH measures, which "
+                f"{section.path} does not state; give the mosaics, or --section_surface in "
+                "micrometres."
+            )
+
+
+def surfaces(
+    sections: Sequence[Volume],
+    extents: Sequence[Vector],
+    voxel: float,
+    parameters: StackParameters,
+) -> list[Surface]:
+    """Surface of each section; ``extents`` are theirs as imaged, ``voxel`` is the size along z.
+
+    A section without a measured surface gets the median depth of the others, without a tilt. If
+    none has one, as before STITCH, all begin at their first plane.
+    """
+    if parameters.section_surface != AUTO:
+        return [Surface(parameters.section_surface)] * len(sections)
+    found = [measured(section) for section in sections]
+    depths = [own.depth for own in found if own is not None and own.depth is not None]
+    other = Surface(0.0, source=NONE_MEASURED)
+    if depths:
+        other = Surface(median(depths), source=OF_OTHERS)
+    return [
+        other
+        if own is None or own.depth is None
+        else Surface(own.depth, _removed(own, extent, voxel, parameters), MEASURED)
+        for own, extent in zip(found, extents, strict=True)
+    ]
+
+
+def _removed(
+    own: SurfaceFigures, extent: Vector, voxel: float, parameters: StackParameters
+) -> Position:
+    """Tilt that STACK removes: the measured one, if it is more than noise, else none."""
+    if not parameters.section_level or own.tilt is None:
+        return (0.0, 0.0)
+    noise = own.tilt_std or (0.0, 0.0)
+    is_certain = any(abs(t) > CERTAIN * s for t, s in zip(own.tilt, noise, strict=True))
+    is_large = Surface(0.0, own.tilt).rise(extent) >= NEGLIGIBLE * voxel
+    return own.tilt if is_certain and is_large else (0.0, 0.0)

@@ -1,0 +1,558 @@
+"""STACK: the sections of a subject on top of each other, with their boundaries recorded."""
+
+import csv
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.compare.faces import Faces, boundaries, ends_of
+from octane.config.parameters import ExecutionParameters, InputParameters
+from octane.config.types import AUTO
+from octane.config.validation import as_flips
+from octane.core.arrays import as_dtype, require_cpu
+from octane.core.errors import InputError
+from octane.core.files import writing
+from octane.core.geometry import Grid, Region, blocks, bounds, place_in, shape_of
+from octane.core.metrics import Metrics
+from octane.core.records import read_reference
+from octane.layout.sections import (
+    blended_planes,
+    imaged_plane,
+    listed,
+    read_sections,
+    require_alike,
+    require_one_orientation,
+)
+from octane.pipeline.cuts import CUT, Cuts
+from octane.pipeline.lanes import Lane, run_pipeline
+from octane.processes.stack.borders import blend
+from octane.processes.stack.faces import brightness, flips, order_of, steps
+from octane.processes.stack.facing import Fit, fit
+from octane.processes.stack.layout.arrangement import Arrangement, arranged_like, realigned
+from octane.processes.stack.layout.borders import borders, shared_less
+from octane.processes.stack.layout.displacement import COLUMNS, Displacement
+from octane.processes.stack.layout.flips import flip_of, with_flips
+from octane.processes.stack.layout.stack import (
+    BY_DEPTH,
+    BY_TABLE,
+    SectionSlab,
+    arranged,
+    given_displacements,
+    given_thicknesses,
+    imaged_box,
+    lay_out,
+    other_distance,
+    sections_without_overlap,
+    thickness_taken,
+    with_thicknesses,
+    without_surface,
+)
+from octane.processes.stack.layout.surfaces import require_surfaces
+from octane.processes.stack.parameters import StackParameters
+from octane.processes.stack.record import (
+    MEASURED,
+    MEDIAN,
+    DistanceFigures,
+    OrderFigures,
+    StackFigures,
+)
+from octane.processes.stack.shared_depth import Thickness, checked_distance, thicknesses
+from octane.processes.stack.slab import block_workers, interpolated
+from octane.processes.stack.thickness import SAME
+from octane.store.channels import name_of
+from octane.store.image import Image, open_image
+from octane.store.ngff import Attributes, stated_orientation
+from octane.store.volumes import overruled
+from octane.store.writer import Level, create_image
+
+logger = logging.getLogger(__name__)
+
+
+class Measured(NamedTuple):
+    """Measurements of sections, and the ``given`` displacements, by number.
+
+    ``unlike`` lists the numbers of neighbours that nothing connects, ``distance`` is that of few
+    neighbours, and ``shared`` are faces of the same tissue.
+    """
+
+    displacements: dict[int, Displacement]
+    given: dict[int, Displacement]
+    thick: dict[int, Thickness]
+    unlike: list[tuple[int, int]]
+    distance: DistanceFigures | None
+    order: OrderFigures | None
+    shared: dict[int, list[npt.NDArray[np.float64]]]
+
+
+def _paste(result: npt.NDArray, region: Region, slab: SectionSlab, grid: Grid, lane: Lane) -> None:
+    """Interpolate a section into a block that it may meet."""
+    planes = slab.planes
+    first, stop = max(planes.start, region[0].start), min(planes.stop, region[0].stop)
+    if slab.image is None or first >= stop:
+        return
+    inside = slab.reached(range(first, stop), grid)
+    found = interpolated(slab, inside, region, grid, lane) if len(inside) else None
+    if found is None:
+        return
+    values, (rows, columns) = found
+    with lane.timed("compute"):
+        place = place_in(region, (slice(first, first + len(inside)), rows, columns))
+        result[place] = as_dtype(values, result.dtype)
+
+
+def _unaligned_cut(
+    slabs: Sequence[SectionSlab],
+    grid: Grid,
+    dtype: np.dtype,
+    execution: ExecutionParameters,
+    metrics: Metrics,
+) -> npt.NDArray:
+    """Cut (z, x) through the middle of y, before sections are moved, for the report."""
+    _, ny, nx = grid.shape
+    row = (slice(ny // 2, ny // 2 + 1), slice(0, nx))
+    cut = np.zeros((grid.shape[0], 1, nx), dtype)
+    sections = [slab for slab in slabs if slab.image is not None]
+
+    def work(slab: SectionSlab, lane: Lane) -> int:
+        own = slice(slab.planes.start, slab.planes.stop)
+        part = cut[own]
+        _paste(part, (own, *row), slab, grid, lane)
+        return part.nbytes
+
+    workers = block_workers(sections, grid, dtype, len(sections), execution)
+    run_pipeline(sections, work, label="STACK: unaligned cut", workers=workers, metrics=metrics)
+    return cut[:, 0]
+
+
+def _warn_of_unmatched(
+    fits: Fit, given: Collection[int], unlike: Sequence[tuple[int, int]], metrics: Metrics
+) -> None:
+    """Warn about sections that should be moved but match no neighbour."""
+    odd = [str(number) for number in fits.unmatched if number not in given]
+    if odd:
+        named = ", ".join(odd)
+        lost = f"Section {named} does" if len(odd) == 1 else f"Sections {named} do"
+        metrics.warn(f"{lost} not match any neighbour and will not be moved; look at the pictures.")
+    apart = [f"{a} and {b}" for a, b in unlike if fits.displacements.keys() >= {a, b}]
+    if apart:
+        metrics.warn_in_report(
+            f"Sections {', '.join(apart)} do not match: the stack is split there, and each part "
+            "keeps its imaged position; look at the pictures."
+        )
+
+
+def stack_sections(
+    sources: list[Path],
+    destination: Path,
+    parameters: StackParameters,
+    reading: InputParameters,
+    execution: ExecutionParameters,
+    displacements: Path | None = None,
+    save_displacements: Path | None = None,
+    reference: Path | None = None,
+) -> Metrics:
+    """Stack sections into one volume.
+
+    They are ordered by the number in their metadata or name. Each contributes the planes from its
+    surface down to the next section's; deeper ones, which were imaged twice, are dropped. The
+    boundaries are recorded in the volume's metadata. ``displacements`` is a CSV file of
+    displacements to undo instead of measured ones; ``save_displacements`` is one to write, with
+    those that were undone and those that were measured.
+
+    ``reference`` is the record of STACK of another channel of the same sections. They are arranged
+    like that channel's, whatever the ``parameters`` say; only their brightness is measured.
+
+    Raises an OctaneError that names sections that do not fit together, gaps, wrong rows of the
+    table, another record, or unusable output.
+    """
+    require_cpu(execution.backend, "STACK")
+    if reference is not None and (displacements, save_displacements) != (None, None):
+        raise InputError(
+            f"The displacements are those in {reference}; omit --displacements and "
+            "--save_displacements, or give them to STACK of the reference channel."
+        )
+    images = [open_image(path, reading) for path in sources]
+    require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
+    require_one_orientation(images)
+    dtype, own = images[0].dtype, images[0].attributes
+    metrics = Metrics("stack", channel=name_of(own), orientation=stated_orientation(own))
+    for note in overruled(images):
+        metrics.warn_in_report(note)
+    if reference is None:
+        given = "unset" if displacements is None else "from a table"
+        images = with_flips(images, parameters.flips)
+        placed, found = _arranged(images, parameters, execution, displacements, metrics)
+    else:
+        given = "those of the reference channel"
+        record = read_reference(reference, "stack", StackFigures)
+        images = with_flips(images, record.flips)
+        placed, found = arranged_like(images, record, reference), None
+        done = {"align": record.align, "blend": record.blend}
+        done["flip_sections"] = as_flips(record.flips) or None
+        parameters = parameters.model_copy(update=done)
+    metrics.settings = {"displacements": given} | parameters.recorded(reading)
+    if placed.excluded:
+        logger.info("STACK: excluded sections: %s", listed(placed.excluded))
+    if placed.missing:
+        named = ", ".join(map(str, placed.missing))
+        gone = f"Section {named} is" if len(placed.missing) == 1 else f"Sections {named} are"
+        metrics.warn(f"{gone} missing and left blank.")
+    named = {key: own[key] for key in ("channel", "channel_kind", "orientation") if key in own}
+    sections = _noted(placed)
+    stated = [a | b for a, b in zip(sections, _undone(placed), strict=True)]
+    attributes: Attributes = {**named, "kind": "volume", "step": "stack", "sections": stated}
+    grid, faces = placed.grid, _faces(placed)
+    with create_image(
+        destination,
+        [Level.volume(grid)],
+        dtype,
+        codec=parameters.codec,
+        attributes=attributes,
+        overwrite=execution.overwrite,
+    ) as (writer,):
+        plane = imaged_plane(read_sections(attributes, grid.shape[0]), grid.shape[0])
+        cuts = Cuts(writer, grid, dtype, plane)
+        _write(destination, cuts, placed, dtype, faces, execution, metrics)
+    beyond = _warn_of_blank(placed.slabs, grid, metrics)
+    before, after = faces
+    fitted = _checked(before, found, placed.slabs, metrics)
+    noted = StackFigures.model_validate(
+        {
+            "sections": [
+                section | _place_of(slab) | fitted.get(slab.number, {})
+                for section, slab in zip(sections, placed.slabs, strict=True)
+            ],
+            "boundaries": boundaries(after),
+            "blend": parameters.blend,
+            "align": parameters.align,
+            "aligned": placed.aligned,
+            "missing_sections": placed.missing,
+            "excluded_sections": placed.excluded,
+            "unlike": [] if found is None else found.unlike,
+            "distance": None if found is None else found.distance,
+            "order": None if found is None else found.order,
+            "planes_not_imaged": beyond,
+            "shape": grid.shape,
+            "voxel_size": grid.spacing,
+        }
+    )
+    metrics.add_figures(noted)
+    if save_displacements is not None and found is not None:
+        _write_table(save_displacements, placed.slabs, found, overwrite=execution.overwrite)
+    return metrics
+
+
+def _arranged(
+    images: list[Image],
+    parameters: StackParameters,
+    execution: ExecutionParameters,
+    displacements: Path | None,
+    metrics: Metrics,
+) -> tuple[Arrangement, Measured]:
+    """Arrange sections as they state, as the table says and as measured on their neighbours."""
+    require_surfaces(images, parameters)
+    spacing, dtype = images[0].grid.spacing, images[0].dtype
+    grid, slabs = lay_out(images, [*map(imaged_box, images)], parameters, spacing)
+    given: dict[int, Displacement] = {}
+    if displacements is not None:
+        given = given_displacements(displacements, slabs, grid, parameters)
+        slabs = with_thicknesses(slabs, given_thicknesses(displacements, slabs), BY_TABLE)
+        grid, slabs = arranged(slabs, spacing)
+    logger.info("STACK: %s", thickness_taken(slabs))
+    contradicted = [] if parameters.section_thickness is not None else other_distance(slabs)
+    for text in without_surface(slabs):
+        metrics.warn(text)
+    fits = fit(slabs, grid, dtype, parameters, execution, metrics)
+    thick: dict[int, Thickness] = {}
+    distance: DistanceFigures | None = None
+    _, placed = realigned(slabs, grid, fits.displacements, given)
+    if parameters.section_thickness != AUTO:
+        distance = checked_distance(placed, grid, fits.centre, dtype, execution, metrics)
+        if distance is not None and distance.differs(spacing[0]):
+            metrics.warn(distance.sentence)
+    else:
+        thick = thicknesses(placed, grid, dtype, execution, metrics)
+        grid, slabs, is_changed = _remeasured(slabs, grid, thick, metrics)
+        if is_changed:
+            # Other planes face each other, on which slanted tissue lies elsewhere.
+            fits = fit(slabs, grid, dtype, parameters, execution, metrics)
+    unshared = shared_less(slabs, parameters.blend, grid)
+    for note in (*sections_without_overlap(slabs), *contradicted, *unshared):
+        metrics.warn_in_report(note)
+    # Nothing connects these either, but the user has placed both.
+    unlike = [pair for pair in fits.unlike if not given.keys() >= {*pair}]
+    measured: dict[int, Displacement] = {}
+    if parameters.align != "none":
+        _warn_of_unmatched(fits, given, unlike, metrics)
+        measured = {n: own for n, own in fits.displacements.items() if n in fits.certain}
+    aligned = parameters.align != "none" or any(map(any, given.values()))
+    if aligned:
+        cut = _unaligned_cut(slabs, grid, dtype, execution, metrics)
+        grid, slabs = realigned(slabs, grid, measured, given)
+        # Pixels as large as those of the cuts through the volume.
+        step = max(1, -(-max(grid.shape) // CUT))
+        metrics.previews["unaligned_y"] = np.abs(cut[::step, ::step])
+    met = borders(slabs, parameters.blend, grid)
+    placed = Arrangement(grid, slabs, met, parameters.excluded, aligned)
+    order = _order(fits, metrics)
+    seen = Measured(fits.displacements, given, thick, unlike, distance, order, fits.shared)
+    return placed, seen
+
+
+def _order(fits: Fit, metrics: Metrics) -> OrderFigures | None:
+    """Judge the order of sections by the tissue that neighbours share; None if they share none."""
+    # A blank section shows nothing, which is said elsewhere.
+    lit = {n: own for n, own in fits.shared.items() if all(face.any() for face in own)}
+    numbers = [*lit]
+    follows = [b == a + 1 for a, b in pairwise(numbers)]
+    if not any(follows):
+        return None
+    with metrics.timed("check"):
+        found = order_of([*lit.values()], follows)
+    exchanged, repeated = ([(numbers[a], numbers[b]) for a, b in own] for own in found)
+    pairs = [pair for pair, is_next in zip(pairwise(numbers), follows, strict=True) if is_next]
+    odd = [pair for pair in pairs if pair in fits.unfit]
+    unmatched = odd if 2 * len(odd) < len(pairs) else []
+    return OrderFigures(
+        compared=len(pairs), exchanged=exchanged, repeated=repeated, unmatched=unmatched
+    )
+
+
+def _remeasured(
+    slabs: list[SectionSlab], grid: Grid, found: Mapping[int, Thickness], metrics: Metrics
+) -> tuple[Grid, list[SectionSlab], bool]:
+    """Lay out sections again with the measured thickness, and those not measured with the median.
+
+    Returns the grid, the slabs, and True if they differ. Warns of sections that were not measured,
+    but for the last, which cannot be.
+    """
+    voxel, known = grid.spacing[0], {n: own for n, own in found.items() if not own.reason}
+    sizes = {
+        slab.number: known[slab.number].size
+        for slab in slabs
+        if slab.number in known and known[slab.number].replaces(slab.thickness, voxel)
+    }
+    sized = with_thicknesses(slabs, sizes, MEASURED)
+    usual = median(slab.thickness for slab in sized if slab.number in known) if known else None
+    lost = [f"{number} ({own.reason})" for number, own in found.items() if own.reason]
+    if lost:
+        one, several = ("it keeps", "they keep") if usual is None else ("it takes", "they take")
+        whose, take = ("section", one) if len(lost) == 1 else ("sections", several)
+        what = (
+            "the one that STACK takes without --section_thickness auto"
+            if usual is None
+            else f"the median of the others, {usual:g} micrometre, or all that was imaged if less"
+        )
+        metrics.warn(f"The thickness of {whose} {', '.join(lost)} was not measured: {take} {what}.")
+    if usual is not None:
+        # The last one keeps what is stated, but not the imaged depth, which the others contradict.
+        filled = {
+            slab.number: min(usual, slab.extent[0])
+            for slab in sized
+            if slab.number not in known
+            and (slab.number in found or slab.thickness_from == BY_DEPTH)
+            and abs(usual - slab.thickness) >= SAME * voxel
+        }
+        sized = with_thicknesses(sized, filled, MEDIAN)
+    if [slab.thickness for slab in sized] == [slab.thickness for slab in slabs]:
+        return grid, slabs, False
+    grid, slabs = arranged(sized, grid.spacing)
+    logger.info("STACK: %s", thickness_taken(slabs))
+    return grid, slabs, True
+
+
+def _thickness_of(found: Thickness) -> dict[str, object]:
+    """Figures of a section's measured thickness."""
+    size, std, reason = found
+    if reason:
+        return {"thickness_reason": reason}
+    return {"measured_thickness": size, "thickness_std": std}
+
+
+def _noted(placed: Arrangement) -> list[dict[str, object]]:
+    """Sections as the volume's metadata and the record state them."""
+    blended = {border.below.number: border.depth for border in placed.borders}
+    return [
+        {"name": s.name, "number": s.number, "start": s.planes.start, "stop": s.planes.stop}
+        | {"missing": s.image is None}
+        | {"top": placed.grid.edge[0] + s.surface - s.cut.depth}
+        | ({"blended": blended[s.number]} if s.number in blended else {})
+        | ({"flip": flip} if (flip := flip_of(s.image)) else {})
+        for s in placed.slabs
+    ]
+
+
+def _undone(placed: Arrangement) -> list[dict[str, object]]:
+    """Displacement that was undone for each section; nothing if none was to be moved."""
+    if not placed.aligned:
+        return [{}] * len(placed.slabs)
+    moves = [slab.displaced for slab in placed.slabs]
+    return [{"shift": own[:2], "rotation": own.rotation} for own in moves]
+
+
+def _faces(placed: Arrangement) -> tuple[Faces, Faces]:
+    """Faces to gather before and after blending; none of values that do not measure brightness."""
+    grid, slabs = placed.grid, [slab for slab in placed.slabs if slab.image is not None]
+    imaged = {s.number: s.imaged(s.planes, grid) for s in slabs if not s.is_nearest}
+    faces = Faces({number: ends_of(own) for number, own in imaged.items()}, grid.shape[1:])
+    if not placed.borders:
+        return faces, faces
+    # The faces that are compared for brightness are those before blending, which hides it.
+    depths = {border.below.number: border.depth for border in placed.borders}
+    counts = {n: blended_planes(depth, grid.spacing[0]) for n, depth in depths.items()}
+    ends = {number: ends_of(own, counts.get(number, 0)) for number, own in imaged.items()}
+    return faces, Faces(ends, grid.shape[1:])
+
+
+def _place_of(slab: SectionSlab) -> dict[str, object]:
+    """Figures of a section's place, from which another channel's section is placed."""
+    own: dict[str, object] = {"thickness": slab.thickness, "thickness_from": slab.thickness_from}
+    if slab.image is None:
+        return own
+    edge, extent = imaged_box(slab.image)
+    depth, tilt, source = slab.cut
+    cut = {"surface": depth, "surface_from": source, "levelled": tilt if any(tilt) else None}
+    return own | {"edge": edge, "extent": extent} | cut
+
+
+def _warn_of_blank(slabs: Sequence[SectionSlab], grid: Grid, metrics: Metrics) -> int:
+    """Warn of planes that were imaged nowhere, and return their number, or only in part."""
+    sections = [slab for slab in slabs if slab.image is not None]
+    beyond = sum(len(own.planes) - len(own.reached(own.planes, grid)) for own in sections)
+    if beyond:
+        metrics.warn(
+            "The section thickness exceeds the imaged depth: planes below it are zero; "
+            "check --section_thickness."
+        )
+    parts = {
+        own.number: len(own.reached(own.planes, grid)) - len(own.imaged(own.planes, grid))
+        for own in sections
+    }
+    if odd := [number for number, lacking in parts.items() if lacking]:
+        tilted = "Section {} is" if len(odd) == 1 else "Sections {} are"
+        metrics.warn(
+            f"{tilted.format(listed(odd))} tilted: up to {max(parts.values())} levelled planes of "
+            "a section were imaged only in part and are zero elsewhere; check --section_thickness."
+        )
+    return beyond
+
+
+def _checked(
+    faces: Faces, found: Measured | None, slabs: Sequence[SectionSlab], metrics: Metrics
+) -> dict[int, dict[str, object]]:
+    """Figures of how each section fits its neighbours, by number.
+
+    Without ``found``, as another channel decides on places, these are brightness and displacement.
+    """
+    figures: dict[int, dict[str, object]] = {slab.number: {} for slab in slabs}
+    pairs = [own[:2] for own in faces.sums.values()]
+    if pairs:
+        with metrics.timed("check"):
+            flipped = _flips(faces, found) if found is not None else [None] * len(pairs)
+            judged = zip(faces.sums, brightness(pairs), steps(pairs), flipped, strict=True)
+            for number, bright, step, flip in judged:
+                figures[number] = {"brightness": bright, "step": step, "flipped": flip}
+    displaced = {slab.number: slab.displaced for slab in slabs if any(slab.displaced)}
+    given: Collection[int] = ()
+    if found is not None:
+        displaced, given = found.displacements | found.given, found.given
+    for slab in (slab for slab in slabs if slab.number in displaced):
+        own, moved = displaced[slab.number], any(slab.displaced)
+        figures[slab.number].update(shift=own[:2], rotation=own.rotation, moved=moved)
+        figures[slab.number]["given"] = slab.number in given
+    if found is not None:
+        for number, thickness in found.thick.items():
+            figures[number].update(_thickness_of(thickness))
+    return figures
+
+
+def _flips(faces: Faces, found: Measured) -> list[str | None]:
+    """Axes along which sections must be flipped, on planes of the same tissue if there are any."""
+    order = found.order
+    if order is not None and (order.exchanged or order.repeated):
+        # Such a section fits its neighbours flipped or not by chance.
+        return [None] * len(faces.sums)
+    same = found.shared.keys() >= faces.sums.keys()
+    return flips([found.shared[n] if same else own[:2] for n, own in faces.sums.items()])
+
+
+def _write_table(
+    path: Path,
+    slabs: Sequence[SectionSlab],
+    found: Measured,
+    *,
+    overwrite: bool,
+) -> None:
+    """Write the displacement of each section that was undone, and the measured one.
+
+    Its thickness follows, empty if it is the stated one, and the measured one.
+    """
+    header = (*COLUMNS, *(f"measured_{name}" for name in COLUMNS[1:]))
+    header = (*header, "thickness", "measured_thickness")
+    rows = [
+        (
+            *(slab.number, *slab.displaced),
+            *found.displacements.get(slab.number, ("", "", "")),
+            slab.thickness if slab.thickness_from in (BY_TABLE, MEASURED, MEDIAN) else "",
+            _thickness_of(found.thick[slab.number]).get("measured_thickness", "")
+            if slab.number in found.thick
+            else "",
+        )
+        for slab in slabs
+        if slab.image is not None
+    ]
+    with (
+        writing(path, overwrite=overwrite) as partial,
+        partial.open("w", newline="", encoding="utf-8") as stream,
+    ):
+        csv.writer(stream).writerows([header, *rows])
+
+
+def _write(
+    destination: Path,
+    cuts: Cuts,
+    placed: Arrangement,
+    dtype: np.dtype,
+    faces: tuple[Faces, Faces],
+    execution: ExecutionParameters,
+    metrics: Metrics,
+) -> None:
+    """Interpolate, blend and write the volume block by block.
+
+    Keep the ``faces`` of its sections before and after blending; without it, both may be the same.
+    """
+    grid, slabs, borders = placed.grid, placed.slabs, placed.borders
+    regions = blocks(grid.shape, Level.volume(grid).owned)
+    workers = block_workers(slabs, grid, dtype, len(regions), execution)
+
+    def work(region: Region, lane: Lane) -> int:
+        result = lane.buffer("result", shape_of(region), dtype)
+        result[...] = 0
+        for slab in slabs:
+            _paste(result, region, slab, grid, lane)
+        planes, (before, after) = np.arange(region[0].start, region[0].stop), faces
+        before.add(result, planes, region[1:])
+        for border in borders:
+            blend(result, region, border, grid, lane)
+        if borders:
+            after.add(result, planes, region[1:])
+        with lane.timed("write"):
+            cuts[region] = result
+        metrics.count("written", result.nbytes)
+        return result.nbytes
+
+    run_pipeline(
+        regions,
+        work,
+        label="STACK",
+        workers=workers,
+        metrics=metrics,
+        describe=lambda region: f"block {bounds(region)} of {destination}",
+    )
+    cuts.note(metrics)

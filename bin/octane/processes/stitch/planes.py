@@ -1,0 +1,296 @@
+"""Tiles that fit their neighbours better some planes deeper or higher.
+
+The columns that two tiles share are compared at each shift along z. Logarithms less their mean are
+compared, so that neither light that differs between tiles nor a steady decay along z counts. One
+pair of tiles proves nothing: at least two neighbours must agree.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.compare.columns import COLUMN, Columns, columns
+from octane.compare.correlation import neighbours
+from octane.layout.mosaic import Position, Tile
+
+FEWEST = 24
+"""Planes of a tile; fewer do not tell a shift from speckle."""
+EDGE = 24
+"""Longest edge of a compared tile, columns."""
+DEEPEST = 0.25
+"""Largest shift searched, as a fraction of the planes."""
+DARK = 0.01
+"""Brightness relative to the section's mean below which differences do not count."""
+ASIDE = (0, -1, 1)
+"""Columns along y and x by which tiles may be off: slanted tissue then seems shifted along z."""
+BORDER = 2
+"""Columns by which a tile is continued at its border, as these places reach beyond it."""
+CERTAIN = 3.0
+"""Standard deviations by which a shift must fit better, or worse, to count."""
+CLEAR = 1.25
+"""Ratio of the mean square differences without and with a shift that fits clearly better."""
+
+Values = npt.NDArray[np.float64]
+
+
+def shifted_along_z(
+    profiles: Mapping[Tile, Columns], starts: Mapping[Tile, Position], odd: Collection[Tile]
+) -> dict[Tile, int]:
+    """Tiles that fit most of their neighbours, at least two, that many planes deeper.
+
+    ``profiles`` are the columns of tiles; ``starts`` are the fractional indices (y, x) of the
+    tiles' first voxels in the section. ``odd`` tiles, which are out of place, are ignored. A tile
+    that fits higher has negative planes.
+    """
+    lit = {t: own for t, own in profiles.items() if t not in odd and np.nan_to_num(own).any()}
+    if not lit or len(next(iter(lit.values()))) < FEWEST:
+        return {}
+    tiles = ProfiledTiles.of(lit, starts)
+    return agreed(tiles, compared(tiles))
+
+
+def why_not_compared(profiles: Mapping[Tile, Columns], overlap: float) -> str:
+    """Reason why tiles are not compared along z, empty if they are; ``overlap`` is in pixels."""
+    if not profiles or len(next(iter(profiles.values()))) < FEWEST:
+        return f"fewer than {FEWEST} planes"
+    # A column reaches half of its width beyond its centre.
+    return "narrow overlaps" if overlap < COLUMN * _width(profiles) / 2 else ""
+
+
+def _width(profiles: Mapping[Tile, Columns]) -> int:
+    """Width of the compared columns: larger tiles get wider ones."""
+    return -(-max(max(own.shape[1:]) for own in profiles.values()) // EDGE)
+
+
+@dataclass(frozen=True)
+class SharedColumns:
+    """Logarithms of the columns that two tiles share.
+
+    ``first`` are those of one tile (z, n), ``second`` those of the other (places, z, n): as placed,
+    then up to a column aside.
+    """
+
+    first: Values
+    second: Values
+
+    def deeper(self, planes: int) -> "SharedColumns":
+        """The planes in common if the second tile lies that many planes deeper."""
+        n = abs(planes)
+        if planes > 0:
+            return SharedColumns(self.first[n:], self.second[:, :-n])
+        return SharedColumns(self.first[:-n], self.second[:, n:]) if n else self
+
+    @cached_property
+    def _running(self) -> tuple[Values, Values]:
+        """Sums of the differences above each plane, and of their squares, (places, z + 1, n)."""
+        apart = self.first - self.second
+        places, depth, n = apart.shape
+        sums, squares = np.zeros((2, places, depth + 1, n))
+        np.cumsum(apart, axis=1, out=sums[:, 1:])
+        np.cumsum(apart**2, axis=1, out=squares[:, 1:])
+        return sums, squares
+
+    def _unmoved(self, n: int) -> Values:
+        """Differences without a shift and without ``n`` planes, where they are least.
+
+        A shift leaves ``n`` planes of each tile without a partner. They may be spoilt, so that only
+        a comparison without the first ones, or without the last, is fair.
+        """
+        depth = len(self.first)
+        spans, residues = ((n, depth), (0, depth - n)), []
+        for start, stop in spans:
+            total, square = (own[:, stop] - own[:, start] for own in self._running)
+            residues.append((square - total**2 / (stop - start)).sum(axis=1))
+        span, place = np.unravel_index(int(np.argmin(residues)), np.shape(residues))
+        planes = slice(*spans[span])
+        return self.first[planes] - self.second[place, planes]
+
+    def _moved(self, planes: int) -> Values:
+        """Differences with the second tile moved deeper."""
+        own = self.deeper(planes)
+        return own.first - own.second[0]
+
+    def gains(self, most: int) -> Values:
+        """Logarithm of the ratio of residues without and with each shift of the second tile.
+
+        From ``-most`` to ``most`` planes deeper; 0 without a shift.
+        """
+        found = np.zeros(2 * most + 1)
+        for n in range(1, most + 1):
+            stays = _residue(self._unmoved(n))
+            for planes in (-n, n):
+                found[most + planes] = np.log(stays / _residue(self._moved(planes)))
+        return found
+
+    def certainty(self, planes: int) -> float:
+        """Standard deviations by which the second tile fits better if moved that much deeper."""
+        if planes == 0:
+            return 0.0
+        better = _squares(self._unmoved(abs(planes))) - _squares(self._moved(planes))
+        spread = float(np.sqrt(np.einsum("zc,zc->", better, better)))
+        return float(better.sum()) / spread if spread > 0 else 0.0
+
+
+def _squares(apart: Values) -> Values:
+    """Squares of differences (z, n) less each column's mean."""
+    return (apart - apart.mean(axis=0)) ** 2
+
+
+def _residue(apart: Values) -> float:
+    """Sum of :func:`_squares`, at least a positive value that changes no other."""
+    square = float(np.einsum("zc,zc->", apart, apart))
+    return max(square - float((apart.sum(axis=0) ** 2).sum()) / len(apart), 1e-9 * apart.size)
+
+
+@dataclass(frozen=True)
+class ProfiledTiles:
+    """Logarithms of the columns of a section's tiles, (z, y, x).
+
+    ``starts`` are the positions (y, x) of the first columns in the section, fractional columns.
+    """
+
+    logarithms: Mapping[Tile, Columns]
+    starts: Mapping[Tile, Values]
+
+    @classmethod
+    def of(
+        cls, profiles: Mapping[Tile, Columns], starts: Mapping[Tile, Position]
+    ) -> "ProfiledTiles":
+        """Those of tiles with light; ``starts`` are in voxels."""
+        width = _width(profiles)
+        least = DARK * float(np.mean([np.nanmean(own) for own in profiles.values()]))
+        wide = {t: own if width == 1 else columns(own, width) for t, own in profiles.items()}
+        logs = {tile: np.log(np.maximum(own, np.float32(least))) for tile, own in wide.items()}
+        return cls(logs, {tile: np.asarray(starts[tile]) / (COLUMN * width) for tile in logs})
+
+    def shared(self, first: Tile, second: Tile) -> SharedColumns | None:
+        """Columns that two tiles share; None if they share no known one."""
+        one, other = self.logarithms[first], self.logarithms[second]
+        near = np.pad(other, ((0, 0), (BORDER, BORDER), (BORDER, BORDER)), mode="edge")
+        spans: list[tuple[int, int, int]] = []
+        offset = self.starts[second] - self.starts[first]
+        for axis, (by, n, m) in enumerate(zip(offset, one.shape[1:], other.shape[1:], strict=True)):
+            # A column reaches half of its width beyond its centre.
+            start, stop = max(0, int(np.ceil(by - 0.5))), min(n, int(np.floor(by + m + 0.5)))
+            if start >= stop:
+                return None
+            whole = int(np.floor(-by))
+            near = _between(near, -by - whole, axis + 1)
+            spans.append((start, stop, whole + BORDER))
+        (top, bottom, dy), (left, right, dx) = spans
+        here = one[:, top:bottom, left:right].reshape(len(one), -1)
+        there = np.array(
+            [
+                near[:, top + y : bottom + y, left + x : right + x].reshape(here.shape)
+                for y in np.add(ASIDE, dy)
+                for x in np.add(ASIDE, dx)
+            ]
+        )
+        known = np.isfinite(here).all(axis=0) & np.isfinite(there).all(axis=(0, 1))
+        if not known.any():
+            return None
+        return SharedColumns(
+            here[:, known].astype(np.float64), there[:, :, known].astype(np.float64)
+        )
+
+
+def _between(logarithms: Columns, part: float, axis: int) -> Columns:
+    """Columns interpolated linearly at the same part of the way to their next along an axis."""
+    low = np.moveaxis(logarithms, axis, 0)
+    return np.moveaxis((1 - part) * low[:-1] + part * low[1:], 0, axis)
+
+
+@dataclass(frozen=True)
+class PlanePair:
+    """Two neighbours, and the :meth:`~SharedColumns.gains` of moving ``second`` deeper.
+
+    They are relative to ``usual``, the shift of most neighbours along the axis; ``columns`` is the
+    number of columns that the two share.
+    """
+
+    first: Tile
+    second: Tile
+    usual: int
+    columns: int
+    gains: Values
+
+    def of(self, tile: Tile) -> Values:
+        """Gains of moving ``tile``, one of the two."""
+        return self.gains if tile == self.second else self.gains[::-1]
+
+    def fit(self, tiles: ProfiledTiles, tile: Tile, planes: int) -> int:
+        """1 if both fit clearly better with ``tile`` moved deeper, -1 if worse, 0 if neither."""
+        shared = tiles.shared(self.first, self.second)
+        if shared is None:
+            return 0
+        own = shared.deeper(self.usual).certainty(planes if tile == self.second else -planes)
+        clear = self.of(tile)[len(self.gains) // 2 + planes] >= np.log(CLEAR)
+        return int(own >= CERTAIN and clear) - int(own <= -CERTAIN)
+
+
+def compared(tiles: ProfiledTiles) -> list[PlanePair]:
+    """Compare all neighbours along y, then along x."""
+    along: tuple[list[tuple[Tile, Tile]], list[tuple[Tile, Tile]]] = ([], [])
+    for first, second in neighbours([*tiles.logarithms]):
+        along[first[0] == second[0]].append((first, second))
+    found: list[PlanePair] = []
+    for pairs in along:
+        own = _compared(tiles, pairs, 0)
+        usual = _usual(tiles, own)
+        found += _compared(tiles, pairs, usual) if usual else own
+    return found
+
+
+def _compared(
+    tiles: ProfiledTiles, pairs: Sequence[tuple[Tile, Tile]], usual: int
+) -> list[PlanePair]:
+    found = []
+    most = int(DEEPEST * len(next(iter(tiles.logarithms.values()))))
+    for first, second in pairs:
+        shared = tiles.shared(first, second)
+        if shared is not None:
+            gains = shared.deeper(usual).gains(most)
+            found.append(PlanePair(first, second, usual, shared.first.shape[1], gains))
+    return found
+
+
+def _usual(tiles: ProfiledTiles, pairs: Sequence[PlanePair]) -> int:
+    """The shift that most neighbours along an axis share: the scan is tilted against the stage."""
+    shifts = []
+    for pair in pairs:
+        best = int(pair.gains.argmax()) - len(pair.gains) // 2
+        # The certainty, which takes longer, is only needed of a clear gain.
+        clear = pair.gains.max() >= np.log(CLEAR) and pair.fit(tiles, pair.second, best) > 0
+        shifts.append(best if clear else 0)
+    order, n = sorted(shifts), len(shifts)
+    middle = order[(n - 1) // 2 : n // 2 + 1]
+    return 0 if min(middle, default=0) * max(middle, default=0) <= 0 else min(middle, key=abs)
+
+
+def agreed(tiles: ProfiledTiles, pairs: Sequence[PlanePair]) -> dict[Tile, int]:
+    """Planes by which tiles lie too high, on which most neighbours of each, at least two, agree."""
+    of: dict[Tile, list[PlanePair]] = {tile: [] for tile in tiles.logarithms}
+    for pair in pairs:
+        of[pair.first].append(pair)
+        of[pair.second].append(pair)
+    found: dict[Tile, int] = {}
+    while True:
+        moved: dict[Tile, tuple[int, int]] = {}
+        for tile, every in of.items():
+            own = [pair for pair in every if pair.first not in found and pair.second not in found]
+            if len(own) < 2:
+                continue
+            index = int(np.sum([pair.columns * pair.of(tile) for pair in own], axis=0).argmax())
+            if sum(pair.of(tile)[index] >= np.log(CLEAR) for pair in own) < 2:
+                continue
+            planes = index - len(own[0].gains) // 2
+            fits = [pair.fit(tiles, tile, planes) for pair in own]
+            if fits.count(1) > max(1, fits.count(-1)):
+                moved[tile] = fits.count(1), planes
+        if not moved:
+            return found
+        worst = max(moved, key=lambda tile: moved[tile][0])
+        found[worst] = moved[worst][1]

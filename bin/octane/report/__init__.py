@@ -1,1 +1,0 @@
-"""Figures, pictures and HTML pages."""

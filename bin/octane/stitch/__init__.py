@@ -1,1 +1,0 @@
-"""Placing, registering and blending tiles."""

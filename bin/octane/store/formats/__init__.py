@@ -1,0 +1,1 @@
+"""NIfTI, MHA, NRRD, TIFF and OME-Zarr archives."""

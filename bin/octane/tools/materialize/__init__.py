@@ -1,0 +1,1 @@
+"""Links replaced by files; stores verified."""

@@ -1,1 +1,0 @@
-"""Results shown in a browser, read from this machine."""
