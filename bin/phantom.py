@@ -1,34 +1,7 @@
 #!/usr/bin/env python3
 """Make a synthetic serial-section OCT subject: mosaic grids, tile positions and ground truth."""
 
-from pathlib import Path
-
-from octane.config.cli import run
-from octane.config.parameters import ExecutionParameters
-from octane.processes.phantom.parameters import PhantomParameters
-
-
-def main(
-    destination: Path,
-    /,
-    *,
-    parameters: PhantomParameters,
-    execution: ExecutionParameters,
-    metrics: Path | None = None,
-) -> None:
-    """Make a synthetic serial-section OCT subject: mosaic grids, tile positions and ground truth.
-
-    Parameters
-    ----------
-    destination
-        Folder to create, with mosaics/, truth/ and positions.csv.
-    metrics
-        Where to write the step's record, as JSON.
-    """
-    from octane.processes.phantom.step import make_phantom
-
-    make_phantom(destination, parameters, execution).save(metrics, None)
-
+from octane.processes.phantom.command import main
 
 if __name__ == "__main__":
-    run(main)
+    main()

@@ -1,38 +1,7 @@
 #!/usr/bin/env python3
 """View results in a browser."""
 
-from pathlib import Path
-
-from octane.config.cli import run
-from octane.config.parameters import StepParameters, parameter
-
-
-class Address(StepParameters):
-    """Address of the server."""
-
-    port: int = parameter(
-        0,
-        "Port of the results; neuroglancer's own server takes the next one. 0: free ports.",
-        ge=0,
-        lt=65535,
-    )
-
-
-def main(results: Path, /, *, address: Address) -> None:
-    """Serve results to a browser on this machine, and print the addresses.
-
-    Neuroglancer shows the volume with a layer per channel; further volumes are hidden layers. Only
-    programs on this machine that know an address can read the results.
-
-    Parameters
-    ----------
-    results
-        The --outdir of a run, a subject's folder in it, or a store (.ome.zarr, .ozx).
-    """
-    from octane.tools.view.step import view
-
-    view(results, address.port)
-
+from octane.tools.view.command import main
 
 if __name__ == "__main__":
-    run(main)
+    main()

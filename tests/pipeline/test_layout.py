@@ -68,7 +68,7 @@ def flags():
         # The help of a command lists its flags; in other scripts they are found in the text.
         main = runpy.run_path(str(script)).get("main")
         text = script.read_text(encoding="utf-8")
-        if main and "octane.config.cli" in text:
+        if main and "from octane." in text:
             known |= set(re.findall(r"--[a-z][a-z0-9_]*", Parser(main).format_help()))
         known |= set(re.findall(r"--[a-z][a-z0-9_-]*", text))
     for script in chain(

@@ -1,13 +1,13 @@
-"""Shared code of the commands in ``bin/``: run a step, one-sentence errors, logging."""
+"""Shared code of the commands: run a step, one-sentence errors, logging."""
 
 import errno
 import logging
 import os
 import re
-import runpy
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
 from types import FrameType
 
@@ -46,8 +46,24 @@ REFUSED = ("can't start new thread", "failed to map segment", "Cannot allocate m
 """Parts of Python's and the loader's messages when memory, address space or threads run out."""
 
 
+def command(*, problems: str | None = None) -> Callable[[Callable[..., None]], Callable[[], None]]:
+    """Make a command of a function: called without arguments, it reads those of the command line.
+
+    ``problems`` is that of :func:`run`.
+    """
+
+    def decorate(step: Callable[..., None]) -> Callable[[], None]:
+        @wraps(step)
+        def main() -> None:
+            run(step, problems=problems)
+
+        return main
+
+    return decorate
+
+
 def run(step: Callable[..., None], *, problems: str | None = None) -> None:
-    """Run a script of ``bin/``: call ``step`` with the arguments that `Parser` reads.
+    """Call ``step`` with the arguments that `Parser` reads.
 
     ``problems`` names the output of a check that succeeds and writes its errors there, because
     Nextflow would surround the error of a failed task with its own report.
@@ -172,12 +188,6 @@ def _stop(number: int, _: FrameType | None) -> None:
     for other in (signal.SIGTERM, signal.SIGINT):
         signal.signal(other, lambda *_: None)
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
-
-
-def installed() -> None:
-    """Run the script behind a command that pip installed: gpu_slot.py for octane-gpu-slot."""
-    name = Path(sys.argv[0]).name.removeprefix("octane-").removesuffix(".exe").replace("-", "_")
-    runpy.run_module(f"octane.commands.{name}", run_name="__main__")
 
 
 def _lacks_memory(error: BaseException | None) -> bool:

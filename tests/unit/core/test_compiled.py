@@ -25,8 +25,9 @@ def twice(x):
     return step(step(x))
 """
 COMMANDS = (
-    *("resample", "stitch", "stack", "n4", "pyramid", "report", "preflight", "phantom"),
-    *("channels", "gpu_slot", "new_subject"),
+    *(f"processes.{name}" for name in ("mosaic", "resample", "stitch", "stack", "n4", "pyramid")),
+    *(f"processes.{name}" for name in ("channels", "report", "preflight", "phantom")),
+    *("gpu", "tools.new_subject"),
 )
 SLOW = (
     *((name, ("numba", "llvmlite")) for name in ("preflight", "report")),
@@ -264,7 +265,10 @@ def test_a_loop_takes_its_own_types_alone():
     ("script", "slow"),
     [
         *((f"import octane.processes.{name}.step", slow) for name, slow in SLOW),
-        *((f"import {command}", ("zarr", "matplotlib", "numpy")) for command in COMMANDS),
+        *(
+            (f"import octane.{place}.command", ("zarr", "matplotlib", "numpy"))
+            for place in COMMANDS
+        ),
     ],
 )
 def test_what_is_slow_to_import_is_left_until_it_is_used(run_python, script, slow):

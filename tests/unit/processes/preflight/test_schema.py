@@ -21,7 +21,7 @@ from octane.processes.preflight.schema import (
 
 PROJECT = Path(__file__).resolve().parents[4]
 COMMANDS = sorted(
-    path.stem for path in (PROJECT / "bin").glob("*.py") if "octane.config.cli" in path.read_text()
+    path.stem for path in (PROJECT / "bin").glob("*.py") if "from octane." in path.read_text()
 )
 SCHEMA = json.loads(nextflow_schema())
 PROPERTIES = {

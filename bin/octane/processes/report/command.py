@@ -1,0 +1,54 @@
+"""Write the report of a subject from the records and previews of its steps."""
+
+import json
+from pathlib import Path
+
+from octane.config.cli import command
+from octane.config.parameters import ExecutionParameters
+
+
+@command()
+def main(
+    destination: Path,
+    /,
+    *,
+    subject: str,
+    records: list[Path] | None = None,
+    previews: list[Path] | None = None,
+    run: Path | None = None,
+    channel: str | None = None,
+    execution: ExecutionParameters,
+) -> None:
+    """Write the report of a subject from the records and previews of its steps.
+
+    Parameters
+    ----------
+    destination
+        HTML file to create; pictures are written to previews/ next to it.
+    subject
+        Name of the subject.
+    records
+        The steps' metrics (JSON).
+    previews
+        The steps' previews (NPZ).
+    run
+        JSON file on the run: Nextflow's version, the code's, the profile; and under "outcome" the
+        parts that are missing from the subject's results.
+    channel
+        Name of the channel that was measured, if the records are of several.
+    """
+    from octane.core.records import Outcome
+    from octane.processes.report.step import write_report
+
+    facts = json.loads(run.read_text(encoding="utf-8")) if run is not None else {}
+    outcome = facts.pop("outcome", None)
+    write_report(
+        records or [],
+        previews or [],
+        destination,
+        subject=subject,
+        run=facts if run is not None else None,
+        lost=Outcome.model_validate(outcome) if outcome else None,
+        channel=channel,
+        execution=execution,
+    )
