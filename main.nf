@@ -125,7 +125,7 @@ workflow OCTANE {
         report = REPORT.out.report
         names = plans.map { id, _steps -> id }.toSortedList().filter { list -> list.size() > 1 }
         twins = REPORT.out.twin.map { _meta, twin -> twin }.toSortedList { a, b -> a.name <=> b.name }
-        COHORT_REPORT(twins, names, code.cohort_report)
+        COHORT_REPORT(twins, names, code.report)
         page = COHORT_REPORT.out.report.map { file -> [[id: ''], file] }
         results = results.mix(report, REPORT.out.twin, REPORT.out.previews, REPORT.out.more, page)
     }

@@ -1,31 +1,18 @@
 // Functions that the workflow's scripts share. This file must not include another script: Nextflow 25.04 would run it
 // once per script that includes it, and fail because its functions are "already defined".
 
-// One hash per step of the parts of bin/octane that it runs, because Nextflow does not track them. A test compares
-// the parts with the imports.
+// One hash per process of the code that it runs, because Nextflow does not track it: the shared code, its own folder,
+// and the doors of other processes. PREFLIGHT may ask all of them. A test compares this rule with the imports.
 def codeVersions() {
-    def parts = [
-        phantom: 'core config store layout pipeline steps/phantom.py',
-        preflight: 'core config store gpu layout pipeline acquisition resample stitch steps/preflight.py ' +
-            'steps/plan.py steps/space.py',
-        mosaic: 'core config store layout pipeline acquisition stitch report/charts.py ' +
-            'report/pictures.py report/tile_map.py steps/mosaic.py',
-        resample: 'core config store gpu layout pipeline resample steps/resample.py',
-        stitch: 'core config store gpu layout pipeline resample stitch steps/stitch.py',
-        stack: 'core config store gpu layout pipeline resample stitch steps/stack.py',
-        n4: 'core config store gpu layout pipeline stitch n4 steps/n4.py',
-        pyramid: 'core config store gpu layout pipeline resample steps/pyramid.py',
-        channels: 'core config store layout pipeline steps/channels.py',
-        report: 'core config report store/archive.py store/channels.py store/coordinates.py ' +
-            'store/ngff.py steps/report.py',
-        cohort_report: 'core config report',
-    ]
     def root = file("${moduleDir}/../bin/octane")
     def files = java.nio.file.Files.walk(root).toList().findAll { path -> path.name ==~ /.*\.(cu|j2|py)/ }
-    def hashes = files.collectEntries { path -> [root.relativize(path), path.text.md5()] }
-    return parts.collectEntries { step, own ->
-        def used = hashes.findAll { path, _hash -> own.tokenize(' ').any { part -> path.startsWith(part) } }
-        [step, used.collect { path, hash -> "${path} ${hash}" }.sort().join('\n').md5()]
+    def hashes = files.collectEntries { path -> [root.relativize(path).toString(), path.text.md5()] }
+    def shared = hashes.findAll { path, _hash -> !(path ==~ /(processes|tools)\/\w+\/.*/) }
+    def flats = hashes.findAll { path, _hash -> path ==~ /processes\/\w+\/.*/ }
+    def doors = flats.findAll { path, _hash -> path ==~ /processes\/\w+\/(parameters|record|layout\w*)([.]py|\/.*)/ }
+    return flats.groupBy { path, _hash -> path.tokenize('/')[1] }.collectEntries { name, own ->
+        def used = shared + doors + (name == 'preflight' ? flats : own)
+        [name, used.collect { path, hash -> "${path} ${hash}" }.sort().join('\n').md5()]
     }
 }
 

@@ -1,6 +1,5 @@
 """Each task is keyed by the code that it runs, so that a change runs it again (test_resume)."""
 
-import ast
 import re
 from pathlib import Path
 
@@ -8,10 +7,10 @@ import grimp
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
-FUNCTIONS = (PROJECT / "lib" / "functions.nf").read_text(encoding="utf-8")
-LINES = re.sub(r"' \+\n *'", "", FUNCTIONS)
-NAMED = dict(re.findall(r"^        (\w+): '([^']*)',$", LINES, re.MULTILINE))
-"""Parts of the package named by each process."""
+FLATS = PROJECT / "bin" / "octane" / "processes"
+PROCESSES = sorted(path.parent.name for path in FLATS.glob("*/command.py"))
+DOOR = r"(parameters|record|layout\w*)"
+"""Names of a process's modules that another process may import."""
 
 
 @pytest.fixture(scope="module")
@@ -20,28 +19,25 @@ def imports():
     return grimp.build_graph("octane", cache_dir=None)
 
 
-def test_every_process_names_its_code():
+def test_every_process_has_a_folder():
     modules = {path.stem for path in (PROJECT / "modules").glob("*.nf")}
-    assert NAMED.keys() == modules
+    # The page of a cohort is REPORT's.
+    assert modules - {"cohort_report"} == {*PROCESSES}
 
 
-@pytest.mark.parametrize("step", NAMED)
-def test_a_process_names_the_code_that_its_command_imports(imports, step):
-    tree = ast.parse((PROJECT / "bin" / f"{step}.py").read_text(encoding="utf-8"))
-    found = {
-        module
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (module := str(node.module)).startswith("octane.")
+def test_the_workflow_knows_the_same_doors():
+    assert rf"/processes\/\w+\/{DOOR}([.]py|\/.*)/" in (PROJECT / "lib/functions.nf").read_text()
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_a_process_imports_shared_code_its_folder_and_doors(imports, name):
+    home = f"octane.processes.{name}"
+    own = {home, *imports.find_descendants(home)}
+    loaded = {other for module in own for other in imports.find_upstream_modules(module)}
+    others = {
+        module for module in loaded - own if re.match(r"octane\.(processes|tools)\.\w+\.", module)
     }
-    found |= {other for module in found for other in imports.find_upstream_modules(module)}
-    files = {
-        f"{module.removeprefix('octane.').replace('.', '/')}.py"
-        for module in found
-        if module.count(".") > 1
-    }
-    covered = {
-        part: {file for file in files if Path(file).is_relative_to(part)}
-        for part in NAMED[step].split()
-    }
-    assert sorted(files.difference(*covered.values())) == []
-    assert [part for part, own in covered.items() if not own] == []
+    if name == "preflight":
+        others = {module for module in others if not module.startswith("octane.processes.")}
+    door = re.compile(rf"octane\.processes\.\w+\.{DOOR}(\.\w+)?")
+    assert sorted(module for module in others if not door.fullmatch(module)) == []

@@ -50,7 +50,11 @@ def again(succeeding, folder, code):
         ),
         pytest.param("bin/octane/core/arrays.py", (), ALL, id="core", marks=pytest.mark.soak),
         pytest.param(
-            "bin/octane/processes/n4/fit.py", (), AFTER_N4, id="n4", marks=pytest.mark.soak
+            "bin/octane/processes/n4/fit.py",
+            (),
+            {"PREFLIGHT", *AFTER_N4},
+            id="n4",
+            marks=pytest.mark.soak,
         ),
         pytest.param("truth/bias.ome.zarr/0/c/0/0/0", (), {"PREFLIGHT", *AFTER_N4}, id="mask"),
         pytest.param(
