@@ -10,7 +10,7 @@ PYTEST ?=
 ENV := source tools/env.sh &&
 DEMO := work/demo
 
-.PHONY: help setup demo test soak test-gpu test-containers lint format generate lock image bench clean
+.PHONY: help setup demo check test soak test-gpu test-containers lint format generate lock image bench clean
 
 help: ## list all targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s  %s\n", $$1, $$2}'
@@ -51,6 +51,13 @@ test-containers: ## run the workflow in Docker (as root, with dockerd and deboot
 	@$(ENV) python -m pytest -n 0 -m soak tests/pipeline/test_docker.py $(PYTEST)
 
 # Without conf/modules.config: in a list of publishDir rules this linter (25.04.0) reports task variables as errors.
+# The name of the folder is that of the process or tool.
+check: ## lint, and the tests of one process: make check FLAT=n4
+	@[[ "$(FLAT)" && -n "$(wildcard tests/unit/*/$(FLAT)/test_*.py)" ]] || { echo "check: FLAT is '$(FLAT)';" \
+		"give a folder of bin/octane/processes or bin/octane/tools, such as FLAT=n4" >&2; exit 1; }
+	@$(MAKE) lint
+	@$(ENV) python -m pytest -n $(WORKERS) $(wildcard tests/unit/*/$(FLAT)) $(PYTEST)
+
 lint: ## static checks only
 	@tools/setup.sh test >/dev/null
 	@$(ENV) ruff check --quiet
