@@ -10,8 +10,7 @@ from threading import Event, Thread
 from typing import TypeVar
 
 from octane.core.errors import OctaneError
-from octane.store.formats.tiff_files import TiffVolume
-from octane.store.volumes import Volume
+from octane.store.volume import Volume
 
 PROCESS_BYTES = 270_000_000
 """Memory of Python with NumPy, SimpleITK, zarr and compiled loops, before any data."""
@@ -39,7 +38,7 @@ def require_memory(what: str, needed: int, memory: int) -> None:
 def require_decodable(memory: int, *volumes: Volume) -> None:
     """Raise an OctaneError if a plane of a compressed TIFF needs more bytes than ``memory``."""
     for volume in volumes:
-        if isinstance(volume, TiffVolume) and volume.decoding:
+        if volume.decoding:
             what = f"Decoding a plane of {volume.path}"
             require_memory(what, PROCESS_BYTES + volume.decoding, memory)
 

@@ -23,13 +23,11 @@ from octane.pipeline.workers import PROCESS_BYTES, cores, plan_workers
 from octane.resample.gpu import Footprint
 from octane.resample.operator import AxisOperator
 from octane.resample.resampler import footprint, load, make_resampler
-from octane.store.formats.tiff_files import TiffVolume
 from octane.store.image import Image
-from octane.store.volumes import Volume, Writer, is_plain
+from octane.store.volume import Volume
+from octane.store.volumes import Writer
 from octane.store.writer import Level
 
-DECODER_BYTES = 12_000_000
-"""Memory of a streaming zstd decoder with its window, and of a piece of compressed input."""
 SLAB_BYTES = 64_000_000
 """Most bytes read at once from uncompressed chunks."""
 
@@ -107,16 +105,14 @@ class StreamPlan:
             return footprint(parts, (ny, nx), source.dtype, min(slab, nz), self.dtype, gpu=gpu)
 
         # Encoding holds the result a second time.
-        own = prod(shape_of(self.regions[0])) * self.dtype.itemsize + decoding_bytes(source)
-        fixed = PROCESS_BYTES
-        if not isinstance(source, Image | TiffVolume):
-            fixed += prod(source.grid.shape) * source.dtype.itemsize
+        own = prod(shape_of(self.regions[0])) * self.dtype.itemsize + source.worker_bytes
+        fixed = PROCESS_BYTES + source.whole_bytes
         wanted = min(execution.workers or cores(), len(self.regions))
         # Reading only part of a chunk's planes decodes it again, which is better than losing
         # workers. The parts are equal, so that slabs end at chunk borders. For uncompressed chunks
         # without a checksum, parts are free, and as many planes are read as stay in the cache.
         depth = most = source.chunks[0]
-        if isinstance(source, Image) and is_plain(source) and not source.array.checked:
+        if isinstance(source, Image) and source.is_plain and not source.array.checked:
             most = max(1, SLAB_BYTES // (ny * nx * source.dtype.itemsize))
         slabs = [n for n in range(min(most, depth), 0, -1) if depth % n == 0]
         slab = next(
@@ -133,16 +129,6 @@ def parts_of(
     """The operators of a block, and the source voxels that it needs."""
     parts = [o.part(r) for o, r in zip(operators, region, strict=True)]
     return [operator for operator, _ in parts], tuple(needed for _, needed in parts)
-
-
-def decoding_bytes(source: Volume) -> int:
-    """Memory of one worker for decoding, besides the voxels that it requested."""
-    if not isinstance(source, Image):
-        return 0
-    if source.reader is not None and source.reader.streams:
-        return DECODER_BYTES
-    # The chunk as stored and as decoded.
-    return 2 * prod(source.array.chunks) * source.dtype.itemsize
 
 
 def stream_resample(

@@ -7,10 +7,9 @@ import numpy as np
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, spelled
 from octane.core.orientation import contradict, spelled_orientation
-from octane.store.formats.itk_files import FileVolume
-from octane.store.formats.tiff_files import TiffVolume
 from octane.store.ngff import stated_orientation
-from octane.store.volumes import Volume, open_volume
+from octane.store.volume import Volume, is_oblique
+from octane.store.volumes import open_volume
 
 TOLERANCE = 1e-4
 """Tolerance in voxels for equal grids: the rounding of float32 and of TIFF's rationals."""
@@ -51,17 +50,16 @@ def _on_grid(path: Path, volume: Volume, remedy: str) -> Volume:
 def require_same_grid(companion: Volume, volume: Volume, remedy: str) -> None:
     """Raise an InputError with a remedy unless a companion is on the grid of the volume."""
     ours, theirs = companion.grid, volume.grid
-    # TIFF does not store an origin.
-    is_placed = not isinstance(companion, TiffVolume) and not isinstance(volume, TiffVolume)
+    is_placed = companion.is_placed and volume.is_placed
     rotated = ""
     stated = [stated_orientation(own.attributes) for own in (companion, volume)]
     if contradict(*stated):
         rotated = f" oriented {spelled_orientation(stated[0])} and {spelled_orientation(stated[1])}"
         remedy = f"correct the orientation of one of them, or {remedy}"
-    elif isinstance(companion, FileVolume) and isinstance(volume, FileVolume):
-        directions = companion.frame.GetDirection(), volume.frame.GetDirection()
+    elif companion.geometry is not None and volume.geometry is not None:
+        directions = companion.geometry.directions, volume.geometry.directions
         are_stated = all(
-            own.is_oblique or any(orientation)
+            is_oblique(own) or any(orientation)
             for own, orientation in zip((companion, volume), stated, strict=True)
         )
         if are_stated and not np.allclose(*directions, rtol=0, atol=TOLERANCE):

@@ -60,6 +60,8 @@ DECODING_ERRORS = (
 """Exceptions of zarr, numcodecs and Python's codecs for invalid metadata or chunks."""
 
 
+DECODER_BYTES = 12_000_000
+"""Memory of a streaming zstd decoder with its window, and of a piece of compressed input."""
 MOST_VOXELS = 10**14
 """Most voxels of a plausible array, all channels and time points included."""
 
@@ -83,6 +85,34 @@ class Image:
     place: tuple[int, ...] = ()
     overruled: str = ""
     channels: Sequence[str] = ("",)
+
+    geometry = None
+    is_placed = True
+    whole_bytes = 0
+    decoding = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """True if a part can be read again without decoding."""
+        return self.reader is not None and self.array.compressor is None
+
+    @property
+    def worker_bytes(self) -> int:
+        """Memory that a worker takes for decoding, besides the voxels that it reads."""
+        if self.reader is not None and self.reader.streams:
+            return DECODER_BYTES
+        # The chunk as stored and as decoded.
+        return 2 * prod(self.array.chunks) * self.dtype.itemsize
+
+    @property
+    def access(self) -> str:
+        """How voxels are read, for the log."""
+        if self.reader is None:
+            return f"read through zarr, because {self.array.why_zarr}"
+        return f"chunks decoded {'a few planes at a time' if self.reader.streams else 'whole'}"
+
+    def load(self, folder: Path | None = None) -> None:
+        """Do nothing: chunks are read on demand."""
 
     @property
     def dtype(self) -> np.dtype:

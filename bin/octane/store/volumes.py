@@ -7,6 +7,7 @@ import os
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
@@ -28,7 +29,6 @@ from octane.store.formats.itk_files import (
     READ,
     TAKEN,
     TIFF,
-    FileVolume,
     ItkGeometry,
     image_of,
     itk_geometry,
@@ -37,8 +37,8 @@ from octane.store.formats.itk_files import (
     require_whole,
     write_file,
 )
-from octane.store.formats.tiff_files import TiffVolume, create_tiff, open_tiff
-from octane.store.image import Image, open_image
+from octane.store.formats.tiff_files import create_tiff, open_tiff
+from octane.store.image import open_image
 from octane.store.ngff import (
     AS_STATED,
     Attributes,
@@ -46,6 +46,7 @@ from octane.store.ngff import (
     place_of,
     stated_orientation,
 )
+from octane.store.volume import Volume, is_oblique
 from octane.store.writer import CHUNK, SHARD, Level, Make, create_image, require_store_name
 
 logger = logging.getLogger(__name__)
@@ -62,18 +63,28 @@ class ArrayVolume:
     chunks: tuple[int, int, int] = TAKEN
     channels: Sequence[str] = ("",)
 
+    overruled = ""
+    geometry = None
+    is_placed = is_plain = True
+    decoding = worker_bytes = 0
+    access = "in memory"
+
     @property
     def dtype(self) -> np.dtype:
         """Type of the voxels."""
         return self.voxels.dtype
 
+    @property
+    def whole_bytes(self) -> int:
+        """Memory of all voxels."""
+        return prod(self.grid.shape) * self.dtype.itemsize
+
+    def load(self, folder: Path | None = None) -> None:
+        """Do nothing: they are loaded."""
+
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """View the voxels of ``region``."""
         return self.voxels[region]
-
-
-Volume = Image | TiffVolume | FileVolume | ArrayVolume
-"""A volume that a step can read, (z, y, x), lengths in micrometres."""
 
 
 class Writer(Protocol):
@@ -118,13 +129,6 @@ def is_whole(path: Path) -> bool:
     return not is_ome_zarr(path) and not path.name.lower().endswith(TIFF)
 
 
-def is_plain(volume: Volume) -> bool:
-    """Tell whether a part of a volume can be read again without decoding."""
-    if not isinstance(volume, Image):
-        return True
-    return volume.reader is not None and volume.array.compressor is None
-
-
 def open_volume(
     path: Path,
     reading: InputParameters | None = AS_STATED,
@@ -167,9 +171,9 @@ def each_channel(path: Path, asked: str, reading: InputParameters) -> list[Input
 
 def lost_directions(volume: Volume) -> list[str]:
     """Warning for a file with oblique axes, whose directions the results do not keep."""
-    if not isinstance(volume, FileVolume) or not volume.is_oblique:
+    if volume.geometry is None or not is_oblique(volume):
         return []
-    nearest = code_of(orientation_of(volume.frame.GetDirection(), tolerance=1))
+    nearest = code_of(orientation_of(volume.geometry.directions, tolerance=1))
     return [
         f"{volume.path.name} has axes oblique to those of the subject, which neither OME-Zarr nor "
         "OME-TIFF can state: the results keep the order of the voxels but not their positions in "
@@ -180,9 +184,8 @@ def lost_directions(volume: Volume) -> list[str]:
 
 def default_directions(volume: Volume, destination: Path) -> list[str]:
     """Note on a file whose format states directions although the volume does not."""
-    is_oblique = isinstance(volume, FileVolume) and volume.is_oblique
     orientation = stated_orientation(volume.attributes)
-    if is_oblique or code_of(orientation) or not is_whole(destination):
+    if is_oblique(volume) or code_of(orientation) or not is_whole(destination):
         return []
     default = orientation_of(geometry_of(volume, volume.grid, orientation).directions)
     return [
@@ -197,18 +200,17 @@ def geometry_of(volume: Volume, grid: Grid, orientation: Orientation) -> ItkGeom
 
     A file's own directions are kept exactly, also oblique ones, unless the part is reoriented.
     """
-    if not isinstance(volume, FileVolume) or orientation != stated_orientation(volume.attributes):
+    stated = volume.geometry
+    if stated is None or orientation != stated_orientation(volume.attributes):
         return itk_geometry(grid, orientation)
-    frame = volume.frame
     steps = np.subtract(grid.origin, volume.grid.origin)[::-1] / MILLIMETER
-    origin = frame.GetOrigin() + np.reshape(frame.GetDirection(), (3, 3)) @ steps
-    return ItkGeometry(frame.GetSpacing(), tuple(origin.tolist()), frame.GetDirection())
+    origin = stated.origin + np.reshape(stated.directions, (3, 3)) @ steps
+    return stated._replace(origin=tuple(origin.tolist()))
 
 
 def overruled(volumes: Sequence[Volume]) -> list[str]:
     """Warnings for volumes whose stated unit or orientation is replaced by the given one."""
-    kinds = (Image, FileVolume)
-    return [*dict.fromkeys(v.overruled for v in volumes if isinstance(v, kinds) and v.overruled)]
+    return [*dict.fromkeys(v.overruled for v in volumes if v.overruled)]
 
 
 def log_orientation(path: Path, attributes: Attributes) -> None:
@@ -222,10 +224,7 @@ def bring_in(volume: Volume, metrics: Metrics, destination: Path) -> None:
     for text in overruled([volume]):
         metrics.warn_in_report(text)
     log_orientation(volume.path, volume.attributes)
-    if isinstance(volume, FileVolume):
-        with metrics.timed("read"):
-            volume.load()
-    if isinstance(volume, TiffVolume):
+    if volume.whole_bytes or volume.decoding:
         with metrics.timed("read"):
             volume.load(destination.parent)
     for text in lost_directions(volume) if is_ome_zarr(destination) else ():

@@ -19,6 +19,7 @@ from octane.core.orientation import UNSTATED, read_orientation
 from octane.store.formats.itk_files import FileVolume, itk_geometry, open_file
 from octane.store.image import open_image, open_levels
 from octane.store.ngff import stated_orientation
+from octane.store.volume import is_oblique
 from octane.store.volumes import bring_in, create_volume, open_volume, overruled
 
 CODES = ["".join(ends) for axes in permutations(("LR", "PA", "SI")) for ends in product(*axes)]
@@ -156,7 +157,7 @@ def test_oblique_directions_are_kept_by_files_alone(tmp_path):
     source = write_nifti(tmp_path / "a.nii", affine)
     volume = open_volume(source)
     assert isinstance(volume, FileVolume)
-    assert volume.is_oblique
+    assert is_oblique(volume)
     assert "orientation" not in volume.attributes
     # The origin along the file's own axes still leads to the place.
     directions = np.reshape(volume.frame.GetDirection(), (3, 3))
@@ -220,7 +221,7 @@ def test_a_given_orientation_overrules_oblique_directions(tmp_path):
     (text,) = overruled([volume])
     assert text.startswith("The stated oblique directions are replaced by z anterior to posterior")
     assert isinstance(volume, FileVolume)
-    assert not volume.is_oblique
+    assert not is_oblique(volume)
 
 
 def test_part_of_an_orientation_is_kept_and_may_be_completed(tmp_path, write_image):

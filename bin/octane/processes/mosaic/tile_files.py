@@ -15,11 +15,12 @@ from octane.core.errors import InputError, unreadable
 from octane.core.geometry import Grid, Vector, spelled, vector
 from octane.core.orientation import UNSTATED, Orientation
 from octane.store.chunks import is_store
-from octane.store.formats.itk_files import READ, TIFF, FileVolume, readable
+from octane.store.formats.itk_files import READ, TIFF, readable
 from octane.store.formats.tiff_files import TiffVolume, open_tiff
 from octane.store.image import Image, open_image
 from octane.store.ngff import stated_orientation
-from octane.store.volumes import Volume, is_ome_zarr, lost_directions, open_volume, overruled
+from octane.store.volume import Volume, is_oblique
+from octane.store.volumes import is_ome_zarr, lost_directions, open_volume, overruled
 
 PNG = ".png"
 RAW = (".raw", ".bin", ".dat", ".data", ".img")
@@ -95,8 +96,7 @@ class TileFile:
             out[0] = sitk.GetArrayViewFromImage(image)
             return
         volume = _volume(self.path, _of_channel(self.reading, channel))
-        if isinstance(volume, TiffVolume):
-            volume.load(folder)
+        volume.load(folder)
         volume.read(tuple(slice(0, n) for n in self.shape), out)
 
 
@@ -155,15 +155,12 @@ def open_tile(
         for channel in chosen:
             image = open_image(path, _of_channel(reading, channel)) if channel else volume
             image.require_chunks(image.whole)
-    is_placed = isinstance(volume, Image) or (
-        isinstance(volume, FileVolume) and not volume.is_oblique
-    )
-    origin = grid.origin if is_placed else None
+    origin = grid.origin if volume.is_placed and not is_oblique(volume) else None
     return TileFile(
         *(path, grid.shape, volume.dtype, grid.spacing, origin, channels, reading),
         chosen=chosen,
         orientation=stated_orientation(volume.attributes),
-        decoding=volume.decoding if isinstance(volume, TiffVolume) else 0,
+        decoding=volume.decoding,
         description=volume.description if isinstance(volume, TiffVolume) else None,
         overruled=" ".join(overruled([volume])),
         lost=" ".join(lost_directions(volume)),

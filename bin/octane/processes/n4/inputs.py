@@ -1,7 +1,6 @@
 """Input of N4: voxels of the shrunk volume, sections, masks, weights, the truth of a phantom."""
 
 import logging
-import math
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +18,9 @@ from octane.processes.n4.mask import tissue_mask
 from octane.processes.n4.parameters import N4Parameters
 from octane.processes.n4.plan import READ_BLOCK, Plan, within
 from octane.store.companions import require_same_grid
-from octane.store.formats.itk_files import FileVolume
 from octane.store.ngff import AS_STATED, CHANNEL, place_of
-from octane.store.volumes import Volume, bring_in, open_volume
+from octane.store.volume import Volume
+from octane.store.volumes import bring_in, open_volume
 
 logger = logging.getLogger(__name__)
 
@@ -104,8 +103,7 @@ class Reference:
 
     def __init__(self, volume: Volume) -> None:
         self._volume: Volume | None = volume
-        voxels = math.prod(volume.grid.shape)
-        self.whole_bytes = voxels * volume.dtype.itemsize * isinstance(volume, FileVolume)
+        self.whole_bytes = volume.whole_bytes
         self._mask: npt.NDArray[np.bool_] | None = None
 
     def require_fit(self, volume: Volume, memory: int) -> None:

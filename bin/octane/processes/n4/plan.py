@@ -22,7 +22,7 @@ from octane.pipeline.workers import plan_workers
 from octane.processes.n4.fit import FIT_BYTES, shrink_slices
 from octane.processes.n4.parameters import N4Parameters
 from octane.store.channels import name_of
-from octane.store.volumes import Volume, is_plain
+from octane.store.volume import Volume
 
 READ_BLOCK = 256
 """Edge of the blocks that are read: that of a shard of octane's volumes."""
@@ -279,7 +279,7 @@ def plan_n4(
     workers = plan_workers(need, memory, execution.workers, max(count, 2), fixed=fixed)
     predicted = fixed + max(fitted, min(workers, count) * need)
     size = math.prod(grid.shape) * volume.dtype.itemsize
-    kept = not is_plain(volume) and predicted + size <= memory
+    kept = not volume.is_plain and predicted + size <= memory
     planes = range(grid.shape[0])[keep[0]]
     parts = tuple(
         Part(s.name, s.start, s.stop, within(planes, s), its)

@@ -10,9 +10,9 @@ from octane.core.units import format_lengths
 from octane.layout.sections import listed, section_number
 from octane.processes.preflight.parameters import WorkflowParameters
 from octane.store.chunks import is_store
-from octane.store.formats.itk_files import MILLIMETER, READ, FileVolume
+from octane.store.formats.itk_files import MILLIMETER, READ
 from octane.store.image import Image
-from octane.store.volumes import Volume
+from octane.store.volume import Volume
 
 VOXELS = (0.01, 1e3)
 """Finest and coarsest plausible voxels, micrometres."""
@@ -172,7 +172,7 @@ def doubted_sizes(volumes: Sequence[Volume]) -> list[str]:
     def is_odd(volume: Volume) -> bool:
         spacing, edge = volume.grid.spacing, max(volume.grid.extent[1:])
         # ITK's default for a file without a voxel size.
-        if isinstance(volume, FileVolume) and min(spacing) == MILLIMETER:
+        if volume.geometry is not None and min(spacing) == MILLIMETER:
             return True
         return (
             max(spacing) < VOXELS[0]

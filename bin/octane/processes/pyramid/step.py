@@ -20,7 +20,8 @@ from octane.store.array import Array
 from octane.store.channels import is_nearest, name_of
 from octane.store.image import Image
 from octane.store.ngff import Attributes, stated_orientation
-from octane.store.volumes import Volume, bring_in, is_plain, open_volume
+from octane.store.volume import Volume
+from octane.store.volumes import bring_in, open_volume
 from octane.store.writer import Level, create_image, link_chunks
 
 logger = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ def build_pyramid(
             plan = StreamPlan(before, level, image.dtype, operators, averaged)
             label = f"PYRAMID {max(grid.spacing):g} um"
             stream_resample(plan, plan.lanes(execution), writer, label=label, metrics=metrics)
-            if averaged and not (plan.copies and is_plain(image)):
+            if averaged and not (plan.copies and image.is_plain):
                 before = Image(destination, writer.array, grid, "fill")
         written = [
             Image(destination, writer.array, level.grid)

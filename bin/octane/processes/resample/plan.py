@@ -16,9 +16,8 @@ from octane.processes.resample.tiles import MosaicPlan
 from octane.resample.operator import resampled, resampler
 from octane.resample.stream import LanePlan, StreamPlan
 from octane.store.channels import is_nearest
-from octane.store.formats.tiff_files import TiffVolume
 from octane.store.image import Image
-from octane.store.volumes import Volume
+from octane.store.volume import Volume
 from octane.store.writer import Level
 
 
@@ -37,21 +36,13 @@ def lines(plan: MosaicPlan | StreamPlan, lanes: LanePlan) -> list[str]:
             what += f", {len(tiling.not_imaged)} of them not imaged"
     else:
         what, made = "a volume", f"{len(plan.regions)} blocks"
-    if isinstance(source, TiffVolume):
-        access = "read in parts, after decoding it once if it is compressed"
-    elif not isinstance(source, Image):
-        access = "read whole, as its format requires"
-    elif source.reader is None:
-        access = f"read through zarr, because {source.array.why_zarr}"
-    else:
-        access = f"chunks decoded {'a few planes at a time' if source.reader.streams else 'whole'}"
     memory = f"about {lanes.predicted_bytes / 1e6:.0f} MB of memory"
     if lanes.device_bytes:
         memory += f" and {lanes.workers * lanes.device_bytes / 1e6:.0f} MB of a GPU's"
     return [
         f"{source.path}: {what} of {spelled(source.grid.spacing)} um (z y x), "
         f"{_size(source.grid.shape, source.dtype)}",
-        access,
+        source.access,
         f"to {spelled(grid.spacing)} um in {made}, {_size(grid.shape, plan.dtype)} uncompressed",
         f"{lanes.workers} worker(s) with {lanes.lane_bytes / 1e6:.0f} MB, {memory}",
     ]

@@ -18,7 +18,7 @@ from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.resample.gpu import BATCH_BYTES as DEVICE_BATCH_BYTES
 from octane.resample.operator import AxisOperator
 from octane.resample.resampler import footprint, load, make_resampler
-from octane.resample.stream import LanePlan, decoding_bytes
+from octane.resample.stream import LanePlan
 from octane.store.image import Image
 from octane.store.writer import DirectWriter, Level
 
@@ -63,7 +63,7 @@ class MosaicPlan:
         largest = [max(own.values(), key=lambda operator: operator.size) for own in self.operators]
         taken = footprint(largest, (cy, cx), source.dtype, batch, self.dtype, gpu=gpu)
         encoded = math.prod(self.level.chunks) * self.dtype.itemsize
-        lane = taken.host + decoding_bytes(source) + encoded
+        lane = taken.host + source.worker_bytes + encoded
         memory = bytes_of(execution.memory)
         workers = plan_workers(lane, memory, execution.workers, len(self.tiling.imaged))
         return LanePlan(workers, batch, lane, PROCESS_BYTES, taken.device)

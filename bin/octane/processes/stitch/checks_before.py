@@ -17,7 +17,7 @@ from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
 from octane.store.channels import is_nearest
 from octane.store.formats.tiff_files import FAULTS
 from octane.store.image import Image
-from octane.store.volumes import Volume
+from octane.store.volume import Volume
 
 
 def applicable(parameters: StitchParameters, image: Image, *, is_placed: bool) -> StitchParameters:

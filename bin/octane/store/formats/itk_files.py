@@ -180,12 +180,16 @@ class FileVolume:
     ``overruled`` is a sentence about stated directions that :meth:`orient` has replaced.
     """
 
+    chunks = TAKEN
+    is_placed = is_plain = True
+    decoding = worker_bytes = 0
+    access = "read whole, as its format requires"
+
     def __init__(self, path: Path, grid: Grid, frame: sitk.Image, place: Path) -> None:
         import SimpleITK as sitk
 
         self.path, self.grid, self.frame, self._place = path, grid, frame, place
         self.dtype: np.dtype = sitk.GetArrayFromImage(frame).dtype
-        self.chunks = TAKEN
         self.channels: Sequence[str] = ("",)
         self.attributes: Attributes = {}
         self.overruled = ""
@@ -195,13 +199,19 @@ class FileVolume:
         self._lock = Lock()
 
     @property
-    def is_oblique(self) -> bool:
-        """True if its axes are not along those of the subject."""
-        return orientation_of(self.frame.GetDirection()) == UNSTATED
+    def geometry(self) -> ItkGeometry:
+        """The file's geometry, or that of the given orientation."""
+        frame = self.frame
+        return ItkGeometry(frame.GetSpacing(), frame.GetOrigin(), frame.GetDirection())
+
+    @property
+    def whole_bytes(self) -> int:
+        """Memory of all voxels."""
+        return math.prod(self.grid.shape) * self.dtype.itemsize
 
     def orient(self, orientation: Orientation) -> None:
         """Take the ``orientation`` that the user gives in place of the file's directions."""
-        if self.is_oblique:
+        if orientation_of(self.frame.GetDirection()) == UNSTATED:
             self.overruled = (
                 "The stated oblique directions are replaced by "
                 f"{spelled_orientation(orientation)}, as --orientation says."
@@ -214,14 +224,19 @@ class FileVolume:
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """Copy the voxels of ``region``, into ``out`` if given."""
-        voxels = self.load()
+        voxels = self.voxels
         if out is None:
             return voxels[region].copy()
         out[...] = voxels[region]
         return out
 
-    def load(self) -> npt.NDArray:
-        """Return all voxels, loaded by the first call; an InputError if the file is damaged."""
+    def load(self, folder: Path | None = None) -> None:
+        """Read all voxels, at the first call; an InputError if the file is damaged."""
+        _ = self.voxels
+
+    @property
+    def voxels(self) -> npt.NDArray:
+        """All voxels, read by the first call."""
         with self._lock:
             if self._voxels is None:
                 self._voxels = self._read_all()

@@ -86,7 +86,13 @@ class TiffVolume:
     """
 
     chunks = TAKEN
-    decoding = 0
+    overruled = ""
+    geometry = None
+    # The format does not state an origin.
+    is_placed = False
+    is_plain = True
+    whole_bytes = worker_bytes = decoding = 0
+    access = "read in parts, after decoding it once if it is compressed"
     description: Path | None = None
 
     def __init__(
@@ -107,7 +113,7 @@ class TiffVolume:
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """Read the voxels of ``region``, into ``out`` if given."""
-        starts = self.load()
+        starts = self._offsets()
         planes, *within = region
         if out is None:
             out = np.empty(shape_of(region), self.dtype)
@@ -118,8 +124,12 @@ class TiffVolume:
                 plane[...] = np.memmap(self._file, self._stored, "r", start, shape)[tuple(within)]
         return out
 
-    def load(self, folder: Path | None = None) -> npt.NDArray[np.int64]:
-        """Offsets of the planes; the first call decodes compressed ones into ``folder``."""
+    def load(self, folder: Path | None = None) -> None:
+        """Decode compressed planes into ``folder``, at the first call."""
+        self._offsets(folder)
+
+    def _offsets(self, folder: Path | None = None) -> npt.NDArray[np.int64]:
+        """Offsets of the planes; the first call decodes compressed ones."""
         with self._lock:
             if self._starts is None:
                 self._starts = self._decode(folder)

@@ -39,7 +39,8 @@ from octane.store.ngff import (
     read_metadata,
     stated_orientation,
 )
-from octane.store.volumes import Volume, each_channel, open_volume
+from octane.store.volume import Volume
+from octane.store.volumes import each_channel, open_volume
 from octane.store.writer import SHARD, Json
 from octane.tools.export.parameters import ExportParameters
 

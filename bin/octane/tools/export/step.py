@@ -15,7 +15,6 @@ from octane.core.orientation import spelled_orientation
 from octane.core.units import bytes_of, counted, format_bytes
 from octane.pipeline.workers import require_decodable
 from octane.store.formats.itk_files import TIFF
-from octane.store.formats.tiff_files import TiffVolume
 from octane.store.image import Image
 from octane.store.ngff import stated_orientation
 from octane.store.volumes import (
@@ -73,8 +72,8 @@ def export_volume(
     source = open_source(store, parameters, reading, several=not name.endswith(RAW))
     _tell(source, destination)
     for part in source.levels[0]:
-        if isinstance(part.volume, TiffVolume):
-            require_decodable(bytes_of(execution.memory), part.volume)
+        require_decodable(bytes_of(execution.memory), part.volume)
+        if part.volume.decoding:
             part.volume.load(destination.parent)
     if name.endswith(ZARR):
         write_ome_zarr(source, destination, parameters.ome_zarr_version, execution)

@@ -112,7 +112,7 @@ def test_non_finite_voxels_are_as_itk_reads_them(write_file, voxels, dtype, valu
     voxels[3, 4, 5] = value
     path = write_file("a.nii", voxels)
     expected = sitk.GetArrayFromImage(sitk.ReadImage(path))
-    np.testing.assert_array_equal(open_file(path).load(), expected)
+    np.testing.assert_array_equal(open_file(path).voxels, expected)
 
 
 def test_big_endian_voxels_are_read(write_file, voxels, tmp_path):
@@ -413,7 +413,7 @@ def test_compressed_voxels_are_read_wherever_they_begin_and_whatever_follows(wri
             re.sub(rb"ElementDataFile|data file", (field or b"") + rb"\g<0>", stated)
         )
         volume = open_file(header)
-        np.testing.assert_array_equal(volume.load(), voxels)
+        np.testing.assert_array_equal(volume.voxels, voxels)
         header.write_bytes(stated)
     packed.write_bytes(zlib.compress(raw[:-4]))
     with pytest.raises(OctaneError, match=r"packed\.zraw cannot be read as an image \(.*truncated"):
