@@ -38,7 +38,7 @@ def _component(dtype: np.dtype) -> np.dtype:
 
 
 class CompiledResampler:
-    """Resamples tile after tile on the CPU; one per worker, its buffers are reused."""
+    """A :class:`octane.resample.resampler.Resampler` on the CPU."""
 
     def __init__(self) -> None:
         self._kept: dict[str, npt.NDArray[np.uint8]] = {}
@@ -50,24 +50,7 @@ class CompiledResampler:
         dtype: npt.DTypeLike,
         out_dtype: npt.DTypeLike,
     ) -> None:
-        """Begin a tile.
-
-        Parameters
-        ----------
-        operators
-            Operators of z, y and x.
-        plane_shape
-            (y, x) of the planes that will be pushed. Voxels beyond those that the operators use,
-            such as the padding of a chunk at the edge, are ignored.
-        dtype, out_dtype
-            Of the planes and of the result: floating and complex values are cast, integers rounded
-            and clipped as by :func:`octane.core.arrays.as_dtype`.
-
-        Raises
-        ------
-        ValueError
-            If the operators need more voxels than a plane has.
-        """
+        """Begin a tile; an unfinished one is dropped."""
         z, y, x = operators
         _, _, nx = reach(operators, plane_shape)
         self._dtype, self._out = np.dtype(dtype), np.dtype(out_dtype)

@@ -148,7 +148,7 @@ def kernels(
 
 
 class CudaResampler:
-    """Resamples tile after tile on the current GPU; one per lane, in that lane's stream."""
+    """A :class:`octane.resample.resampler.Resampler` on the current GPU, in its lane's stream."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
@@ -160,7 +160,7 @@ class CudaResampler:
         dtype: npt.DTypeLike,
         out_dtype: npt.DTypeLike,
     ) -> None:
-        """Begin a volume, as :meth:`octane.resample.cpu.CompiledResampler.begin`.
+        """Begin a volume.
 
         An unfinished one is dropped. Types and errors are those of :func:`device_bytes`; voxels in
         the other byte order are swapped on the host.

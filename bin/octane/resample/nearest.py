@@ -15,10 +15,9 @@ from octane.resample.operator import AxisOperator, reach
 
 
 class NearestResampler:
-    """Takes voxels of tile after tile; one per lane.
+    """A :class:`octane.resample.resampler.Resampler` that takes voxels.
 
-    It is used like :class:`octane.resample.cpu.CompiledResampler`, with operators of
-    :func:`octane.resample.operator.nearest`.
+    Its operators are those of :func:`octane.resample.operator.nearest`.
     """
 
     def __init__(self, lane: Lane) -> None:

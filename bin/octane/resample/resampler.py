@@ -8,6 +8,7 @@ whole bit for bit (a GEMM's order depends on its shape).
 
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +21,53 @@ from octane.resample.nearest import NearestResampler
 from octane.resample.operator import AxisOperator
 
 
-def make_resampler(
-    lane: Lane, *, averaged: bool
-) -> CompiledResampler | CudaResampler | NearestResampler:
+class Resampler(Protocol):
+    """Resamples tile after tile; one per lane, because its buffers are reused."""
+
+    def begin(
+        self,
+        operators: Sequence[AxisOperator],
+        plane_shape: tuple[int, int],
+        dtype: npt.DTypeLike,
+        out_dtype: npt.DTypeLike,
+    ) -> None:
+        """Begin a tile.
+
+        Parameters
+        ----------
+        operators
+            Operators of z, y and x.
+        plane_shape
+            (y, x) of the planes that will be pushed. Voxels beyond those that the operators use,
+            such as the padding of a chunk at the edge, are ignored.
+        dtype, out_dtype
+            Of the planes and of the result: floating and complex values are cast, integers rounded
+            and clipped as by :func:`octane.core.arrays.as_dtype`.
+
+        Raises
+        ------
+        ValueError
+            If the operators need more voxels than a plane has.
+        """
+        ...
+
+    def buffer(self, planes: int) -> npt.NDArray:
+        """A reusable array on the host to decode the next planes into, (planes, y, x)."""
+        ...
+
+    def push(self, planes: npt.NDArray) -> None:
+        """Process the next planes in the order of z, (planes, y, x) with any strides.
+
+        They have the shape and type that :meth:`begin` was given.
+        """
+        ...
+
+    def finish(self) -> npt.NDArray:
+        """Return the result, (z, y, x), on the host; the next tile reuses its memory."""
+        ...
+
+
+def make_resampler(lane: Lane, *, averaged: bool) -> Resampler:
     """The resampler for the device of a lane, or the one that averages nothing."""
     if not averaged:
         return NearestResampler(lane)
