@@ -19,7 +19,7 @@ from octane.processes.phantom.step import SCALE, Subject, render_tile, tissue
 from octane.processes.stack.parameters import StackParameters
 from octane.processes.stack.step import stack_sections
 from octane.store.image import open_image
-from octane.store.ngff import Attributes
+from octane.store.stated import Attributes
 from octane.store.writer import Level, create_image
 
 SIZES = (48, 96, 144)

@@ -13,7 +13,7 @@ from tiles_left_out import leave_out
 from octane.core.orientation import code_of
 from octane.layout.mosaic import MosaicGrid, read_positions
 from octane.store.image import open_image
-from octane.store.ngff import stated_orientation
+from octane.store.stated import stated_orientation
 
 LOST = (1, 0)
 """Tile of the second section that was not imaged."""

@@ -32,7 +32,7 @@ from octane.core.records import OverlapFigures
 from octane.core.units import comma_in, plain_number
 from octane.layout.sections import require_known
 from octane.store.image import Image
-from octane.store.ngff import Attributes
+from octane.store.stated import Attributes
 
 Tile = tuple[int, int]
 """Row and column."""

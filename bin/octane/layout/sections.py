@@ -14,7 +14,7 @@ from octane.config.validation import MOST_SECTIONS
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector
 from octane.core.orientation import are_same, spelled_orientation
-from octane.store.ngff import LISTED, Attributes, stated_orientation
+from octane.store.stated import LISTED, Attributes, stated_orientation
 from octane.store.volume import Volume
 
 DIGITS = 9

@@ -3,13 +3,10 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import cast
 
-from octane.config.parameters import InputParameters
 from octane.config.types import NEAREST
-from octane.core.errors import InputError
-from octane.store.ngff import AS_STATED, CHANNEL, Attributes, place_of
+from octane.store.stated import Attributes
 
 ALL = "all"
 """Value of ``--channels`` for every channel of the input."""
@@ -31,23 +28,6 @@ def channel_names(labels: Sequence[str], count: int) -> list[str]:
     ]
 
 
-def chosen_channels(path: Path, labels: Sequence[str], count: int, asked: str) -> list[int]:
-    """Numbers of the channels that ``--channels`` names: ``all``, one name, or a list.
-
-    Commas separate its names, or blanks if it has none. Raises an InputError that lists the
-    channels for a word that is neither a number nor a name.
-    """
-    if asked.strip().lower() == ALL and ALL not in (label.lower() for label in labels):
-        return list(range(count))
-    # A name may contain blanks, and even commas.
-    parts = asked.split("," if "," in asked else None)
-    words = [asked] if asked in labels else [part.strip() for part in parts if part.strip()]
-    readings = [AS_STATED.model_copy(update={"channel": word}) for word in words]
-    given = ([CHANNEL], [count], labels)
-    found = {place_of(path, *given, reading, flag="channels")[0] for reading in readings}
-    return sorted(found)
-
-
 def channel_ids(names: Sequence[str]) -> list[str]:
     """Parts of file names for channels: their names in plain letters and digits, else numbers."""
     plain = [re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in names]
@@ -56,44 +36,6 @@ def channel_ids(names: Sequence[str]) -> list[str]:
         name if name and times[name.lower()] == 1 else f"c{index}"
         for index, name in enumerate(plain)
     ]
-
-
-def attributes_of(
-    path: Path, labels: Sequence[str], count: int, index: int, reading: InputParameters | None
-) -> Attributes:
-    """Octane's attributes of one of ``count`` channels: its name, and its kind if that is stated.
-
-    Raises an InputError for a ``--channel_kind`` of a channel that does not exist.
-    """
-    name = channel_names(labels, count)[index]
-    kinds = {} if reading is None else reading.kinds
-    kind = stated_kinds(path, labels, count, kinds).get(index)
-    return {
-        **({"channel": name} if name else {}),
-        **({"channel_kind": kind} if kind else {}),
-    }
-
-
-def stated_kinds(
-    path: Path, labels: Sequence[str], count: int, kinds: Mapping[str, str]
-) -> dict[int, str]:
-    """Kinds by the number of a channel; a key that could be a number is one, else a name.
-
-    Raises an InputError for a channel that does not exist.
-    """
-    names, found = channel_names(labels, count), {}
-    for key, kind in kinds.items():
-        if key in map(str, range(count)):
-            indices = [int(key)]
-        else:
-            indices = [k for k in range(count) if key in (names[k], *labels[k : k + 1])]
-        if not indices:
-            shown = ", ".join(f"'{own}'" for own in names if own) or "one without a name: 0"
-            raise InputError(
-                f"{path} lacks the channel '{key}' of --channel_kind; its channels are {shown}."
-            )
-        found |= dict.fromkeys(indices, kind)
-    return found
 
 
 def names_of(sources: Sequence[Attributes]) -> list[str]:

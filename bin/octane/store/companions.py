@@ -7,7 +7,7 @@ import numpy as np
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, spelled
 from octane.core.orientation import contradict, spelled_orientation
-from octane.store.ngff import stated_orientation
+from octane.store.stated import stated_orientation
 from octane.store.volume import Volume, is_oblique
 from octane.store.volumes import open_volume
 

@@ -31,19 +31,11 @@ from octane.core.errors import (
 from octane.core.files import task_folder
 from octane.core.geometry import Grid, Region, place_in, shape_of, spelled
 from octane.store.array import Array, open_array
-from octane.store.channels import attributes_of, kinds_of
 from octane.store.chunks import METADATA, chunk_errors, missing_keys, other_key, stored_objects
-from octane.store.ngff import (
-    AS_STATED,
-    CHANNEL,
-    Attributes,
-    Metadata,
-    place_of,
-    read_json,
-    read_metadata,
-    require_stated,
-)
+from octane.store.ngff import Metadata, read_json, read_metadata
 from octane.store.reader import DirectReader
+from octane.store.reading import AS_STATED, interpretation, oriented
+from octane.store.stated import Attributes, Stated
 
 DECODING_ERRORS = (
     ArithmeticError,
@@ -274,28 +266,25 @@ def open_image(path: Path, reading: InputParameters | None = AS_STATED) -> Image
     metadata = read_metadata(path, reading)
     missing = "blank" if reading is None else reading.missing_chunks
     array = _array(path, metadata.datasets[0], metadata)
-    place = place_of(path, metadata.axes, array.shape[:-3], metadata.labels, reading)
     grid = Grid(_shape(array), metadata.spacing, metadata.origin)
-    require_stated(path, grid.spacing, reading)
-    sizes = zip(metadata.axes, place, array.shape[:-3], strict=True)
-    axes = {axis: (index, count) for axis, index, count in sizes}
-    index, count = axes.get(CHANNEL, (0, 1))
-    own, labels = metadata.attributes, metadata.labels
-    if metadata.octane is not None and count == 1:
-        # Octane's own label of a channel without a name is one for viewers.
-        labels = [str(own.get("channel", ""))]
-    if kind := "".join(kinds_of(own)[index : index + 1]):
-        own["channel_kind"] = kind
-    own.pop("channels", None)
-    own = own | attributes_of(path, labels, count, index, reading)
-    channels = [*labels, *[""] * count][:count]
-    for section in cast("list[Mapping[str, int]]", own.get("sections", [])):
+    found = interpretation(_stated(path, metadata, array), reading)
+    for section in cast("list[Mapping[str, int]]", found.attributes.get("sections", [])):
         if not section["start"] <= section["stop"] <= grid.shape[0]:
             raise InputError(
                 f"{path} has {grid.shape[0]} planes, but section {section['number']} is in planes "
                 f"{section['start']} to {section['stop']}; correct octane.sections in its metadata."
             )
-    return Image(path, array, grid, missing, own, place, metadata.overruled, channels)
+    return Image(
+        *(path, array, grid, missing, found.attributes, found.place),
+        *(found.overruled, found.channels),
+    )
+
+
+def _stated(path: Path, metadata: Metadata, array: Array) -> Stated:
+    return Stated(
+        *(path, metadata.spacing, metadata.axes, array.shape[:-3], metadata.labels),
+        *(metadata.orientation, metadata.octane, metadata.notes),
+    )
 
 
 def _shape(array: Array) -> tuple[int, int, int]:
@@ -313,12 +302,15 @@ def open_levels(path: Path, reading: InputParameters | None = None) -> list[Imag
     missing = "fill" if metadata.octane is None else "error"
     if reading is not None:
         missing = reading.missing_chunks
-    own, images = metadata.attributes, []
+    own, images = metadata.octane or {}, list[Image]()
     for index, name in enumerate(metadata.datasets):
         array, level = _array(path, name, metadata), read_metadata(path, reading, index)
         grid = Grid(_shape(array), level.spacing, level.origin)
         places = np.ndindex(array.shape[:-3])
-        overruled = metadata.overruled
+        orientation, replaced = oriented(_stated(path, metadata, array), reading)
+        if any(orientation):
+            own = {**own, "orientation": orientation}
+        overruled = " ".join(filter(None, (metadata.notes, replaced)))
         # A coarser level may be blank where the finest is not.
         if index and missing == "fill":
             missing = "blank"

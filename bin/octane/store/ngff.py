@@ -22,48 +22,23 @@ from pydantic import (
 
 from octane.config.parameters import InputParameters
 from octane.core.errors import InputError, unreadable
-from octane.core.geometry import LENGTHS, MICROMETERS, Grid, Vector, spelled, vector
+from octane.core.geometry import LENGTHS, MICROMETERS, Vector, vector
 from octane.core.orientation import (
     UNSTATED,
     VALUES,
     Orientation,
     are_distinct,
-    overruled_orientation,
     spelled_orientation,
 )
 from octane.store.coordinates import SHOWN, Axis, Multiscale, axes_of, placed, relations_of
 from octane.store.formats.archive import is_archive, read_object
+from octane.store.stated import CHANNEL, TIMEPOINT, require_plausible
 
-CHANNEL, TIMEPOINT = "channel", "timepoint"
-"""Axes along which one index may be chosen."""
 MEANINGS = {"channel": CHANNEL, "c": CHANNEL, "time": TIMEPOINT, "t": TIMEPOINT}
 """Meaning of an axis by its type, or else by its name."""
 
-SPACINGS = (1e-6, 1e9)
-"""Plausible voxel sizes in micrometres; outside them, a unit or an exponent is wrong."""
-
 KNOWN = ("0.4", "0.5", "0.6")
 """Versions of OME-Zarr that octane reads."""
-LISTED = 16
-"""Most entries that an error lists."""
-
-Attributes = dict[str, object]
-"""Octane's own attributes of an image."""
-
-
-def stated_orientation(attributes: Attributes) -> Orientation:
-    """Orientation of z, y and x in octane's attributes of an image."""
-    return cast("Orientation", attributes.get("orientation", UNSTATED))
-
-
-def orientation_in_words(attributes: Attributes) -> str:
-    """Orientation in octane's attributes of an image, in words; empty without one."""
-    return spelled_orientation(stated_orientation(attributes))
-
-
-AS_STATED = InputParameters()
-"""Parameters that override nothing that a file states."""
-
 Positive = Annotated[FiniteFloat, Field(gt=0)]
 Extent = Annotated[list[Positive], Field(min_length=3, max_length=3)]
 Number = Annotated[int, Field(ge=0)]
@@ -185,11 +160,11 @@ class Metadata(NamedTuple):
 
     ``datasets`` are paths of arrays, finest first; ``axes`` are the meanings of those before z, y
     and x; ``labels`` are channel names, empty where one is missing, and ``windows`` and ``colors``
-    (RRGGBB) how they are displayed; ``overruled`` tells in sentences what is stated but replaced or
-    not used; ``spacing`` and ``origin`` (centre of the first voxel) are those of one level;
-    ``orientation`` is that of z, y and x; ``version`` is OME-Zarr's from 0.5 on; ``coarser`` says
-    how the coarser levels were made (``type`` and ``metadata`` of the multiscale); ``octane`` is
-    None in a store without octane's own attributes.
+    (RRGGBB) how they are displayed; ``notes`` tell in sentences which unit is replaced and what is
+    stated but not used; ``spacing`` and ``origin`` (centre of the first voxel) are those of one
+    level; ``orientation`` is that of z, y and x; ``version`` is OME-Zarr's from 0.5 on; ``coarser``
+    says how the coarser levels were made (``type`` and ``metadata`` of the multiscale); ``octane``
+    are octane's own attributes, None in a store without them.
     """
 
     datasets: list[str]
@@ -197,19 +172,13 @@ class Metadata(NamedTuple):
     labels: list[str]
     windows: list[Window | None]
     colors: list[str | None]
-    overruled: str
+    notes: str
     spacing: Vector
     origin: Vector
     orientation: Orientation
     version: object
     coarser: dict[str, object]
     octane: dict[str, object] | None
-
-    @property
-    def attributes(self) -> Attributes:
-        """A copy of octane's own attributes, with the orientation if one is stated."""
-        oriented = {"orientation": self.orientation} if any(self.orientation) else {}
-        return {**(self.octane or {}), **oriented}
 
 
 def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -> Metadata:
@@ -281,28 +250,27 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
     spacing, origin = vector(*np.multiply(scale, units)), vector(*np.multiply(shift, units))
     require_plausible(path, spacing, f"scale of dataset {multiscale.datasets[level].path}")
     orientation, unused = _orientation_of(stated[-3:])
-    given = None if reading is None else reading.orientation
     own = cast("dict[str, dict[str, object]]", content["attributes"]).get("octane")
     datasets = [own.path for own in multiscale.datasets]
     labels = [channel.label or "" for channel in described.shown]
     windows = [channel.window for channel in described.shown]
     colors = [channel.color for channel in described.shown]
     coarser = multiscale.model_dump(include={"type", "metadata"}, exclude_unset=True)
-    overruled = [relations_of(multiscale), unused, overruled_orientation(orientation, given)]
+    notes = [relations_of(multiscale), unused]
     version = str(described.version or KNOWN[0])
     if not version.startswith(KNOWN):
-        overruled.append(
+        notes.append(
             f"The store states OME-Zarr {version[:SHOWN]}, newer than {KNOWN[-1]}; check what was "
             "read of it."
         )
     if other:
-        overruled.append(
+        notes.append(
             f"The store states lengths in {' and '.join(dict.fromkeys(other))}; they are read in "
             f"{unit}, as --input_unit says."
         )
     return Metadata(
-        datasets, axes, labels, windows, colors, " ".join(filter(None, overruled)),
-        spacing, origin, given or orientation, described.version, coarser, own,
+        datasets, axes, labels, windows, colors, " ".join(filter(None, notes)),
+        spacing, origin, orientation, described.version, coarser, own,
     )  # fmt: skip
 
 
@@ -348,91 +316,3 @@ def _micrometers(path: Path, unit: str | None) -> float:
             f"{path} has the unit '{unit}'; change it to one of {', '.join(MICROMETERS)}."
         )
     return LENGTHS[unit]
-
-
-def require_plausible(path: Path, spacing: Vector, field: str) -> None:
-    """Raise unless the stated ``spacing`` (micrometres) may be that of voxels; names its field."""
-    least, most = SPACINGS
-    if not least <= min(spacing) <= max(spacing) <= most:
-        raise InputError(
-            f"{path} has voxels of {spacing} micrometres, which is not plausible; correct the "
-            f"{field}, or the unit."
-        )
-
-
-def whole_size(
-    path: Path,
-    stated: Sequence[float | None],
-    reading: InputParameters | None,
-    like: Grid | None,
-) -> Vector | None:
-    """Voxel size along z, y and x in micrometres, as the file states it, or else as given.
-
-    ``stated`` is None for an axis without a size; the size is that of ``like`` if none is given,
-    and None if neither is. Errors are those of :func:`require_stated`.
-    """
-    given = None if reading is None else reading.voxel_size
-    if given is not None:
-        axes = zip(stated, given, strict=True)
-        require_stated(path, [g if n is None else n for n, g in axes], reading)
-    known = [n for n in stated if n is not None]
-    if len(known) == 3:
-        require_plausible(path, vector(*known), "voxel size")
-        return vector(*known)
-    if given is not None:
-        return vector(*given)
-    return None if like is None else like.spacing
-
-
-def require_stated(path: Path, spacing: Sequence[float], reading: InputParameters | None) -> None:
-    """Raise if --voxel_size is given and differs from the stated ``spacing`` (micrometres)."""
-    given = None if reading is None else reading.voxel_size
-    if given is not None and not np.allclose(spacing, given, rtol=1e-3):
-        raise InputError(
-            f"{path} states voxels of {spelled(spacing)} um (z y x), but --voxel_size is "
-            f"{spelled(given)}; give the stated size, or correct the metadata."
-        )
-
-
-def place_of(
-    path: Path,
-    axes: Sequence[str],
-    sizes: Sequence[int],
-    labels: Sequence[str],
-    reading: InputParameters | None,
-    flag: str = "",
-) -> tuple[int, ...]:
-    """Indices of the chosen 3-D image along the other ``axes`` of its array, of these ``sizes``.
-
-    ``labels`` are the names of the first channels, empty for those without one; ``reading`` is None
-    if the user cannot choose, as for a mask; ``flag`` names the parameter if it is not the axis's
-    own. An OctaneError lists the choices if there are several and none is made, or if the one made
-    does not exist.
-    """
-    choices = {CHANNEL: reading.channel, TIMEPOINT: reading.timepoint} if reading else {}
-    places: dict[str, int] = {}
-    open_axes: dict[str, str] = {}
-    for axis, count in {CHANNEL: 1, TIMEPOINT: 1, **dict(zip(axes, sizes, strict=True))}.items():
-        names, asked = labels[:count] if axis == CHANNEL else [], choices.get(axis)
-        number = "0" if asked is None and count == 1 else str(asked)
-        found = [place for place, name in enumerate(names) if name == asked]
-        # Sizes of arrays have fewer than ten digits.
-        if number.isdecimal() and len(number) < 10 and int(number) < count:
-            found = [int(number)]
-        if len(found) != 1:
-            has = f"{count} {axis}{'s' * (count != 1)}"
-            if asked is not None:
-                has += f", {'several of them' if found else 'but not'} '{asked}'"
-            shown = enumerate([*names, *[""] * LISTED][: min(count, LISTED)])
-            listed = ", ".join(f"{n} '{name[:SHOWN]}'" if name else str(n) for n, name in shown)
-            more = f" and {count - LISTED} more" if count > LISTED else ""
-            open_axes[axis] = f"{has}: {listed}{more}"
-        else:
-            places[axis] = found[0]
-    if open_axes:
-        of_each = " of each" if len(open_axes) > 1 else ""
-        flags = " and ".join(f"--{flag or axis}" for axis in open_axes)
-        choice = f"give one{of_each} with {flags}"
-        remedy = choice if open_axes.keys() <= choices.keys() else "write only one of them"
-        raise InputError(f"{path} has {', and '.join(open_axes.values())}; {remedy}.")
-    return tuple(places[axis] for axis in axes)

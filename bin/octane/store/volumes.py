@@ -22,7 +22,6 @@ from octane.core.files import open_regular, writing
 from octane.core.geometry import Grid, Region, vector
 from octane.core.metrics import Metrics
 from octane.core.orientation import Orientation, code_of, orientation_of, spelled_orientation
-from octane.store.channels import attributes_of, chosen_channels
 from octane.store.formats.archive import ENDINGS, is_archive
 from octane.store.formats.itk_files import (
     MILLIMETER,
@@ -39,13 +38,8 @@ from octane.store.formats.itk_files import (
 )
 from octane.store.formats.tiff_files import create_tiff, open_tiff
 from octane.store.image import open_image
-from octane.store.ngff import (
-    AS_STATED,
-    Attributes,
-    orientation_in_words,
-    place_of,
-    stated_orientation,
-)
+from octane.store.reading import AS_STATED, chosen_channels
+from octane.store.stated import Attributes, orientation_in_words, stated_orientation
 from octane.store.volume import Volume, is_oblique
 from octane.store.writer import CHUNK, SHARD, Level, Make, create_image, require_store_name
 
@@ -150,13 +144,7 @@ def open_volume(
         raise unreadable(error) from error
     if not is_whole(path):
         return open_tiff(path, reading, like)
-    # ITK's formats hold one channel and one time point.
-    place_of(path, [], [], [], reading)
-    volume = open_file(path, reading, like)
-    if reading is not None and reading.orientation is not None:
-        volume.orient(reading.orientation)
-    volume.attributes |= attributes_of(path, [], 1, 0, reading)
-    return volume
+    return open_file(path, reading, like)
 
 
 def each_channel(path: Path, asked: str, reading: InputParameters) -> list[InputParameters]:

@@ -29,7 +29,8 @@ from octane.store.array import Array, array_metadata, array_metadata_2, create_a
 from octane.store.channels import kinds_of
 from octane.store.encoding import ABSENT, CHECKSUM_BYTES, crc32c
 from octane.store.image import DECODING_ERRORS, Image
-from octane.store.ngff import Attributes, ShownChannel, Window, read_json, stated_orientation
+from octane.store.ngff import ShownChannel, Window, read_json
+from octane.store.stated import Attributes, stated_orientation
 
 CHUNK = 128
 """Edge of a volume's chunks in voxels; viewers read one chunk at a time."""

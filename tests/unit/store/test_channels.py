@@ -6,13 +6,8 @@ import pytest
 
 from octane.config.parameters import InputParameters
 from octane.core.errors import InputError
-from octane.store.channels import (
-    attributes_of,
-    channel_ids,
-    channel_names,
-    chosen_channels,
-    is_nearest,
-)
+from octane.store.channels import channel_ids, channel_names, is_nearest
+from octane.store.reading import attributes_of, chosen_channels
 
 PATH = Path("m.ome.zarr")
 

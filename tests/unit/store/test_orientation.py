@@ -18,7 +18,7 @@ from octane.core.metrics import Metrics
 from octane.core.orientation import UNSTATED, read_orientation
 from octane.store.formats.itk_files import FileVolume, itk_geometry, open_file
 from octane.store.image import open_image, open_levels
-from octane.store.ngff import stated_orientation
+from octane.store.stated import stated_orientation
 from octane.store.volume import is_oblique
 from octane.store.volumes import bring_in, create_volume, open_volume, overruled
 

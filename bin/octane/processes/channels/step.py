@@ -17,13 +17,8 @@ from octane.pipeline.cuts import note_cuts
 from octane.processes.channels.record import ChannelsFigures
 from octane.store.channels import is_nearest, joined_attributes, names_of
 from octane.store.image import Image, open_levels
-from octane.store.ngff import (
-    Attributes,
-    ShownChannel,
-    Window,
-    read_metadata,
-    stated_orientation,
-)
+from octane.store.ngff import ShownChannel, Window, read_metadata
+from octane.store.stated import Attributes, stated_orientation
 from octane.store.writer import Level, codec_of, colors, create_image, link_chunks
 
 

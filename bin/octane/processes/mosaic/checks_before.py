@@ -18,7 +18,8 @@ from octane.store.array import planned_array
 from octane.store.channels import name_of
 from octane.store.chunks import is_store
 from octane.store.image import Image
-from octane.store.ngff import CHANNEL, place_of
+from octane.store.reading import place_of
+from octane.store.stated import CHANNEL
 
 __all__ = [
     "Acquisition",

@@ -22,7 +22,7 @@ from octane.layout.mosaic import MosaicGrid, Position, Tile, position_rows
 from octane.processes.mosaic.tile_files import TileFile
 from octane.processes.mosaic.tile_grid import TileEntry, TileGrid
 from octane.store.channels import joined_attributes, name_of
-from octane.store.ngff import Attributes
+from octane.store.stated import Attributes
 
 Kind = TypeVar("Kind")
 

@@ -45,7 +45,7 @@ from octane.processes.mosaic.survey import Acquisition, not_imaged, not_kept, su
 from octane.processes.stitch.parameters import OverlapParameters
 from octane.processes.stitch.record import KEEP_PLACES
 from octane.store.channels import is_nearest, name_of
-from octane.store.ngff import stated_orientation
+from octane.store.stated import stated_orientation
 from octane.store.writer import Level, channel_writers, create_image
 
 logger = logging.getLogger(__name__)

@@ -28,8 +28,8 @@ from octane.processes.mosaic.tile_files import (
 )
 from octane.processes.mosaic.tile_grid import NAMES, TileGrid, arrange, with_channels
 from octane.processes.mosaic.tile_list import read_tile_list
-from octane.store.channels import attributes_of, chosen_channels
-from octane.store.ngff import AS_STATED, CHANNEL, Attributes, place_of
+from octane.store.reading import AS_STATED, attributes_of, chosen_channels, place_of
+from octane.store.stated import CHANNEL, Attributes
 
 
 @dataclass(frozen=True)

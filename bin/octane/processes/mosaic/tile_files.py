@@ -18,7 +18,7 @@ from octane.store.chunks import is_store
 from octane.store.formats.itk_files import READ, TIFF, readable
 from octane.store.formats.tiff_files import TiffVolume, open_tiff
 from octane.store.image import Image, open_image
-from octane.store.ngff import stated_orientation
+from octane.store.stated import stated_orientation
 from octane.store.volume import Volume, is_oblique
 from octane.store.volumes import is_ome_zarr, lost_directions, open_volume, overruled
 

@@ -18,7 +18,8 @@ from octane.processes.n4.mask import tissue_mask
 from octane.processes.n4.parameters import N4Parameters
 from octane.processes.n4.plan import READ_BLOCK, Plan, within
 from octane.store.companions import require_same_grid
-from octane.store.ngff import AS_STATED, CHANNEL, place_of
+from octane.store.reading import AS_STATED, place_of
+from octane.store.stated import CHANNEL
 from octane.store.volume import Volume
 from octane.store.volumes import bring_in, open_volume
 

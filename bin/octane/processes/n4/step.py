@@ -49,7 +49,7 @@ from octane.processes.n4.plan import Part, Plan, plan_copy, plan_n4, within
 from octane.processes.n4.record import N4Figures, PassedThroughFigures
 from octane.store.channels import is_nearest, name_of, names_of
 from octane.store.companions import open_companions
-from octane.store.ngff import stated_orientation
+from octane.store.stated import stated_orientation
 from octane.store.volume import Volume
 from octane.store.volumes import (
     ArrayVolume,

@@ -28,7 +28,7 @@ from octane.layout.mosaic import MosaicGrid, Position, Tile
 from octane.pipeline.workers import plan_workers, run_tiles
 from octane.processes.phantom.parameters import PhantomParameters
 from octane.processes.stack.layout.displacement import Displacement
-from octane.store.ngff import Attributes
+from octane.store.stated import Attributes
 from octane.store.writer import Level, create_image
 
 Coordinates = npt.NDArray[np.floating]

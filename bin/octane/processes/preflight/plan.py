@@ -17,9 +17,10 @@ from octane.processes.n4.parameters import MASK_WORDS
 from octane.processes.preflight.parameters import Settings
 from octane.processes.preflight.subject import StepBytes, SubjectLayout
 from octane.processes.stitch.parameters import FLAT_FIELD_WORDS, OverlapParameters
-from octane.store.channels import channel_ids, channel_names, chosen_channels, stated_kinds
+from octane.store.channels import channel_ids, channel_names
 from octane.store.image import Image
-from octane.store.ngff import AS_STATED, CHANNEL, place_of
+from octane.store.reading import AS_STATED, chosen_channels, place_of, stated_kinds
+from octane.store.stated import CHANNEL
 
 MODELS = {
     step: ("input", "execution", step)

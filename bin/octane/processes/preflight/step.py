@@ -85,7 +85,7 @@ from octane.store.channels import is_nearest
 from octane.store.chunks import METADATA
 from octane.store.companions import open_companions
 from octane.store.image import Image
-from octane.store.ngff import Attributes, stated_orientation
+from octane.store.stated import Attributes, stated_orientation
 from octane.store.volume import Volume
 from octane.store.volumes import ArrayVolume, bare_name, open_volume
 

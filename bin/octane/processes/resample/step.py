@@ -25,7 +25,7 @@ from octane.processes.resample.tiles import MosaicPlan, resample_tiles
 from octane.resample.stream import LanePlan, StreamPlan, stream_resample
 from octane.store.channels import is_nearest, name_of
 from octane.store.image import Image
-from octane.store.ngff import Attributes, stated_orientation
+from octane.store.stated import Attributes, stated_orientation
 from octane.store.volume import Volume
 from octane.store.volumes import bring_in, open_volume
 from octane.store.writer import create_image

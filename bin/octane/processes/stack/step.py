@@ -67,7 +67,7 @@ from octane.processes.stack.slab import block_workers, interpolated
 from octane.processes.stack.thickness import SAME
 from octane.store.channels import name_of
 from octane.store.image import Image, open_image
-from octane.store.ngff import Attributes, stated_orientation
+from octane.store.stated import Attributes, stated_orientation
 from octane.store.volumes import overruled
 from octane.store.writer import Level, create_image
 

@@ -40,7 +40,7 @@ from octane.processes.stitch.record import (
 from octane.processes.stitch.reference import reference_of
 from octane.store.channels import is_nearest, name_of
 from octane.store.image import Image, open_image
-from octane.store.ngff import Attributes, stated_orientation
+from octane.store.stated import Attributes, stated_orientation
 from octane.store.volumes import overruled
 from octane.store.writer import DirectWriter, Level, create_image
 

@@ -31,10 +31,9 @@ from octane.core.orientation import (
     Orientation,
     directions_of,
     orientation_of,
-    overruled_orientation,
-    spelled_orientation,
 )
-from octane.store.ngff import Attributes, stated_orientation, whole_size
+from octane.store.reading import interpretation
+from octane.store.stated import Attributes, Stated
 
 if TYPE_CHECKING:
     import SimpleITK as sitk
@@ -176,8 +175,7 @@ class FileVolume:
     """A file that ITK reads, loaded completely by the first thread that reads voxels.
 
     ``frame`` is an image of one voxel with the file's pixel type, spacing, origin and direction;
-    ``place`` is the path that ITK reads. The origin of ``grid`` is along the file's own axes;
-    ``overruled`` is a sentence about stated directions that :meth:`orient` has replaced.
+    ``place`` is the path that ITK reads. The origin of ``grid`` is along the file's own axes.
     """
 
     chunks = TAKEN
@@ -208,19 +206,6 @@ class FileVolume:
     def whole_bytes(self) -> int:
         """Memory of all voxels."""
         return math.prod(self.grid.shape) * self.dtype.itemsize
-
-    def orient(self, orientation: Orientation) -> None:
-        """Take the ``orientation`` that the user gives in place of the file's directions."""
-        if orientation_of(self.frame.GetDirection()) == UNSTATED:
-            self.overruled = (
-                "The stated oblique directions are replaced by "
-                f"{spelled_orientation(orientation)}, as --orientation says."
-            )
-        else:
-            stated = stated_orientation(self.attributes)
-            self.overruled = overruled_orientation(stated, orientation)
-        self.attributes["orientation"] = orientation
-        itk_geometry(self.grid, orientation).apply(self.frame)
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """Copy the voxels of ``region``, into ``out`` if given."""
@@ -310,27 +295,34 @@ def open_file(
         )
     with readable(path):
         frame = _frame(reader, pixel)
-    stated = _stated_sizes(path, header, reader)
-    spacing = whole_size(path, stated, reading, like)
-    if spacing is None:
-        listed = ", ".join("not stated" if n is None else f"{n / MILLIMETER:g} mm" for n in stated)
-        raise InputError(
-            f"{path} does not state its voxel size along all axes (z y x: {listed}); give "
-            "--voxel_size, in micrometres in this order, or correct its header."
-        )
-    if None in stated:
-        frame.SetSpacing([s / MILLIMETER for s in reversed(spacing)])
-    orientation = orientation_of(frame.GetDirection())
+    sizes, orientation = _stated_sizes(path, header, reader), orientation_of(frame.GetDirection())
+    is_stated = any(orientation) and _states_directions(path, header, reader)
+    listed = ", ".join("not stated" if n is None else f"{n / MILLIMETER:g} mm" for n in sizes)
+    notes = ""
+    if name.endswith((".nii", ".nii.gz")):
+        notes = _turned_axes(reader) or _other_place(reader, frame)
+    stated = Stated(
+        path,
+        sizes,
+        orientation=orientation if is_stated else UNSTATED,
+        notes=notes,
+        is_oblique=orientation == UNSTATED,
+        without_size=f"does not state its voxel size along all axes (z y x: {listed}); give "
+        "--voxel_size, in micrometres in this order, or correct its header.",
+    )
+    found = interpretation(stated, reading, like)
+    if None in sizes:
+        frame.SetSpacing([s / MILLIMETER for s in reversed(found.voxel_size)])
     directions = directions_of(orientation)
     if directions is None:
         directions = np.reshape(frame.GetDirection(), (3, 3))
     origin = [o * MILLIMETER for o in reversed((directions.T @ frame.GetOrigin()).tolist())]
     shape = nz, ny, nx = reader.GetSize()[::-1]
-    volume = FileVolume(path, Grid((nz, ny, nx), spacing, vector(*origin)), frame, place)
-    if any(orientation) and _states_directions(path, header, reader):
-        volume.attributes["orientation"] = orientation
-    if name.endswith((".nii", ".nii.gz")):
-        volume.overruled = _turned_axes(reader) or _other_place(reader, frame)
+    grid = Grid((nz, ny, nx), found.voxel_size, vector(*origin))
+    if reading is not None and reading.orientation is not None:
+        itk_geometry(grid, reading.orientation).apply(frame)
+    volume = FileVolume(path, grid, frame, place)
+    volume.attributes, volume.overruled = found.attributes, found.overruled
     if name.endswith(".nii"):
         with readable(path):
             start, bits = (float(reader.GetMetaData(key)) for key in ("vox_offset", "bitpix"))

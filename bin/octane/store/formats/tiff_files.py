@@ -35,8 +35,7 @@ from octane.core.errors import (
     unreadable,
 )
 from octane.core.files import read_regular
-from octane.core.geometry import LENGTHS, Grid, Region, Vector, shape_of, spelled
-from octane.store.channels import attributes_of
+from octane.core.geometry import LENGTHS, Grid, Region, shape_of, spelled
 from octane.store.formats.itk_files import TAKEN, TIFF
 from octane.store.formats.tiff_segments import (
     decode_plane,
@@ -46,7 +45,8 @@ from octane.store.formats.tiff_segments import (
     require_segments,
 )
 from octane.store.image import DECODING_ERRORS
-from octane.store.ngff import AS_STATED, CHANNEL, TIMEPOINT, Attributes, place_of, whole_size
+from octane.store.reading import AS_STATED, interpretation
+from octane.store.stated import CHANNEL, TIMEPOINT, Attributes, Stated
 from octane.store.writer import Make
 
 if TYPE_CHECKING:
@@ -86,7 +86,6 @@ class TiffVolume:
     """
 
     chunks = TAKEN
-    overruled = ""
     geometry = None
     # The format does not state an origin.
     is_placed = False
@@ -107,6 +106,7 @@ class TiffVolume:
         self.channels = channels
         self.path, self.grid, self.dtype = path, grid, stored.newbyteorder("=")
         self.attributes: Attributes = {}
+        self.overruled = ""
         self._file: Path | IO[bytes] = path
         self._stored, self._planes, self._starts = stored, planes, starts
         self._lock = Lock()
@@ -198,9 +198,17 @@ def open_tiff(
     """
     with _opened(path) as file:
         series = _stack_of(path, file)
-        stated, names = _stated(path, file, series)
+        depth = _depth_of(path, series, flat=flat)
+        sizes, names = _stated(path, file, series)
         description = _description_of(path, file) if file.is_ome else path
-        numbers, index = _planes(path, series, names, reading, flat=flat)
+        counts = [dict(_axes_of(series)).get(axis, 1) for axis in "CT"]
+        stated = Stated(
+            *(path, _voxel_size(sizes, reading or AS_STATED)),
+            *((CHANNEL, TIMEPOINT), counts, names),
+            without_size=_without_size(sizes),
+        )
+        found = interpretation(stated, reading, like)
+        numbers = _planes(series, depth, found.place)
         key, start, decoding = series.keyframe, series.dataoffset, 0
         # A damaged tag may hold a fraction.
         if not all(isinstance(n, int) and n > 0 for n in key.shape):
@@ -224,17 +232,12 @@ def open_tiff(
                     decode_segment(pages[0], key, 0, file.filehandle.fileno())
         dtype = series.dtype.newbyteorder(file.byteorder)
         ny, nx = key.shape
-        count = dict(_axes_of(series)).get("C", 1)
-        channels = [*names, *[""] * count][:count]
-    size = _voxel_size(path, stated, reading or AS_STATED, like)
-    grid = Grid((len(numbers), ny, nx), size)
-    volume = TiffVolume(path, grid, dtype, numbers, starts, channels)
+    grid = Grid((len(numbers), ny, nx), found.voxel_size)
+    volume = TiffVolume(path, grid, dtype, numbers, starts, found.channels)
+    volume.attributes, volume.overruled = found.attributes, found.overruled
     volume.decoding = decoding
     if description != path:
         volume.description = description
-    volume.attributes |= attributes_of(path, names, count, index, reading)
-    if reading is not None and reading.orientation is not None:
-        volume.attributes["orientation"] = reading.orientation
     return volume
 
 
@@ -485,15 +488,8 @@ def _axes_of(series: TiffPageSeries) -> list[tuple[str, int]]:
     return [*zip(axes, shape, strict=True)]
 
 
-def _planes(
-    path: Path,
-    series: TiffPageSeries,
-    names: Sequence[str],
-    reading: InputParameters | None,
-    *,
-    flat: bool,
-) -> tuple[list[int], int]:
-    """Page numbers, within a series, of the volume's planes in order of depth, and its channel."""
+def _depth_of(path: Path, series: TiffPageSeries, *, flat: bool) -> str:
+    """Name of the axis of depth."""
     axes = _axes_of(series)
     sizes = dict(axes)
     before = [(axis, n) for axis, n in axes if axis not in "YXS"]
@@ -504,12 +500,17 @@ def _planes(
             f"{path} has {len(series.shape)} dimensions ({spelled(series.shape)}, {series.axes}); "
             "octane reads one 3-D volume of scalar values, not RGB: extract it."
         )
-    place = place_of(path, (CHANNEL, TIMEPOINT), [sizes.get(a, 1) for a in "CT"], names, reading)
-    taken = {**dict(zip("CT", place, strict=True)), depth[0]: slice(None)}
+    return depth[0]
+
+
+def _planes(series: TiffPageSeries, depth: str, place: Sequence[int]) -> list[int]:
+    """Page numbers, within a series, of the planes of a channel and time point, by depth."""
+    before = [(axis, n) for axis, n in _axes_of(series) if axis not in "YXS"]
+    taken = {**dict(zip("CT", place, strict=True)), depth: slice(None)}
     numbers = np.arange(math.prod(n for _, n in before)).reshape([n for _, n in before])
     # Several axes of length 1 may share a name.
     chosen = numbers[tuple(taken.get(axis, 0) for axis, _ in before)]
-    return chosen.ravel().tolist(), place[0]
+    return chosen.ravel().tolist()
 
 
 def _stated(path: Path, file: TiffFile, series: TiffPageSeries) -> tuple[list[Length], list[str]]:
@@ -534,23 +535,22 @@ def _stated(path: Path, file: TiffFile, series: TiffPageSeries) -> tuple[list[Le
     return list(zip([imagej.get("spacing"), *across], units, strict=True)), []
 
 
-def _voxel_size(
-    path: Path, stated: Sequence[Length], reading: InputParameters, like: Grid | None
-) -> Vector:
-    """Voxel size along z, y and x in micrometres, as the file states it or else as given."""
+def _voxel_size(stated: Sequence[Length], reading: InputParameters) -> list[float | None]:
+    """Voxel size along z, y and x in micrometres; None for an axis without one."""
     sizes = [_micrometres(*length, reading.input_unit) for length in stated]
     if None in sizes:
         axes = zip(sizes, stated, strict=True)
         sizes = [None if unit in PRINTERS else n for n, (_, unit) in axes]
-    size = whole_size(path, sizes, reading, like)
-    if size is not None:
-        return size
+    return sizes
+
+
+def _without_size(stated: Sequence[Length]) -> str:
+    """Rest of a sentence on a file without a voxel size."""
     shown = [(f"{n:g}" if isinstance(n, float) else n, unit or "") for n, unit in stated]
     listed = ", ".join("not stated" if n is None else f"{n} {unit}".strip() for n, unit in shown)
-    raise InputError(
-        f"{path} is a TIFF that does not state its voxel size along all axes (z y x: {listed}); "
-        "give --voxel_size, in micrometres in this order, or --input_unit if only the unit is "
-        "missing."
+    return (
+        f"is a TIFF that does not state its voxel size along all axes (z y x: {listed}); give "
+        "--voxel_size, in micrometres in this order, or --input_unit if only the unit is missing."
     )
 
 

@@ -20,7 +20,8 @@ from octane.core.metrics import write_json
 from octane.core.records import ORDER, read_record
 from octane.layout.sections import distances
 from octane.store.image import open_levels
-from octane.store.ngff import AS_STATED, Metadata, read_json, read_metadata
+from octane.store.ngff import Metadata, read_json, read_metadata
+from octane.store.reading import AS_STATED
 from octane.tools.export.parameters import BidsParameters
 from octane.tools.export.source import files_of, require_outside
 

@@ -32,13 +32,8 @@ from octane.layout.sections import attributes_on
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers, run_tiles
 from octane.store.channels import ALL, joined_attributes, names_of
 from octane.store.image import Image, open_levels
-from octane.store.ngff import (
-    CHANNEL,
-    Attributes,
-    ShownChannel,
-    read_metadata,
-    stated_orientation,
-)
+from octane.store.ngff import ShownChannel, read_metadata
+from octane.store.stated import CHANNEL, Attributes, stated_orientation
 from octane.store.volume import Volume
 from octane.store.volumes import each_channel, open_volume
 from octane.store.writer import SHARD, Json

@@ -16,7 +16,7 @@ from octane.core.units import bytes_of, counted, format_bytes
 from octane.pipeline.workers import require_decodable
 from octane.store.formats.itk_files import TIFF
 from octane.store.image import Image
-from octane.store.ngff import stated_orientation
+from octane.store.stated import stated_orientation
 from octane.store.volumes import (
     default_directions,
     geometry_of,

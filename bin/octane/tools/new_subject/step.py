@@ -46,7 +46,7 @@ from octane.processes.stitch.record import SHADING, SurfaceFigures
 from octane.processes.stitch.surface import measured_surface
 from octane.store.channels import ALL, channel_names
 from octane.store.image import Image
-from octane.store.ngff import stated_orientation
+from octane.store.stated import stated_orientation
 from octane.store.volume import Volume
 from octane.store.volumes import open_volume, overruled
 from octane.tools.new_subject.parameters import SubjectOverrides

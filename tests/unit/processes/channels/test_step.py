@@ -16,7 +16,7 @@ from octane.processes.channels.step import join_channels
 from octane.processes.pyramid.parameters import PyramidParameters
 from octane.processes.pyramid.step import build_pyramid
 from octane.store.image import open_image
-from octane.store.ngff import Attributes
+from octane.store.stated import Attributes
 from octane.store.writer import Level, create_image
 from octane.tools.materialize.step import verify
 

@@ -14,7 +14,7 @@ from octane.layout.sections import listed, number_or_first
 from octane.processes.stack.layout.surfaces import measured
 from octane.processes.stack.parameters import StackParameters
 from octane.store.image import Image
-from octane.store.ngff import Attributes
+from octane.store.stated import Attributes
 
 
 @dataclass(frozen=True)
