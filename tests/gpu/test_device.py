@@ -61,7 +61,9 @@ def test_an_index_that_the_user_allows_is_that_of_the_lease_in_any_order_of_cuda
 
 
 @pytest.mark.emulated
-@pytest.mark.parametrize("module", ["n4.fit", "steps.n4", "steps.resample", "store.array"])
+@pytest.mark.parametrize(
+    "module", ["processes.n4.fit", "processes.n4.step", "processes.resample.step", "store.array"]
+)
 @pytest.mark.parametrize("given", [None, "cub"])
 def test_sums_use_cub_only_if_the_user_says_so(module, given):
     """Whichever module is imported first: zarr imports CuPy."""

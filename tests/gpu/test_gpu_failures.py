@@ -24,10 +24,12 @@ N4 = N4Parameters(mask="none", iterations=(2, 2), shrink_factor=(2, 2, 2))
 STEPS = {"RESAMPLE": RESAMPLE, "N4": N4}
 
 STEP = """
-from octane.config.parameters import *
+from octane.config.parameters import ExecutionParameters, InputParameters, LeaseParameters
 from octane.core.errors import OctaneError
 from octane.processes.n4 import step as step_n4
+from octane.processes.n4.parameters import N4Parameters
 from octane.processes.n4.step import correct_bias, prepare
+from octane.processes.resample.parameters import ResampleParameters
 from octane.processes.resample.step import resample_image
 import cupy
 
