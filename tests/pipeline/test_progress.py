@@ -34,8 +34,10 @@ def test_a_plain_log_counts_the_tasks_of_each_step(succeeding, given, tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "last"),
-    [((), []), (("-ansi-log", "false"), [", ".join(ENDS)])],
-    ids=["ansi", "plain"],
+    [
+        pytest.param((), [], id="ansi", marks=pytest.mark.soak),
+        pytest.param(("-ansi-log", "false"), [", ".join(ENDS)], id="plain", marks=pytest.mark.soak),
+    ],
 )
 def test_a_terminal_with_nextflows_display_gets_no_such_line(
     project, environment, given, words, last, tmp_path

@@ -83,6 +83,7 @@ def test_an_edited_chunk_deep_inside_one_mosaic(again, folder):
     assert run.processes("COMPLETED") == ALL
 
 
+@pytest.mark.soak
 def test_a_section_that_was_added_runs_alone(succeeding, phantom, tmp_path):
     folder = shutil.copytree(phantom, tmp_path / "subject")
     table, store = folder / "positions.csv", folder / "mosaics" / "section_02.ome.zarr"

@@ -131,6 +131,7 @@ def test_the_config_of_a_new_subject_runs_as_it_is_written(
     assert f"STACK ({name})" in run.tasks("COMPLETED")
 
 
+@pytest.mark.soak
 def test_slurm_gets_the_options_of_every_job_and_a_lost_one_is_tried_again(
     succeeding, phantom, environment, tmp_path
 ):

@@ -106,7 +106,7 @@ def _voxel_size(stated: Stated, reading: InputParameters | None, like: Grid | No
         return vector(*given)
     if like is not None:
         return like.spacing
-    raise InputError(f"{path} {stated.without_size}")
+    raise InputError(stated.without_size)
 
 
 def place_of(

@@ -52,7 +52,7 @@ class Stated:
     is_oblique
         True if the stated axes are not along those of the subject.
     without_size
-        Rest of a sentence on a file that does not state its voxel size, with the remedy.
+        Sentence on a file that does not state its voxel size, with the remedy.
     """
 
     path: Path

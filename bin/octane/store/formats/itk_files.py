@@ -307,7 +307,7 @@ def open_file(
         orientation=orientation if is_stated else UNSTATED,
         notes=notes,
         is_oblique=orientation == UNSTATED,
-        without_size=f"does not state its voxel size along all axes (z y x: {listed}); give "
+        without_size=f"{path} does not state its voxel size along all axes (z y x: {listed}); give "
         "--voxel_size, in micrometres in this order, or correct its header.",
     )
     found = interpretation(stated, reading, like)

@@ -205,7 +205,7 @@ def open_tiff(
         stated = Stated(
             *(path, _voxel_size(sizes, reading or AS_STATED)),
             *((CHANNEL, TIMEPOINT), counts, names),
-            without_size=_without_size(sizes),
+            without_size=_without_size(path, sizes),
         )
         found = interpretation(stated, reading, like)
         numbers = _planes(series, depth, found.place)
@@ -544,13 +544,14 @@ def _voxel_size(stated: Sequence[Length], reading: InputParameters) -> list[floa
     return sizes
 
 
-def _without_size(stated: Sequence[Length]) -> str:
-    """Rest of a sentence on a file without a voxel size."""
+def _without_size(path: Path, stated: Sequence[Length]) -> str:
+    """Sentence on a file without a voxel size."""
     shown = [(f"{n:g}" if isinstance(n, float) else n, unit or "") for n, unit in stated]
     listed = ", ".join("not stated" if n is None else f"{n} {unit}".strip() for n, unit in shown)
     return (
-        f"is a TIFF that does not state its voxel size along all axes (z y x: {listed}); give "
-        "--voxel_size, in micrometres in this order, or --input_unit if only the unit is missing."
+        f"{path} is a TIFF that does not state its voxel size along all axes (z y x: {listed}); "
+        "give --voxel_size, in micrometres in this order, or --input_unit if only the unit is "
+        "missing."
     )
 
 

@@ -32,6 +32,9 @@ ENCODERS = {
     "lerc": imagecodecs.lerc_encode,
 }
 CODECS = [*ENCODERS]
+QUICK = ("lzw", "jpeg2000")
+FEW_CODECS = [pytest.param(c, marks=[pytest.mark.soak] * (c not in QUICK)) for c in ENCODERS]
+"""All, of which most are left to soak: 64 MB take seconds to encode."""
 
 
 def opened(path):
@@ -111,7 +114,7 @@ def encoded(codec, array):
     return ENCODERS[codec](array.tobytes())
 
 
-@pytest.mark.parametrize("byteorder", ["<", ">"])
+@pytest.mark.parametrize("byteorder", ["<", pytest.param(">", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("compression", "predictor"),
@@ -138,7 +141,7 @@ def test_voxels_of_every_type_are_those_written(
         np.testing.assert_array_equal(read, voxels, err_msg=dtype)
 
 
-@pytest.mark.parametrize("byteorder", ["<", ">"])
+@pytest.mark.parametrize("byteorder", ["<", pytest.param(">", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("compression", "dtype"),
@@ -161,7 +164,7 @@ def test_lossless_images_are_those_written(plane, smooth, compression, dtype, la
     np.testing.assert_array_equal(whole(path)[0], voxels)
 
 
-@pytest.mark.parametrize("byteorder", ["<", ">"])
+@pytest.mark.parametrize("byteorder", ["<", pytest.param(">", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("layout", [{}, {"rowsperstrip": 16}, TILES])
 @pytest.mark.parametrize("level", [80, 100])
 def test_jpegs_are_those_that_tifffile_reads(write, smooth, layout, byteorder, level):
@@ -278,7 +281,7 @@ def bomb(codec):
     return ENCODERS[codec](zeros)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", FEW_CODECS)
 def test_a_bomb_is_refused_in_little_memory(plane, run_python, codec):
     path = plane([bomb(codec)], codec)
     done = run_python(
@@ -300,7 +303,7 @@ def test_a_bomb_is_refused_in_little_memory(plane, run_python, codec):
     assert str(path) in message
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", FEW_CODECS)
 def test_a_strip_that_its_page_states_counts_in_the_plan_of_memory(plane, codec):
     path = plane([bomb(codec)], codec, BOMB)
     volume = opened(path)
