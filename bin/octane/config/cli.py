@@ -1,6 +1,8 @@
 """Shared code of the commands: run a step, one-sentence errors, logging."""
 
+import atexit
 import errno
+import gc
 import logging
 import os
 import re
@@ -170,6 +172,9 @@ def _prepare() -> None:
     # that they need. Not in os.environ, which the command that gpu_slot.py starts would inherit.
     if "OPENBLAS_NUM_THREADS" not in os.environ:
         os.putenv("OPENBLAS_NUM_THREADS", "1")
+    # Spares the interpreter a garbage collection over all modules at exit: a third of the CPU time
+    # of a small task.
+    atexit.register(gc.freeze)
     # A cancelled task still removes its partial output.
     for number in (signal.SIGTERM, signal.SIGINT):
         # A shell starts background commands with SIGINT ignored.
