@@ -222,7 +222,7 @@ def nextflows_report(lines):
     stderr = f"\nCommand error:\n{said}" if lines else ""
     return (
         f"Error executing process > 'N4 (a)'\n\nCaused by:\n  {ENDED}\n\n"
-        f"Command exit status:\n  3\n{stderr}\nWork dir:\n  /work/ab/cd\n\nTip: look there\n"
+        f"Command exit status:\n  3\n{stderr}\nWork dir:\n  /scratch/ab/cd\n\nTip: look there\n"
     )
 
 
