@@ -34,7 +34,7 @@ from octane.store.array import Array, open_array
 from octane.store.chunks import METADATA, chunk_errors, missing_keys, other_key, stored_objects
 from octane.store.ngff import Metadata, read_json, read_metadata
 from octane.store.reader import DirectReader
-from octane.store.reading import AS_STATED, interpretation, oriented
+from octane.store.reading import AS_STATED, apply_orientation, interpretation
 from octane.store.stated import Attributes, Stated
 
 DECODING_ERRORS = (
@@ -267,7 +267,7 @@ def open_image(path: Path, reading: InputParameters | None = AS_STATED) -> Image
     missing = "blank" if reading is None else reading.missing_chunks
     array = _array(path, metadata.datasets[0], metadata)
     grid = Grid(_shape(array), metadata.spacing, metadata.origin)
-    found = interpretation(_stated(path, metadata, array), reading)
+    found = interpretation(_stated(path, metadata, array.shape[:-3]), reading)
     for section in cast("list[Mapping[str, int]]", found.attributes.get("sections", [])):
         if not section["start"] <= section["stop"] <= grid.shape[0]:
             raise InputError(
@@ -280,9 +280,9 @@ def open_image(path: Path, reading: InputParameters | None = AS_STATED) -> Image
     )
 
 
-def _stated(path: Path, metadata: Metadata, array: Array) -> Stated:
+def _stated(path: Path, metadata: Metadata, counts: Sequence[int]) -> Stated:
     return Stated(
-        *(path, metadata.spacing, metadata.axes, array.shape[:-3], metadata.labels),
+        *(path, metadata.spacing, metadata.axes, counts, metadata.labels),
         *(metadata.orientation, metadata.octane, metadata.notes),
     )
 
@@ -302,15 +302,13 @@ def open_levels(path: Path, reading: InputParameters | None = None) -> list[Imag
     missing = "fill" if metadata.octane is None else "error"
     if reading is not None:
         missing = reading.missing_chunks
-    own, images = metadata.octane or {}, list[Image]()
+    # Without a choice along the axes before z, y and x.
+    own, overruled = apply_orientation(_stated(path, metadata, ()), reading)
+    images: list[Image] = []
     for index, name in enumerate(metadata.datasets):
         array, level = _array(path, name, metadata), read_metadata(path, reading, index)
         grid = Grid(_shape(array), level.spacing, level.origin)
         places = np.ndindex(array.shape[:-3])
-        orientation, replaced = oriented(_stated(path, metadata, array), reading)
-        if any(orientation):
-            own = {**own, "orientation": orientation}
-        overruled = " ".join(filter(None, (metadata.notes, replaced)))
         # A coarser level may be blank where the finest is not.
         if index and missing == "fill":
             missing = "blank"

@@ -9,11 +9,7 @@ import numpy as np
 from octane.config.parameters import InputParameters
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector, spelled, vector
-from octane.core.orientation import (
-    Orientation,
-    overruled_orientation,
-    spelled_orientation,
-)
+from octane.core.orientation import overruled_orientation, spelled_orientation
 from octane.store.channels import ALL, channel_names, kinds_of
 from octane.store.coordinates import SHOWN
 from octane.store.stated import (
@@ -59,32 +55,35 @@ def interpretation(
     index, count = {
         axis: (own, n) for axis, own, n in zip(stated.axes, place, stated.counts, strict=True)
     }.get(CHANNEL, (0, 1))
-    noted = stated.attributes or {}
-    own = {key: value for key, value in noted.items() if key != "channels"}
-    orientation, replaced = oriented(stated, reading)
-    if any(orientation):
-        own["orientation"] = orientation
-    if kind := "".join(kinds_of(noted)[index : index + 1]):
+    own, overruled = apply_orientation(stated, reading)
+    if kind := "".join(kinds_of(own)[index : index + 1]):
         own["channel_kind"] = kind
+    own.pop("channels", None)
     names = labels
     if stated.attributes is not None and count == 1:
         # Octane's own label of a channel without a name is one for viewers.
         names = [str(own.get("channel", ""))]
     own |= attributes_of(path, names, count, index, reading)
     channels = [*names, *[""] * count][:count]
-    overruled = " ".join(filter(None, (stated.notes, replaced)))
     return Interpretation(place, voxel_size, own, channels, overruled)
 
 
-def oriented(stated: Stated, reading: InputParameters | None) -> tuple[Orientation, str]:
-    """Orientation as given, or else as stated, and a sentence if one replaces the other."""
+def apply_orientation(stated: Stated, reading: InputParameters | None) -> tuple[Attributes, str]:
+    """Octane's attributes with the orientation that is given, or else stated, and the notes.
+
+    A sentence is added to the notes if the given one replaces another.
+    """
     given = None if reading is None else reading.orientation
+    replaced = overruled_orientation(stated.orientation, given)
     if given is not None and stated.is_oblique:
-        return given, (
+        replaced = (
             f"The stated oblique directions are replaced by {spelled_orientation(given)}, as "
             "--orientation says."
         )
-    return given or stated.orientation, overruled_orientation(stated.orientation, given)
+    own = dict(stated.attributes or {})
+    if any(orientation := given or stated.orientation):
+        own["orientation"] = orientation
+    return own, " ".join(filter(None, (stated.notes, replaced)))
 
 
 def _voxel_size(stated: Stated, reading: InputParameters | None, like: Grid | None) -> Vector:
