@@ -28,11 +28,13 @@ class Source:
 
     path = Path("source.zarr")
     attributes: ClassVar = {}
+    worker_bytes = 0
 
     def __init__(self, voxels, slab=16):
         self.voxels, self.largest, self.read_bytes = voxels, 0, 0
         self.chunks = (slab, *voxels.shape[1:])
         self.grid, self.dtype = Grid(voxels.shape, (1.0, 1.0, 1.0)), voxels.dtype
+        self.whole_bytes = voxels.nbytes
 
     def read(self, region, out=None):
         block = self.voxels[region]
