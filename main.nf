@@ -2,19 +2,21 @@
 
 include { MOSAIC } from './modules/mosaic'
 include { RESAMPLE } from './modules/resample'
+include { STITCH ; STITCH as STITCH_OTHERS } from './modules/stitch'
+include { STACK ; STACK as STACK_OTHERS } from './modules/stack'
 include { N4 } from './modules/n4'
 include { PYRAMID } from './modules/pyramid'
 include { CHANNELS } from './modules/channels'
 include { REPORT ; runRecord } from './modules/report'
 include { COHORT_REPORT } from './modules/cohort_report'
-include { ASSEMBLE ; ASSEMBLE as ASSEMBLE_OTHERS } from './subworkflows/assemble'
-include { EMPTY } from './subworkflows/empty'
 include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
 include { PROGRESS } from './subworkflows/progress'
 include { complete ; escapeMarkup ; forgetIfRefused ; lockOutdir ; outcomeOf } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
-include { codeVersions ; switched ; withOwn ; withSteps } from './lib/functions'
+include { empty ; fed ; named ; recorded } from './lib/plan'
+include { codeVersions ; switched } from './lib/functions'
 
+// PREFLIGHT's plan lists every task: its step, its flags, and the names of the data that it reads.
 workflow OCTANE {
     take:
     subjects // [meta, input, truth]: a folder of mosaics or tiles, one mosaic or one volume; truth may be []
@@ -22,133 +24,74 @@ workflow OCTANE {
     main:
     code = codeVersions()
     PREPARE(subjects, code.preflight)
-    plans = PREPARE.out.plans
-    given = PREPARE.out.images.branch { meta, _image ->
-        tiles: meta.kind == 'tiles'
-        image: true
-    }
-    tiles = withOwn(given.tiles, plans, 'mosaic').map { meta, files, flags, lists ->
-        [meta + [kind: 'mosaic'], files, flags, lists[meta.channel][meta.section]]
-    }
-    MOSAIC(tiles, code.mosaic)
-    images = MOSAIC.out.mosaic.mix(given.image).branch { meta, _image ->
-        resample: meta.resample
-        ready: true
-    }
-    RESAMPLE(withOwn(images.resample, plans, 'resample'), code.resample)
-    resampled = RESAMPLE.out.image.mix(images.ready).branch { meta, _image ->
-        volume: meta.kind == 'volume'
-        reference: !meta.channel
-        other: true
-    }
-    // The reference channel is measured; the others are placed alike.
-    itself = plans.flatMap { id, steps -> steps.items.collect { item -> [id, item, []] } }
-    alone = plans.map { id, _steps -> [id, []] }
-    ASSEMBLE(resampled.reference, itself, alone, plans, code)
-    ASSEMBLE_OTHERS(resampled.other, ASSEMBLE.out.stitched, ASSEMBLE.out.stacked, plans, code)
-    volume = resampled.volume
-        .map { meta, image -> [meta.subMap('id', 'channel', 'seen'), image] }
-        .mix(ASSEMBLE.out.volume, ASSEMBLE_OTHERS.out.volume)
-    records = MOSAIC.out.record.mix(RESAMPLE.out.record, ASSEMBLE.out.record, ASSEMBLE_OTHERS.out.record)
-    results = ASSEMBLE.out.results.mix(ASSEMBLE_OTHERS.out.results)
-    references = volume.filter { meta, _image -> !meta.channel }.map { meta, image -> [meta.id, image] }
-    volume = withSteps(volume, plans)
-        .filter { meta, _image, steps -> meta.channel in steps.written }
-        .map { meta, image, _steps -> [meta, image] }
-    before = records
-    fitted = channel.empty()
-    if (!switched('skip_n4')) {
-        masked = withOwn(volume, plans, 'n4').branch { meta, image, flags, mask, truth, usesTissue ->
-            other: meta.channel && usesTissue
-                return [meta.id, meta, image, flags, mask]
-            alone: true
-                return [meta, image, flags, mask, meta.channel ? [] : truth, []]
+    tasks = PREPARE.out.tasks
+    data = PREPARE.out.data
+
+    MOSAIC(fed(tasks, 'mosaic', data), code.mosaic)
+    data = data.mix(named(MOSAIC.out.mosaic, 'mosaic'), recorded(MOSAIC.out.record))
+    RESAMPLE(fed(tasks, 'resample', data), code.resample)
+    data = data.mix(named(RESAMPLE.out.image, 'resample'), recorded(RESAMPLE.out.record))
+    // The reference channel is measured, and the others lie where its records say.
+    others = tasks.filter { task -> task.meta.channel }
+    reference = tasks.filter { task -> !task.meta.channel }
+    STITCH(fed(reference, 'stitch', data), code.stitch)
+    data = data.mix(named(STITCH.out.section, 'stitch'), recorded(STITCH.out.record))
+    STITCH_OTHERS(fed(others, 'stitch', data), code.stitch)
+    data = data.mix(named(STITCH_OTHERS.out.section, 'stitch'), recorded(STITCH_OTHERS.out.record))
+    STACK(fed(reference, 'stack', data), code.stack)
+    data = data.mix(named(STACK.out.volume, 'stack'), recorded(STACK.out.record))
+    STACK_OTHERS(fed(others, 'stack', data), code.stack)
+    data = data.mix(named(STACK_OTHERS.out.volume, 'stack'), recorded(STACK_OTHERS.out.record))
+    N4(fed(tasks, 'n4', data), code.n4)
+    data = data.mix(named(N4.out.volume, 'n4'), recorded(N4.out.record))
+    PYRAMID(fed(tasks, 'pyramid', data), code.pyramid)
+    data = data.mix(named(PYRAMID.out.volume, 'pyramid'), recorded(PYRAMID.out.record))
+    CHANNELS(fed(tasks, 'channels', data), code.channels)
+    data = data.mix(named(CHANNELS.out.volume, 'channels'), recorded(CHANNELS.out.record))
+    // With --keep_intermediates false, once all readers of an image have ended.
+    fed(tasks, 'empty', data).subscribe { meta, files, _flags, _records -> empty(meta.id, files[0]) }
+
+    // With the last record of a subject, or at the end if a task failed.
+    outcomes = fed(tasks, 'report', data, true)
+        .map { meta, files, flags, input, volume -> [meta.id, files, flags, input[0], volume] }
+        .combine(PREPARE.out.plans, by: 0)
+        .map { id, files, flags, input, volume, plan ->
+            [[id: id, outcome: outcomeOf(id, plan, files), input: "${input}".toString()], files, flags, volume]
         }
-        // They fit the tissue of the reference channel.
-        others = masked.other.combine(references, by: 0).map { _id, meta, image, flags, mask, reference ->
-            [meta, image, flags, mask, [], reference]
-        }
-        N4(masked.alone.mix(others), code.n4)
-        volume = N4.out.volume
-        fitted = N4.out.record
-        records = records.mix(fitted)
-        results = results.mix(N4.out.field)
-    }
-    // A workflow that includes this one may lack the parameter.
-    if (params.containsKey('keep_intermediates') && !switched('keep_intermediates')) {
-        sections = ASSEMBLE.out.sections.mix(ASSEMBLE_OTHERS.out.sections)
-        stacked = ASSEMBLE.out.volume.mix(ASSEMBLE_OTHERS.out.volume)
-        EMPTY(MOSAIC.out.mosaic, RESAMPLE.out.image, sections, stacked, before, fitted, plans)
-    }
-    if (!switched('skip_pyramid')) {
-        // The joined image has the name that the reference channel's volume would have.
-        named = withSteps(volume, plans).map { meta, image, steps ->
-            [meta + [channel: meta.channel ?: steps.lead], image]
-        }
-        PYRAMID(withOwn(named, plans, 'pyramid'), code.pyramid)
-        volume = PYRAMID.out.volume
-        records = records.mix(PYRAMID.out.record)
-    }
-    finished = withSteps(volume, plans).branch { _meta, _image, steps ->
-        several: steps.joined
-        one: true
-    }
-    joined = finished.several
-        .map { meta, image, steps ->
-            def place = steps.written.indexOf(meta.channel == steps.lead ? '' : meta.channel)
-            [groupKey(meta.id, steps.written.size()), meta.seen, [place, image]]
-        }
-        .groupTuple()
-        .map { id, seen, placed ->
-            [[id: id.toString(), seen: seen.unique().sort().join(' ')], placed.sort { own -> own[0] }*.last()]
-        }
-    CHANNELS(withOwn(joined, plans, 'channels'), code.channels)
-    volume = finished.one.map { meta, image, _steps -> [meta, image] }.mix(CHANNELS.out.volume)
-    records = records.mix(CHANNELS.out.record)
-    // Emitted with a subject's last record, or at the end if a task failed. Sorted, because tasks end in any order.
-    outcomes = plans
-        .map { id, _steps -> [id, []] }
-        .mix(records.map { meta, files -> [meta.id, files] })
-        .combine(plans, by: 0)
-        .map { id, files, steps -> [groupKey(id, steps.tasks.size() + 1), files] }
-        .groupTuple(remainder: true)
-        .map { id, files -> [id.toString(), files.flatten().sort { file -> file.name }] }
-        .combine(plans, by: 0)
-        .map { id, files, steps -> [id, files, outcomeOf(id, steps, files)] }
-    results = results.mix(records, volume)
-    report = channel.empty()
-    if (!switched('skip_report')) {
-        noted = outcomes
-            .filter { _id, files, outcome -> files || outcome }
-            .map { id, files, outcome -> [[id: id, outcome: outcome], files] }
-        REPORT(withOwn(noted, plans, 'report'), runRecord(code.toString().md5()), code.report)
-        report = REPORT.out.report
-        names = plans.map { id, _steps -> id }.toSortedList().filter { list -> list.size() > 1 }
-        twins = REPORT.out.twin.map { _meta, twin -> twin }.toSortedList { a, b -> a.name <=> b.name }
-        COHORT_REPORT(twins, names, code.report)
-        page = COHORT_REPORT.out.report.map { file -> [[id: ''], file] }
-        results = results.mix(report, REPORT.out.twin, REPORT.out.previews, REPORT.out.more, page)
-    }
-    volume = volume
-        .map { meta, image -> [meta.id, meta, image] }
-        .join(outcomes)
-        .filter { _id, _meta, _image, _files, outcome -> !outcome?.changed }
-        .map { _id, meta, image, _files, _outcome -> [meta, image] }
+    reported = outcomes
+        .filter { meta, files, _flags, _volume -> !switched('skip_report') && (files || meta.outcome) }
+        .map { meta, files, flags, _volume -> [meta, files, flags] }
+    REPORT(reported, runRecord(code.toString().md5()), code.report)
+    names = PREPARE.out.plans.map { id, _plan -> id }.toSortedList().filter { list -> list.size() > 1 }
+    twins = REPORT.out.twin.map { _meta, twin -> twin }.toSortedList { a, b -> a.name <=> b.name }
+    COHORT_REPORT(twins, switched('skip_report') ? channel.empty() : names, code.report)
+
+    records = MOSAIC.out.record.mix(
+        RESAMPLE.out.record, STITCH.out.record, STITCH_OTHERS.out.record, STACK.out.record, STACK_OTHERS.out.record,
+        N4.out.record, PYRAMID.out.record, CHANNELS.out.record
+    )
+    results = records.mix(
+        RESAMPLE.out.image, STITCH.out.flat_field, STACK.out.volume, STACK.out.displacements, N4.out.volume, N4.out.field,
+        PYRAMID.out.volume, CHANNELS.out.volume, REPORT.out.report, REPORT.out.twin, REPORT.out.previews, REPORT.out.more,
+        COHORT_REPORT.out.report.map { file -> [[id: ''], file] }
+    )
     // Only when all else is done, so that other subjects finish; then the run fails.
     results
         .map { _meta, _files -> '' }
-        .mix(outcomes.map { _id, _files, outcome -> outcome?.changed ?: '' })
+        .mix(outcomes.map { meta, _files, _flags, _volume -> meta.outcome?.changed ?: '' })
         .unique()
         .toList()
         .subscribe { list -> list.any() ? error(list.findAll().join('\n')) : null }
 
     emit:
-    volume // [meta, image]
-    report // [meta, page]
+    volume = outcomes
+        .filter { meta, _files, _flags, volume -> volume && !meta.outcome?.changed }
+        .map { meta, _files, _flags, volume -> [[id: meta.id], volume.size() > 1 ? volume : volume[0]] } // [meta, image]
+    report = REPORT.out.report // [meta, page]
     records // [meta, files]: the steps' metrics
     results // [meta, files]: everything that is published
-    plans // [id, steps]
-    outcomes // [id, files, outcome]: what the results lack, or null
+    plans = PREPARE.out.plans // [id, plan]
+    outcomes = outcomes.map { meta, _files, _flags, _volume -> [meta.id, meta.outcome] } // what results lack, or null
 }
 
 workflow {
@@ -162,8 +105,8 @@ workflow {
         OCTANE(SUBJECTS())
         lock = lockOutdir()
         PROGRESS(OCTANE.out.plans, OCTANE.out.records)
-        OCTANE.out.plans.subscribe { id, steps -> seen.plans[id] = steps }
-        OCTANE.out.outcomes.subscribe { id, _files, outcome -> seen.outcomes[id] = outcome }
+        OCTANE.out.plans.subscribe { id, plan -> seen.plans[id] = plan }
+        OCTANE.out.outcomes.subscribe { id, outcome -> seen.outcomes[id] = outcome }
         OCTANE.out.results.subscribe { meta, files ->
             seen.made += [files].flatten().collect { file -> [meta.id, file] }
         }

@@ -111,22 +111,6 @@ def fingerprintOf(parts, input, lost = []) {
     return states.sort().join('\n').md5()
 }
 
-// Add the subject's steps, from stepsOf in subworkflows/prepare.nf, to each [meta, file].
-def withSteps(items, plans) {
-    return items
-        .map { meta, file -> [meta.id, meta, file] }
-        .combine(plans, by: 0)
-        .map { _id, meta, file, steps -> [meta, file, steps] }
-}
-
-// Add the subject's part of one step to each [meta, file].
-def withOwn(items, plans, step) {
-    return withSteps(items, plans).map { meta, file, steps ->
-        def (more, flags, files) = [steps[step][0], steps[step][1], steps[step].drop(2)]
-        [meta + more, file, flags[meta.channel ?: '']] + files
-    }
-}
-
 // The beginning of the names of a task's files: its section, its channel, except the reference, and its step.
 def stemOf(meta, step = '') {
     return [meta.section, meta.channel, step].findAll().join('_')

@@ -29,19 +29,6 @@ process PREFLIGHT {
 
     stub:
     """
-    for place in \$(seq ${subjects.size()}); do
-        stores=
-        for store in input/\$place/*/*.{zarr,zarr.zip,ozx}; do
-            [ -e "\$store" ] || continue
-            name=\$(basename "\$store")
-            id=\${name%.ozx}
-            id=\${id%.zip}
-            stores="\$stores\${stores:+,}{\\"id\\":\\"\${id%.ome.zarr}\\",\\"file\\":\\"\$name\\"}"
-        done
-        kind=mosaic
-        if [ -z "\$stores" ]; then kind=volume; stores='{"id":"volume","file":""}'; fi
-        channel="{\\"id\\":\\"\\",\\"written\\":true,\\"items\\":[\$stores],\\"flags\\":{}}"
-        echo "{\\"kind\\":\\"\$kind\\",\\"channels\\":[\$channel],\\"joined\\":false,\\"flags\\":{}}"
-    done | paste -sd, - | sed 's/.*/{"plans":[&],"notes":[]}/' > plans.json
+    preflight.py input plans.json --request /dev/stdin --beside beside --stub
     """
 }

@@ -3,7 +3,7 @@
 include { PHANTOM } from '../modules/phantom'
 include { PREFLIGHT } from '../modules/preflight'
 include { codeVersions ; fingerprint ; fingerprintOf ; metadataOf ; outputFolder } from '../lib/functions'
-include { partsOf ; quotedWords ; read ; stemOf ; switched ; voxelsOf } from '../lib/functions'
+include { partsOf ; quotedWords ; read ; switched ; voxelsOf } from '../lib/functions'
 
 // The subjects of this run: the rows of a samplesheet, the --input, or a phantom that is made first.
 workflow SUBJECTS {
@@ -39,11 +39,20 @@ workflow PREPARE {
     CHECK(subjects, code)
     planned = CHECK.out.plans
         .flatMap { list, plans -> [list, plans].transpose() }
-        .map { subject, plan -> claimFolder(subject, plan) }
+        .map { subject, plan ->
+            claimFolder(subject)
+            def data = dataOf(subject, plan)
+            [subject, plan, data, tasksOf(subject, plan, data)]
+        }
 
     emit:
-    images = planned.flatMap { subject, plan -> imagesOf(subject, plan) } // [meta, image]
-    plans = planned.map { subject, plan -> [subject.meta.id, stepsOf(subject, plan)] } // [id, steps]
+    data = planned.flatMap { _subject, _plan, data, _tasks -> data.collect { name, files -> [name, files] } }
+    tasks = planned.flatMap { _subject, _plan, _data, tasks -> tasks }
+    plans = planned.map { subject, plan, _data, tasks ->
+        // Of the last task, REPORT, the records that it reads.
+        def records = tasks.findAll { task -> !(task.step in ['empty', 'report']) }*.name
+        [subject.meta.id, [tasks: records, results: plan.results, states: subject.states]]
+    }
 }
 
 // One task for all subjects, to report all their problems at once.
@@ -250,7 +259,6 @@ def subjectOf(meta, input, truth) {
         problems: problems.findAll(),
         states: states,
         linked: linksOf(files.input) + voxelsOf(files.input) + voxelsOf(files.n4_mask),
-        isResampled: parameterOf(meta, 'resolution') != null && !switched('skip_resample'),
     ]
 }
 
@@ -302,9 +310,9 @@ def marksOf(input) {
 
 // Claim a subject's folder in outdir for its input, named in input.json; an input that was moved or corrected counts as
 // the same one. Results of another input are deleted first. Refuses if the run would replace data that it reads.
-def claimFolder(subject, plan) {
+def claimFolder(subject) {
     // Without octane's parameters another workflow includes this one, and publishes in its own way.
-    if (params.publish_dir_mode == null) { return [subject, plan] }
+    if (params.publish_dir_mode == null) { return }
     def input = subject.files.input
     def isMade = input.startsWith(workflow.workDir)
     def source = [
@@ -353,7 +361,6 @@ def claimFolder(subject, plan) {
         old.reverse().each { path -> java.nio.file.Files.delete(path) }
     }
     record.text = groovy.json.JsonOutput.prettyPrint(groovy.json.JsonOutput.toJson(source)) + '\n'
-    return [subject, plan]
 }
 
 // Tell whether a path in a subject's folder is one that a run writes, now or before.
@@ -365,27 +372,36 @@ def isResult(path) {
     return path ==~ "(earlier_[-0-9]+/)?(${store}|${files}|${fixed}|${inner})|earlier_[-0-9]+"
 }
 
-// One [meta, image], or [meta, tiles], for each input and channel of a plan. `seen` is a fingerprint of the stores'
-// content, which Nextflow does not check.
-def imagesOf(subject, plan) {
-    def resample = subject.isResampled && plan.kind != 'section'
-    def states = [:].withDefault { file -> fingerprint(file) }
-    return plan.channels.collectMany { own ->
-        own.items.collect { item ->
-            def meta = [id: subject.meta.id, section: item.id, channel: own.id, kind: plan.kind, resample: resample]
-            if (item.tiles) { return tilesOf(subject, item, meta) }
-            def image = item.file ? subject.files.input.resolve(item.file) : subject.files.input
-            def seen = item.file ? states[image] : subject.states[image]
-            [meta + [seen: seen], voxelsOf(image) ? [image] + voxelsOf(image) : image]
-        }
+// What tasks read and no task makes, as files by name. A header comes before the file with its voxels.
+def dataOf(subject, plan) {
+    def id = subject.meta.id
+    def input = subject.files.input
+    def parts = plan.inputs.collectEntries { name, names ->
+        [name, names.collect { part -> part ? input.resolve(part) : input }]
+    }
+    def whole = parts.findAll { name, _paths -> !name.startsWith("${id}/tiles/") }
+    whole += subject.files.collectEntries { name, path -> ["${id}/${name}".toString(), [path]] }
+    def tables = plan.tables.collectEntries { name, text -> [name, [tableOf(text)]] }
+    return parts + whole.collectEntries { name, paths -> [name, withVoxels(paths)] } + tables
+}
+
+// The tasks of a subject. `seen` is a fingerprint of what a task reads, which Nextflow does not check inside of stores.
+def tasksOf(subject, plan, data) {
+    def states = plan.inputs.keySet().collectEntries { name ->
+        def whole = data[name][0] == subject.files.input
+        [name, whole ? subject.states[data[name][0]] : fingerprintOf(withVoxels(data[name]), subject.files.input)]
+    }
+    states += subject.files.subMap('n4_mask', 'truth').collectEntries { name, path ->
+        ["${subject.meta.id}/${name}".toString(), subject.states[path]]
+    }
+    return plan.tasks.collect { task ->
+        def seen = task.reads.flatten().collect { name -> states[name] }.findAll()
+        task + [meta: task.meta + (seen ? [seen: seen.join(' ').md5()] : [:])]
     }
 }
 
-def tilesOf(subject, item, meta) {
-    def input = subject.files.input
-    def tiles = item.tiles.collect { name -> input.resolve(name) }
-    def seen = fingerprintOf(tiles + tiles.collectMany { tile -> voxelsOf(tile) }, input)
-    return [meta + [kind: 'tiles', seen: seen], tiles]
+def withVoxels(paths) {
+    return (paths + paths.collectMany { path -> voxelsOf(path) }).unique()
 }
 
 // A file of a section's tile positions or list of tiles. The same content keeps its name and time, which Nextflow's
@@ -395,65 +411,4 @@ def tableOf(text) {
     table.parent.mkdirs()
     if (!table.exists()) { table.text = text }
     return table
-}
-
-// A subject's part of each step's inputs, [more meta, flags by channel, file...], the numbers of its sections and
-// channels, the tasks whose records its report expects, such as section_01_resample or stack, and the files in outdir
-// that it cannot end well without.
-def stepsOf(subject, plan) {
-    def flags = ['mosaic', 'resample', 'stitch', 'stack', 'n4', 'pyramid'].collectEntries { step ->
-        [step, plan.channels.collectEntries { own -> [own.id, own.flags[step] ?: ''] }]
-    }
-    // With --channels, conf/modules.config publishes only the joined image. It cannot see a samplesheet's column: the
-    // last step is told, and PYRAMID, whose volume has the name of the joined image, gives it another.
-    def isCell = plan.joined && !isGiven('channels')
-    def lead = isCell ? plan.lead : ''
-    def last = { step -> isCell && step == plan.last ? [joined: true] : [:] }
-    def items = plan.channels[0].items
-    def files = subject.files
-    def tables = items.collectEntries { item ->
-        [item.id, item.positions ? tableOf(item.positions) : files.positions ?: []]
-    }
-    def mask = files.n4_mask ? [files.n4_mask] + voxelsOf(files.n4_mask) : []
-    def seen = [files.n4_mask, files.truth].collect { file -> subject.states[file] }
-    def lists = plan.channels.collectEntries { own ->
-        [own.id, own.items.findAll { item -> item.tiles }.collectEntries { item -> [item.id, tableOf(item.tile_list)] }]
-    }
-    return [
-        mosaic: [[:], flags.mosaic, lists],
-        resample: [last.call('resample'), flags.resample],
-        stitch: [[:], flags.stitch, tables, files.stitch_flat_field ?: []],
-        stack: [last.call('stack'), flags.stack, files.displacements ?: []],
-        n4: [[beside: seen] + last.call('n4'), flags.n4, mask, files.truth ?: [], plan.tissue],
-        pyramid: [[:], flags.pyramid + [(lead): flags.pyramid[''] ?: '']],
-        channels: [[:], ['': plan.flags.channels]],
-        report: [[input: files.input.toString()], ['': plan.flags.report]],
-        sections: items.size(),
-        items: items*.id,
-        joined: plan.joined,
-        lead: lead,
-        written: plan.channels.findAll { own -> own.written }*.id,
-        tasks: tasksOf(subject, plan, lead),
-        results: plan.results ?: [],
-        states: subject.states,
-    ]
-}
-
-// The names of the tasks' records, without _metrics.json.
-def tasksOf(subject, plan, lead) {
-    def isMosaic = plan.kind == 'mosaic' && !switched('skip_stitch')
-    def isTiled = plan.channels[0].items.any { item -> item.tiles }
-    def each = [mosaic: isTiled, resample: subject.isResampled && plan.kind != 'section', stitch: isMosaic]
-    def once = [stack: plan.kind != 'volume', n4: !switched('skip_n4'), pyramid: !switched('skip_pyramid')]
-    def used = { steps -> steps.findAll { _step, isUsed -> isUsed }.keySet() }
-    def names = plan.channels.collectMany { own ->
-        def ofItems = used.call(each).collectMany { step ->
-            own.items.collect { item -> stemOf([section: item.id, channel: own.id], step) }
-        }
-        def ofVolume = used.call(once).findAll { step -> step == 'stack' || own.written }.collect { step ->
-            stemOf([channel: own.id ?: (step == 'pyramid' ? lead : '')], step)
-        }
-        ofItems + ofVolume
-    }
-    return names + (plan.joined ? ['channels'] : [])
 }

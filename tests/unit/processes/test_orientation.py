@@ -7,6 +7,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import SimpleITK as sitk
+from plans import content
 from tile_writers import write_itk, write_png, write_store, write_tiff
 
 from octane.config.parameters import InputParameters, LeaseParameters
@@ -183,7 +184,7 @@ def test_only_the_first_step_gets_the_flag(write_image, tmp_path):
     path = write_image("brain.ome.zarr", VOXELS, attributes={"kind": "volume"})
     given = {"outdir": str(tmp_path), "subject": "brain", "orientation": "p i r"}
     made = plan_of(given, path, {})
-    flags = json.loads(json.dumps(made.as_json()))["channels"][0]["flags"]
+    flags = json.loads(json.dumps(content(made)))["channels"][0]["flags"]
     assert f"--orientation {' '.join(PIR)}" in flags["n4"]
     assert "--orientation" not in flags["pyramid"]
     assert made.layout.about().endswith(
@@ -229,9 +230,9 @@ def test_a_mask_of_another_orientation_is_refused(
     # Already in PREFLIGHT.
     given = {"outdir": str(tmp_path), "subject": "brain", "n4_mask": "m.ome.zarr"}
     with pytest.raises(InputError, match=r"oriented z .* and z anterior to posterior"):
-        plan_of(given, path, {"mask": mask})
+        plan_of(given, path, {"n4_mask": mask})
     with pytest.raises(InputError, match=r"oriented z .* and z anterior to posterior"):
-        plan_of({**given, "resolution": 10}, path, {"mask": mask})
+        plan_of({**given, "resolution": 10}, path, {"n4_mask": mask})
 
 
 @pytest.mark.parametrize(

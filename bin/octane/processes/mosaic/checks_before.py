@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Required, TypedDict
 
 from octane.config.parameters import InputParameters
 from octane.core.errors import InputError
@@ -23,13 +24,12 @@ from octane.store.stated import CHANNEL
 
 __all__ = [
     "Acquisition",
-    "Task",
+    "Input",
     "holds_tiles",
     "is_against",
     "planned_mosaic",
     "section_name",
     "survey",
-    "task_of",
     "unplaced_tiles",
     "write_positions",
 ]
@@ -38,8 +38,19 @@ ROUNDED = 0.01
 """Unit of the places in y and x in a tile list, fraction of a tile: only the comparison of
 neighbours depends on them, and a corrected table should not write the mosaics again."""
 
-Task = dict[str, str | list[str]]
-"""A mosaic or section for the workflow: its name, its files and their tables."""
+
+class Input(TypedDict, total=False):
+    """An input of a subject, a mosaic, a section or a volume, and what the workflow stages of it.
+
+    ``file`` is in the input's folder, empty for the input itself; or it has ``tiles`` there, in
+    the order of ``tile_list``, the text of a table. ``positions`` are rows of the user's table.
+    """
+
+    id: Required[str]
+    file: Required[str]
+    tiles: list[str]
+    tile_list: str
+    positions: str
 
 
 def holds_tiles(source: Path, p: TileParameters) -> bool:
@@ -114,7 +125,7 @@ def _unchosen(reading: InputParameters) -> InputParameters:
     return reading.model_copy(update={"channel": None, "timepoint": None})
 
 
-def task_of(section: SectionTiles, found: Acquisition) -> Task:
+def item_of(section: SectionTiles, found: Acquisition) -> Input:
     """Files of a section's task, relative to the folder, and its tile list.
 
     The workflow stages each file under its own name in a folder of its number, from 1. Raises an

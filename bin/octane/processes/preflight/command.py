@@ -14,6 +14,7 @@ def main(
     request: Path,
     beside: Path,
     samplesheet: Path | None = None,
+    stub: bool = False,
 ) -> None:
     """Check a run's parameters and inputs before any work is queued, and write its plans.
 
@@ -29,7 +30,14 @@ def main(
         A folder laid out like SOURCES, with tile positions, masks, truths and flat fields.
     samplesheet
         The samplesheet of a cohort.
+    stub
+        Plan from the names of the inputs alone, as for -stub-run.
     """
+    if stub:
+        from octane.processes.preflight.stub import make_stub_plans
+
+        return make_stub_plans(request, sources, output)
     from octane.processes.preflight.step import make_plans
 
     make_plans(request, sources, output, beside, samplesheet)
+    return None

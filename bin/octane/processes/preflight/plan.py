@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,11 +11,12 @@ from octane.config.types import NEAREST
 from octane.core.records import ENDINGS
 from octane.layout.mosaic import MosaicGrid, idle_overlap, read_positions
 from octane.layout.sections import number_or_first
-from octane.processes.mosaic.checks_before import Acquisition, Task
+from octane.processes.mosaic.checks_before import Acquisition, Input
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.n4.parameters import MASK_WORDS
 from octane.processes.preflight.parameters import Settings
 from octane.processes.preflight.subject import StepBytes, SubjectLayout
+from octane.processes.preflight.tasks import ChannelTasks, SubjectTasks, list_tasks
 from octane.processes.stitch.parameters import FLAT_FIELD_WORDS, OverlapParameters
 from octane.store.channels import channel_ids, channel_names
 from octane.store.image import Image
@@ -198,16 +199,18 @@ class SubjectPlan:
     staged input, or its ``tiles`` and their ``tile_list``, and its rows of the ``positions`` table.
     ``found`` says how tiles were found, and ``remarks`` are warnings about them. MOSAIC tells from
     the tiles whether rows and columns are right, unless ``compared`` is False. ``idle`` are
-    sentences on flags that cannot act on the input, by parameter.
+    sentences on flags that cannot act on the input, by parameter, and ``beside`` the parameters
+    whose files the user gave, or the input states.
     """
 
     subject: str
-    channels: Sequence[tuple[Channel, list[Task]]]
+    channels: Sequence[tuple[Channel, list[Input]]]
     layout: SubjectLayout
     found: str = ""
     remarks: Sequence[str] = ()
     compared: bool = True
     idle: Mapping[str, str] = field(default_factory=dict)
+    beside: Collection[str] = ()
 
     @property
     def is_joined(self) -> bool:
@@ -251,36 +254,53 @@ class SubjectPlan:
         last = sum(step.voxels + step.linked for step in steps[-1:]) * len(written)
         return [*found, [StepBytes("CHANNELS", 0, last)]]
 
-    def as_json(self) -> dict[str, object]:
-        """The plan as the workflow reads it; ``flags`` are words of each step's command.
+    def as_json(self, *, chosen_alone: bool = False) -> dict[str, object]:
+        """The plan as the workflow reads it.
 
-        ``lead`` is the id of the reference channel among the ones that are joined, else empty; its
-        own tasks are named without it. ``last`` is the last step of each channel, ``results`` are
-        names of files in the subject's folder of outdir.
+        ``inputs`` has the parts of the subject's input, relative to it, by the name that tasks read
+        them by, and ``tables`` the text of files that the workflow writes for them; ``results`` are
+        names of files in the subject's folder of outdir. With ``chosen_alone``, --channels is given
+        for this subject, but not for all.
         """
+        inputs, tables = dict[str, list[str]](), dict[str, str]()
+        for channel, items in self.channels:
+            for item in items:
+                section = f"{self.subject}/{{}}/{item['id']}"
+                of_channel = section if channel.is_reference else f"{section}_{channel.id}"
+                if "tiles" in item:
+                    inputs[of_channel.format("tiles")] = item["tiles"]
+                    tables[of_channel.format("tile_list")] = item["tile_list"]
+                else:
+                    inputs[section.format("input")] = [item["file"]]
+                if "positions" in item:
+                    tables[section.format("positions")] = item["positions"]
+        tasks = [task.as_json() for task in list_tasks(self.tasks(chosen_alone=chosen_alone))]
+        return {"inputs": inputs, "tables": tables, "tasks": tasks, "results": self.results()}
+
+    def tasks(self, *, chosen_alone: bool = False) -> SubjectTasks:
+        """What the subject's tasks follow from."""
+        settings = self.layout.settings
+        steps = [step.name.lower() for step in self.layout.bytes()]
         channels = [
-            {
-                "id": "" if channel.is_reference else channel.id,
-                "written": channel.is_written,
-                "items": items,
-                "flags": {step: as_script(self._flags(step, channel)) for step in self._used()},
-            }
-            for channel, items in self.channels
+            ChannelTasks(
+                "" if channel.is_reference else channel.id,
+                channel.is_written,
+                {step: as_script(self._flags(step, channel)) for step in steps},
+            )
+            for channel, _ in self.channels
         ]
-        execution = self.layout.settings.execution.model_copy(update={"backend": "cpu"}).flags()
+        execution = settings.execution.model_copy(update={"backend": "cpu"}).flags()
         leads = [c for c, _ in self.channels if c.is_reference and self.is_joined]
         named = [w for c in leads if self.is_several for w in ("--channel", c.name)]
-        once = {"channels": execution, "report": [*execution, *named]}
-        return {
-            "kind": self.layout.kind,
-            "channels": channels,
-            "joined": self.is_joined,
-            "lead": "".join(channel.id for channel in leads),
-            "last": self._last,
-            "results": self.results(),
-            "tissue": masks_tissue(self.layout.settings),
-            "flags": {step: as_script(words) for step, words in once.items()},
-        }
+        return SubjectTasks(
+            *(self.subject, self.layout.kind, [item["id"] for item in self.channels[0][1]]),
+            *(channels, steps, self.beside),
+            {"channels": as_script(execution), "report": as_script([*execution, *named])},
+            is_joined=self.is_joined,
+            lead="".join(channel.id for channel in leads) if chosen_alone else "",
+            shares_tissue=masks_tissue(settings),
+            empties=not settings.workflow.keep_intermediates,
+        )
 
     def results(self) -> list[str]:
         """Names of the volumes and tables that the results cannot lack."""
@@ -313,9 +333,6 @@ class SubjectPlan:
     def _last(self) -> str:
         """The last step of each channel; empty if all are skipped."""
         return "".join(step.name.lower() for step in self.layout.bytes()[-1:])
-
-    def _used(self) -> list[str]:
-        return [step for step in MODELS if step != "mosaic" or self.layout.from_tiles]
 
     def _flags(self, step: str, channel: Channel) -> list[str]:
         settings = channel.settings(self.layout.settings)

@@ -4,14 +4,17 @@ The workflow's parameters are the fields of all models in one flat namespace.
 """
 
 import json
+from collections.abc import Mapping
 from copy import copy
 from functools import cache
 from pathlib import Path
 from typing import cast
 
-from pydantic import create_model
+from pydantic import ValidationError, create_model
 
+from octane.config.flags import sentences
 from octane.config.parameters import StepParameters
+from octane.core.errors import InputError
 from octane.processes.preflight.parameters import STEPS, Entry, Settings, by_step, entries
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
@@ -40,8 +43,15 @@ WorkflowModel = _model()
 """All parameters of the workflow, flat; unknown names are errors."""
 
 
-def settings_of(values: StepParameters) -> Settings:
-    """Convert a validated :data:`WorkflowModel` into the settings of each step."""
+def settings_of(given: Mapping[str, object]) -> Settings:
+    """Settings of each step from a subject's workflow parameters.
+
+    Raises an InputError with a line for each problem.
+    """
+    try:
+        values = WorkflowModel.model_validate(given)
+    except ValidationError as error:
+        raise InputError("\n".join(sentences(error, WorkflowModel))) from error
     flat = values.model_dump(mode="json")
     steps: dict[str, dict[str, object]] = {step: {} for step in STEPS}
     for entry in entries():

@@ -15,10 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar, cast
 
 import numpy as np
-from pydantic import ValidationError
 
-from octane.config.flags import sentences
-from octane.config.parameters import StepParameters
 from octane.config.types import AUTO
 from octane.config.validation import (
     NEXTFLOW,
@@ -46,13 +43,13 @@ from octane.layout.sections import (
 from octane.pipeline.workers import run_tiles
 from octane.processes.mosaic.checks_before import (
     Acquisition,
-    Task,
+    Input,
     holds_tiles,
     is_against,
+    item_of,
     planned_mosaic,
     section_name,
     survey,
-    task_of,
     unplaced_tiles,
     write_positions,
 )
@@ -69,7 +66,7 @@ from octane.processes.preflight.plan import (
     masks_tissue,
 )
 from octane.processes.preflight.samplesheet import check_samplesheet
-from octane.processes.preflight.schema import WorkflowModel, settings_of
+from octane.processes.preflight.schema import settings_of
 from octane.processes.preflight.space import check_space
 from octane.processes.preflight.subject import (
     SubjectLayout,
@@ -89,8 +86,6 @@ from octane.store.stated import Attributes, stated_orientation
 from octane.store.volume import Volume
 from octane.store.volumes import ArrayVolume, bare_name, open_volume
 
-FIELDS = {"n4_mask": "mask", "stitch_flat_field": "flat_field", "tile_table": "table"}
-"""Fields of steps that name files, by workflow parameter."""
 READERS = 8
 """Inputs checked at once: network file systems answer slowly."""
 EXAMPLES = 10
@@ -143,9 +138,7 @@ def make_plans(
         own = cast("dict[str, object]", subject.get("given") or {})
         given = {**run, **own, "subject": subject["id"]}
         staged = cast("list[str]", subject["staged"])
-        has = {
-            FIELDS.get(name, name): next(inputs if name == "input" else others) for name in staged
-        }
+        has = {name: next(inputs if name == "input" else others) for name in staged}
         lines = cast("list[str]", subject.get("problems") or [])
         try:
             if "input" in has:
@@ -155,7 +148,7 @@ def make_plans(
                 plans.append(plan)
                 lines = [*lines, *(plan.idle[flag] for flag in own if flag in plan.idle)]
             else:
-                require_scratch(settings_of(_validated(given)).workflow.scratch_dir)
+                require_scratch(settings_of(given).workflow.scratch_dir)
         except OctaneError as error:
             lines = [*lines, *str(error).splitlines()]
         name = str(subject["id"])
@@ -191,15 +184,9 @@ def make_plans(
     work, workflow = output.parent.resolve(), plans[0].layout.settings.workflow
     about = [f"{plan.subject}: {plan.about()}" for plan in plans]
     notes = [*about, *check_space(channels, name, work, workflow), *warned]
-    write_json(output, {"plans": [plan.as_json() for plan in plans], "notes": notes})
-
-
-def _validated(given: Mapping[str, object]) -> StepParameters:
-    """Validate a subject's workflow parameters; an OctaneError has a line for each problem."""
-    try:
-        return WorkflowModel.model_validate(given)
-    except ValidationError as error:
-        raise InputError("\n".join(sentences(error, WorkflowModel))) from error
+    alone = run.get("channels") in (None, "")
+    found = [plan.as_json(chosen_alone=alone) for plan in plans]
+    write_json(output, {"plans": found, "notes": notes})
 
 
 def _require_no_mosaic(volume: Volume) -> None:
@@ -284,7 +271,7 @@ def _plan(
     given: Mapping[str, object], source: Path, beside: Mapping[str, Path], stated: Path
 ) -> SubjectPlan:
     """Plan one subject; ``stated`` is where to write places that the files of tiles state."""
-    settings = settings_of(_validated(given))
+    settings = settings_of(given)
     workflow = settings.workflow
     beside = {name: as_given(path, path) for name, path in beside.items()}
     problems: list[str] = []
@@ -299,7 +286,7 @@ def _plan(
     kind = "volume"
     with collecting(problems):
         if workflow.input_kind in ("auto", "mosaic") and holds_tiles(source, settings.mosaic):
-            tiles, left_out = _survey(as_given(source, source), settings, beside.get("table"))
+            tiles, left_out = _survey(as_given(source, source), settings, beside.get("tile_table"))
             channels = choose_channels(tiles.folder, tiles.channels, settings)
             (reference,) = (tiles.of_channel(c.index) for c in channels if c.is_reference)
             volumes = [planned_mosaic(s, tiles.folder, settings.input) for s in reference.sections]
@@ -339,9 +326,9 @@ def _plan(
                     channels = _channels(volumes, kind, settings, problems)
     subject = str(workflow.subject)
     problems += filter(None, [unfit_name(subject)])
-    own: list[tuple[Channel, list[Task]]] = []
+    own: list[tuple[Channel, list[Input]]] = []
     if tiles is None:
-        items: list[Task] = [
+        items: list[Input] = [
             {"id": bare_name(path), "file": "" if path == source else path.name} for path in files
         ]
         problems += unfit_files(files)
@@ -349,7 +336,7 @@ def _plan(
     else:
         with collecting(problems):
             own = [
-                (channel, [task_of(section, found) for section in found.sections])
+                (channel, [item_of(section, found) for section in found.sections])
                 for channel in channels
                 for found in [tiles.of_channel(channel.index)]
             ]
@@ -382,11 +369,11 @@ def _plan(
     table = None if beside.get("positions") == stated else beside.get("positions")
     idle = idle_in_run(as_given(source, source), layout, tiles, table)
     if tiles is None:
-        return SubjectPlan(subject, own, layout, "", remarks, idle=idle)
+        return SubjectPlan(subject, own, layout, "", remarks, idle=idle, beside=[*beside])
     compared = table is None or not is_against(table, tiles.sections)
     remarks = [*tiles.remarks, *remarks]
     about = f" {tiles.about()}"
-    return SubjectPlan(subject, own, layout, about, remarks, compared, idle)
+    return SubjectPlan(subject, own, layout, about, remarks, compared, idle, [*beside])
 
 
 def _channels(
@@ -575,8 +562,8 @@ def _check_volume(
                 dtype = resample.dtype if is_resampled(kind, settings) else "input"
                 own = output_type(dtype, volume.dtype)
                 require_compensable(str(volume.path), own, tiling.shape[0])
-            if "flat_field" in beside:
-                stitch = stitch.model_copy(update={"flat_field": str(beside["flat_field"])})
+            if "stitch_flat_field" in beside:
+                stitch = stitch.model_copy(update={"flat_field": str(beside["stitch_flat_field"])})
             # A flat field is compared with tiles in pixels of the source.
             given_flat_field(volume, MosaicGrid.of(volume), placement, stitch)
     _require_chunks(volume)
@@ -622,4 +609,4 @@ def _check_companions(beside: Mapping[str, Path], layout: SubjectLayout) -> None
         voxels = np.broadcast_to(np.zeros(1, volume.dtype), layout.volume.shape)
         own: Attributes = {"orientation": stated_orientation(volume.attributes)}
         volume = ArrayVolume(Path(name), voxels, layout.volume, own)
-    open_companions(volume, beside.get("mask"), truth=beside.get("truth"))
+    open_companions(volume, beside.get("n4_mask"), truth=beside.get("truth"))

@@ -11,7 +11,7 @@ from tile_writers import tiles_of, write_ome_tiff, write_set, write_tiff
 from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.core.errors import OctaneError
 from octane.processes.mosaic import survey as survey_module
-from octane.processes.mosaic.checks_before import planned_mosaic, task_of
+from octane.processes.mosaic.checks_before import item_of, planned_mosaic
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.mosaic.step import write_listed
 from octane.processes.mosaic.survey import survey
@@ -88,7 +88,7 @@ def test_the_reference_has_the_tasks_of_a_run_on_it_alone(tmp_path, form, refere
     own = every.of_channel(number)
     assert own.grid == alone.grid
     (section,), (other,) = own.sections, alone.sections
-    assert task_of(section, own) == task_of(other, alone)
+    assert item_of(section, own) == item_of(other, alone)
     assert (section.grid, section.positions) == (other.grid, other.positions)
     assert section.attributes == other.attributes
     assert section.attributes["channel"] == NAMES[number]
@@ -106,7 +106,7 @@ def test_each_channel_has_a_task_that_writes_its_voxels(tmp_path, form):
         # All lie where the measured one does.
         assert (section.grid, section.positions) == (first.grid, first.positions)
         kind = {"channel_kind": f"{number}=nearest"} if name == "axis" else {}
-        task = task_of(section, own)
+        task = item_of(section, own)
         image, made = run_task(own, task, tmp_path / name, channel=str(number), **kind)
         assert len(image.array.shape) == 3
         assert image.attributes == {**section.attributes, "mosaic": image.attributes["mosaic"]}

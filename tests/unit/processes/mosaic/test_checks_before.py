@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from place_tables import write_csv
+from plans import content
 from runs import contents
 from tile_writers import (
     tiles_of,
@@ -70,7 +71,7 @@ def items_of(made):
 
 def flags_of(made):
     """Flags of the only channel's commands."""
-    (own,) = made.as_json()["channels"]
+    (own,) = content(made)["channels"]
     return own["flags"]
 
 
@@ -203,7 +204,7 @@ def test_other_channels_than_the_measured_one_are_not_compared(plan, tmp_path):
         name = tmp_path / "tiles" / f"section_2_r{row}_c{column}"
         write_ome_tiff(name, own, SPACING, channels=("GFP", "red"))
     given = {"channel": "red", "channels": "all", "overlap": "0.1", "section_thickness": 10}
-    made = plan(tmp_path / "tiles", **given).as_json()
+    made = content(plan(tmp_path / "tiles", **given))
     words = {own["id"]: own["flags"]["mosaic"] for own in made["channels"]}
     assert {name: "--compare" in own for name, own in words.items()} == {"": True, "GFP": False}
 

@@ -5,6 +5,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
+from plans import content
 from tile_writers import write_ome_tiff, write_tiff
 
 from octane.core.errors import OctaneError
@@ -48,15 +49,15 @@ def plan(tmp_path):
 
 
 def flags_by_channel(made, step):
-    return {own["id"]: own["flags"][step] for own in made.as_json()["channels"]}
+    return {own["id"]: own["flags"][step] for own in content(made)["channels"]}
 
 
 def test_one_channel_is_planned_as_before(plan, store):
-    read = plan(store(), channel="oct").as_json()
+    read = content(plan(store(), channel="oct"))
     assert [(own["id"], own["written"]) for own in read["channels"]] == [("", True)]
     assert (read["joined"], read["lead"]) == (False, "")
     assert "--channel" not in read["flags"]["report"]
-    again = plan(store(), channel="oct", channels="0").as_json()
+    again = content(plan(store(), channel="oct", channels="0"))
     assert read["channels"] == again["channels"]
     # Published by CHANNELS like every result of --channels, under the same name.
     assert (again["joined"], again["lead"], again["flags"]["report"]) == (
@@ -66,11 +67,11 @@ def test_one_channel_is_planned_as_before(plan, store):
 
 def test_every_channel_has_tasks_of_its_own_and_the_reference_keeps_its_own(plan, store):
     source = store("mosaic")
-    alone = plan(source, channel="oct", overlap=0.1).as_json()
+    alone = content(plan(source, channel="oct", overlap=0.1))
     made = plan(
         source, channel="oct", channels="all", overlap=0.1, channel_kind="slow axis=nearest"
     )
-    read = made.as_json()
+    read = content(made)
     # The third one has no name that could not be a number.
     assert [own["id"] for own in read["channels"]] == ["", "retardance", "slow-axis", "488"]
     assert read["channels"][0] == alone["channels"][0]
@@ -130,7 +131,7 @@ def test_flags_hold_no_signs_of_html_and_the_command_gets_what_was_named(plan, s
     names = ("<script>alert(1)</script>", "R&D's $HOME", 'a\\"&amp;"', "'<>'")
     source = store("mosaic", names=names)
     given = {"channel": "2", "channels": "all", "overlap": 0.1, "allow_upsampling": True}
-    made = plan(source, resolution=4, **given).as_json()
+    made = content(plan(source, resolution=4, **given))
     flags = [made["flags"]["report"]]
     if step != "report":
         flags = [own["flags"][step] for own in made["channels"] if own["id"]]
@@ -146,7 +147,7 @@ def test_a_tiff_is_planned_as_a_store_of_the_same_channels(plan, store, tmp_path
     given = {"channel": "oct", "channels": "all", "channel_kind": "slow axis=nearest"}
     voxels = np.ones((4, 4, 20, 20), np.uint16)
     path = write_ome_tiff(tmp_path / "brain", voxels, (4.0, 5.0, 5.0), channels=NAMES)
-    one, other = (plan(source, **given).as_json()["channels"] for source in (path, store()))
+    one, other = (content(plan(source, **given))["channels"] for source in (path, store()))
     assert [own["flags"] for own in one] == [own["flags"] for own in other]
     assert [own["id"] for own in one] == ["", "retardance", "slow-axis", "488"]
 
@@ -154,8 +155,8 @@ def test_a_tiff_is_planned_as_a_store_of_the_same_channels(plan, store, tmp_path
 def test_a_channel_keeps_its_tasks_when_others_are_added(plan, store):
     source = store("mosaic")
     given = {"channel": "oct", "overlap": 0.1}
-    some = plan(source, channels="oct retardance", **given).as_json()
-    every = plan(source, channels="all", **given).as_json()
+    some = content(plan(source, channels="oct retardance", **given))
+    every = content(plan(source, channels="all", **given))
     assert every["channels"][:2] == some["channels"]
 
 
@@ -171,7 +172,7 @@ def test_bias_fields_are_named_by_channel_and_none_is_fitted_to_angles(plan, sto
     # N4 is the first step: the volume that it reads holds the reference channel too.
     assert "--reference_channel oct" in own["retardance"]
     assert "--reference_channel" not in own[""]
-    assert made.as_json()["tissue"]
+    assert content(made)["tissue"]
 
 
 def test_kinds_that_a_store_states_need_not_be_given_again(plan, store):
@@ -184,18 +185,18 @@ def test_kinds_that_a_store_states_need_not_be_given_again(plan, store):
 
 def test_the_reference_need_not_be_among_the_results(plan, store):
     made = plan(store("mosaic"), channel="oct", channels="1 3", overlap=0.1)
-    assert [(o["id"], o["written"]) for o in made.as_json()["channels"]] == [
+    assert [(o["id"], o["written"]) for o in content(made)["channels"]] == [
         *(("", False), ("retardance", True), ("488", True))
     ]
     # Nothing of a volume is measured.
     made = plan(store(), channel="oct", channels="1 3", n4_mask="none")
-    assert [own["id"] for own in made.as_json()["channels"]] == ["retardance", "488"]
+    assert [own["id"] for own in content(made)["channels"]] == ["retardance", "488"]
     made = plan(store(), channel="oct", channels="1 3")
-    assert [own["id"] for own in made.as_json()["channels"]] == ["", "retardance", "488"]
+    assert [own["id"] for own in content(made)["channels"]] == ["", "retardance", "488"]
 
 
 def test_a_single_channel_that_is_not_the_reference_is_the_result(plan, store):
-    read = plan(store("mosaic"), channel="oct", channels="retardance", overlap=0.1).as_json()
+    read = content(plan(store("mosaic"), channel="oct", channels="retardance", overlap=0.1))
     assert read["joined"]
     assert [own["written"] for own in read["channels"]] == [False, True]
 
@@ -281,11 +282,11 @@ def test_tiles_of_an_added_channel_leave_the_other_tasks_as_they_were(plan, tmp_
         **{"channel": "DAPI", "overlap": 0.1, "voxel_size": "4 5 5"},
         "tile_pattern": "section_{section}_r{row}_c{column}_{channel}.tif",
     }
-    alone = plan(folder, **given).as_json()["channels"]
-    both = plan(folder, channels="all", **given).as_json()["channels"]
+    alone = content(plan(folder, **given))["channels"]
+    both = content(plan(folder, channels="all", **given))["channels"]
     # It comes between the two in any order of names.
     write("FITC")
-    every = plan(folder, channels="all", **given).as_json()["channels"]
+    every = content(plan(folder, channels="all", **given))["channels"]
     assert alone == both[:1] == every[:1]
     assert [own["id"] for own in every] == ["", "FITC", "GFP"]
     assert both[1] == every[2]
@@ -340,7 +341,7 @@ def test_an_overlap_is_idle_where_a_table_says_another(store, tmp_path, overlap,
     made = plan_of(asked, source, {"positions": table})
     assert [*made.idle] == flags
     # STITCH, which would refuse it, never gets it.
-    assert "--overlap" not in str(made.as_json())
+    assert "--overlap" not in str(content(made))
     assert all(str(table) in text and "0.30 along x" in text for text in made.idle.values())
     assert not plan_of({**asked, "skip_stitch": True}, source, {"positions": table}).idle
     # A volume is not placed at all.

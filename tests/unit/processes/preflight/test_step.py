@@ -12,6 +12,7 @@ import pytest
 import SimpleITK as sitk
 import tifffile
 from archives import pack
+from plans import content
 from tiles_left_out import leave_out
 
 from octane.core import progress
@@ -31,7 +32,7 @@ def plan(tmp_path):
         given = {"outdir": str(tmp_path / "results"), "subject": "brain", **parameters}
         made = plan_of(given, source, beside or {})
         said = {"about": made.layout.about(), "notes": made.layout.warnings()}
-        read = made.as_json()
+        read = content(made)
         (own,) = cast("list[dict[str, dict[str, str]]]", read["channels"])
         flags = cast("dict[str, str]", read["flags"]) | own["flags"]
         return {**read, **own, "flags": flags, "settings": made.layout.settings, **said}
@@ -304,7 +305,7 @@ def test_a_flat_field_is_estimated_from_the_overlaps_that_stitch_gets(problems, 
 def test_a_flat_field_is_measured_in_pixels_of_the_source(problems, write_mosaic, tmp_path):
     source = write_mosaic("a_1.ome.zarr", np.ones((4, 80, 80), np.float32), (4, 40, 40))
     np.save(tmp_path / "wide.npy", np.ones((20, 40)))
-    beside = {"flat_field": tmp_path / "wide.npy"}
+    beside = {"stitch_flat_field": tmp_path / "wide.npy"}
     (line,) = problems(source, beside, overlap=0.2, resolution=40)
     assert "wide.npy has 20 x 40 pixels and a tile 40 x 40; give" in line
 
@@ -853,7 +854,7 @@ def test_other_voxels_behind_the_path_of_a_header_are_noticed(plans, write_file,
     (staged / "brain.mhd").symlink_to(tmp_path / "brain.mhd")
     with pytest.raises(OctaneError, match="other files") if seconds else nullcontext():
         made = plans({}, {"overlap": 0}, marks=marks)
-        assert made["plans"][0]["channels"][0]["items"] == [{"id": "brain", "file": ""}]
+        assert made["plans"][0]["inputs"] == {"one/input/brain": [""]}
 
 
 @pytest.mark.parametrize(
@@ -909,9 +910,9 @@ def test_a_mask_lies_on_the_grid_that_the_sections_will_have(
 ):
     own = write_image("m.ome.zarr", np.ones((planes, 20, 30), np.uint8), (spacing,) * 3)
     if not words:
-        plan(mosaics, beside={"mask": own}, **given)
+        plan(mosaics, beside={"n4_mask": own}, **given)
         return
-    (line,) = problems(mosaics, beside={"mask": own}, **given)
+    (line,) = problems(mosaics, beside={"n4_mask": own}, **given)
     assert line.startswith(f"{own} is on a different grid than the volume that STACK makes")
     assert re.search(words, line)
     assert "--skip_n4" in line

@@ -7,7 +7,7 @@ from octane.config.parameters import LeaseParameters
 from octane.core.errors import OctaneError
 from octane.processes.n4.parameters import N4Parameters
 from octane.processes.n4.step import correct_bias, prepare
-from octane.processes.preflight.schema import WorkflowModel, settings_of
+from octane.processes.preflight.schema import settings_of
 from octane.processes.preflight.space import LEAST_STORED
 from octane.processes.preflight.subject import lay_out_subject
 from octane.processes.pyramid.parameters import PyramidParameters
@@ -32,7 +32,7 @@ def steps():
     """Lay out a run's inputs, and return the bytes that steps write, by name."""
 
     def run(sources, kind, positions=None, **parameters):
-        settings = settings_of(WorkflowModel.model_validate({"outdir": "out", **parameters}))
+        settings = settings_of({"outdir": "out", **parameters})
         volumes = [open_volume(path) for path in sources]
         layout = lay_out_subject(volumes, kind, settings, positions)
         return {step.name: step for step in layout.bytes()}

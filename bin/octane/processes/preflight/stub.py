@@ -1,0 +1,62 @@
+"""Plans for Nextflow's -stub-run, from the names of inputs alone, which may be empty files."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+from octane.core.metrics import write_json
+from octane.processes.preflight.parameters import Settings
+from octane.processes.preflight.schema import settings_of
+from octane.processes.preflight.subject import is_resampled
+from octane.processes.preflight.tasks import ChannelTasks, SubjectTasks, list_tasks
+from octane.store.chunks import is_store
+from octane.store.volumes import bare_name
+
+ONE = "volume"
+"""Name of an input that is not a folder of stores."""
+
+
+def make_stub_plans(request: Path, sources: Path, output: Path) -> None:
+    """Write plans as :func:`octane.processes.preflight.step.make_plans` does, without flags."""
+    asked = json.loads(request.read_text(encoding="utf-8"))
+    plans = []
+    for number, subject in enumerate(cast("list[dict[str, object]]", asked["subjects"]), start=1):
+        given = {**asked["parameters"], **cast("Mapping[str, object]", subject["given"] or {})}
+        staged = cast("list[str]", subject["staged"])
+        if "input" not in staged:
+            continue
+        (source,) = (sources / str(number)).iterdir()
+        settings = settings_of({**given, "subject": subject["id"]})
+        plans.append(stub_plan(str(subject["id"]), source, settings, staged))
+    write_json(output, {"plans": plans, "notes": []})
+
+
+def stub_plan(
+    subject: str, source: Path, settings: Settings, beside: list[str]
+) -> dict[str, object]:
+    """Plan a subject: a folder of stores holds mosaics, and anything else is one volume."""
+    within = source.is_dir() and not is_store(source)
+    stores = {bare_name(p): p.name for p in sorted(source.iterdir()) if within and is_store(p)}
+    items, kind = stores or {ONE: ""}, "mosaic" if stores else "volume"
+    used = {
+        "resample": is_resampled(kind, settings) and not settings.workflow.skip_resample,
+        "stitch": kind == "mosaic" and not settings.workflow.skip_stitch,
+        "stack": kind == "mosaic",
+        "n4": not settings.workflow.skip_n4,
+        "pyramid": not settings.workflow.skip_pyramid,
+    }
+    steps = [step for step, is_used in used.items() if is_used]
+    # Positions come from the sections' own tables, which only real inputs have.
+    files = {*beside} - {"positions"}
+    tasks = SubjectTasks(
+        *(subject, kind, [*items], [ChannelTasks("")], steps, files),
+        {"report": ""},
+        empties=not settings.workflow.keep_intermediates,
+    )
+    return {
+        "inputs": {f"{subject}/input/{item}": [file] for item, file in items.items()},
+        "tables": {},
+        "tasks": [task.as_json() for task in list_tasks(tasks)],
+        "results": [],
+    }

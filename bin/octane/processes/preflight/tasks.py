@@ -1,0 +1,206 @@
+"""Tasks of a subject: the data that each reads, by name, and its flags.
+
+The workflow starts a task once all the data that it reads are there. Of the subject ``01``,
+``01/section_01_stitch`` is the image that STITCH makes of ``section_01``,
+``01/section_01_stitch_metrics.json`` its record, and ``01/section_01_stitch/record`` the record
+and its preview. What the user gave is named by its parameter, such as ``01/n4_mask``, and if each
+section has its own, by that too: ``01/input/section_01``.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from octane.core.records import ORDER
+
+BEFORE_N4 = ("mosaic", "resample", "stitch", "stack")
+"""Steps whose images are emptied once they have been read, if the user wants it."""
+
+
+@dataclass(frozen=True)
+class PlannedTask:
+    """A task: its step, its ``meta`` in the workflow, and the names of the data that it reads.
+
+    ``reads`` has a list, which may be empty, for each input of the process.
+    """
+
+    step: str
+    meta: Mapping[str, str | bool]
+    reads: Sequence[Sequence[str]]
+    flags: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of its files, such as section_01_stitch or n4."""
+        parts = [self.meta.get("section"), self.meta.get("channel"), self.step]
+        return "_".join(str(part) for part in parts if part)
+
+    def as_json(self) -> dict[str, object]:
+        """The task as the workflow reads it."""
+        own = {"step": self.step, "name": self.name, "meta": self.meta}
+        return {**own, "reads": self.reads, "flags": self.flags}
+
+
+@dataclass(frozen=True)
+class ChannelTasks:
+    """A channel; ``id`` is its part of the names of files, empty for the reference.
+
+    ``flags`` are those of its tasks, by step. Without ``is_written`` it is only measured.
+    """
+
+    id: str
+    is_written: bool = True
+    flags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SubjectTasks:
+    """What the tasks of a subject follow from.
+
+    Attributes
+    ----------
+    subject, kind
+        Its name, and the kind of its inputs as the user gave them.
+    items
+        Names of its sections, or of its volume.
+    channels
+        The reference channel, and others, which lie where it does.
+    steps
+        Steps for each channel that the run does not skip.
+    beside
+        Parameters whose files the user gave.
+    flags
+        Flags of the tasks for all channels, by step.
+    is_joined
+        CHANNELS joins the volumes of the channels that are written.
+    lead
+        The reference channel's part of names, if CHANNELS runs for this subject but not for all.
+    shares_tissue
+        N4 of the other channels fits the tissue that the reference channel shows.
+    empties
+        Images of the steps before N4 are emptied once they have been read.
+    """
+
+    subject: str
+    kind: str
+    items: Sequence[str]
+    channels: Sequence[ChannelTasks]
+    steps: Collection[str]
+    beside: Collection[str] = ()
+    flags: Mapping[str, str] = field(default_factory=dict)
+    is_joined: bool = False
+    lead: str = ""
+    shares_tissue: bool = False
+    empties: bool = False
+
+
+def list_tasks(subject: SubjectTasks) -> list[PlannedTask]:
+    """All tasks of a subject, in the order of the work.
+
+    The last one is REPORT, which gets all records, the subject's input, and its results.
+    """
+    return [*_Tasks(subject).all()]
+
+
+class _Tasks:
+    """Lists the tasks of a subject; the methods of a step return the name of its image."""
+
+    def __init__(self, subject: SubjectTasks) -> None:
+        self._subject, self._tasks = subject, list[PlannedTask]()
+        used = [step for step in ORDER if step in subject.steps]
+        self._last = used[-1] if used else ""
+
+    def all(self) -> Iterator[PlannedTask]:
+        own, channels = self._subject, self._subject.channels
+        volumes = {channel.id: self._volume(channel) for channel in channels}
+        written = [channel for channel in channels if channel.is_written]
+        results = [self._result(channel, volumes) for channel in written]
+        if own.is_joined:
+            results = [self._add("channels", own.flags["channels"], [results])]
+        yield from self._tasks
+        if own.empties:
+            yield from self._emptied()
+        records = [self._named(f"{task.name}/record") for task in self._tasks]
+        reads = [records, [self._named("input")], results]
+        yield PlannedTask("report", {"id": own.subject}, reads, own.flags["report"])
+
+    def _volume(self, channel: ChannelTasks) -> str:
+        """Name of the volume that N4 gets."""
+        sections = [self._section(channel, item) for item in self._subject.items]
+        if "stack" not in self._subject.steps:
+            (volume,) = sections
+            return volume
+        table, record = self._file("displacements"), list[str]()
+        if channel.id:
+            table, record = [], [self._named("stack_metrics.json")]
+        return self._add_of(channel, "stack", [sections, table, record])
+
+    def _section(self, channel: ChannelTasks, item: str) -> str:
+        steps, image = self._subject.steps, self._named(f"input/{item}")
+        if "mosaic" in steps:
+            own = "_".join(filter(None, (item, channel.id)))
+            reads = [[self._named(f"tiles/{own}")], [self._named(f"tile_list/{own}")]]
+            image = self._add_of(channel, "mosaic", reads, section=item)
+        if "resample" in steps:
+            kind = self._subject.kind
+            image = self._add_of(channel, "resample", [[image]], section=item, kind=kind)
+        if "stitch" in steps:
+            table, record = self._file("positions", f"/{item}"), list[str]()
+            if channel.id:
+                table, record = [], [self._named(f"{item}_stitch_metrics.json")]
+            reads = [[image], table, self._file("stitch_flat_field"), record]
+            image = self._add_of(channel, "stitch", reads, section=item)
+        return image
+
+    def _result(self, channel: ChannelTasks, volumes: Mapping[str, str]) -> str:
+        """Name of the last volume of a channel."""
+        own, image = self._subject, volumes[channel.id]
+        if "n4" in own.steps:
+            truth, reference = self._file("truth"), list[str]()
+            if channel.id:
+                truth, reference = [], [volumes[""]] if own.shares_tissue else []
+            image = self._add_of(channel, "n4", [[image], self._file("n4_mask"), truth, reference])
+        if "pyramid" in own.steps:
+            image = self._add_of(channel, "pyramid", [[image]])
+        return image
+
+    def _emptied(self) -> Iterator[PlannedTask]:
+        """A task for each image before N4, which is emptied when the tasks that read it have ended.
+
+        An image stays that PYRAMID or nothing reads: it is a result, or shares files with one.
+        """
+        readers = defaultdict[str, list[PlannedTask]](list)
+        for task in self._tasks:
+            for name in chain.from_iterable(task.reads):
+                readers[name].append(task)
+        for made in self._tasks:
+            image = self._named(made.name)
+            steps = {task.step for task in readers[image]}
+            if made.step in BEFORE_N4 and steps and steps <= {*BEFORE_N4, "n4"}:
+                records = [self._named(f"{task.name}_metrics.json") for task in readers[image]]
+                yield PlannedTask("empty", {"id": self._subject.subject}, [[image], records])
+
+    def _add_of(
+        self, channel: ChannelTasks, step: str, reads: Sequence[Sequence[str]], **more: str
+    ) -> str:
+        return self._add(step, channel.flags.get(step, ""), reads, channel=channel.id, **more)
+
+    def _add(self, step: str, flags: str, reads: Sequence[Sequence[str]], **more: str) -> str:
+        meta: dict[str, str | bool] = {"id": self._subject.subject, **more}
+        if self._subject.lead:
+            # conf/modules.config cannot see a samplesheet's column: the last step is told that its
+            # volume is no result, and PYRAMID's gets another name than the joined image.
+            if step == "pyramid":
+                meta["channel"] = more["channel"] or self._subject.lead
+            elif step == self._last:
+                meta["joined"] = True
+        task = PlannedTask(step, meta, reads, flags)
+        self._tasks.append(task)
+        return self._named(task.name)
+
+    def _named(self, part: str) -> str:
+        return f"{self._subject.subject}/{part}"
+
+    def _file(self, parameter: str, more: str = "") -> list[str]:
+        return [self._named(f"{parameter}{more}")] if parameter in self._subject.beside else []

@@ -1,0 +1,53 @@
+// The tasks of a plan, and the data that they read: an input's part, a table, an image or a record, as [name, files].
+
+include { outputFolder ; stemOf } from './functions'
+
+// The tasks of a step with the data that they read, as its process takes them: [meta, files, flags, more files...]. A
+// task is emitted once all of its data are there; with `partial`, at the end, with those that are.
+def fed(tasks, step, data, partial = false) {
+    def own = tasks.filter { task -> task.step == step }
+    return own
+        .flatMap { task ->
+            def names = task.reads.flatten().unique()
+            names.collect { name -> [name, groupKey("${task.meta.id}/${task.name}/${names[0]}", names.size()), task] }
+        }
+        .combine(data, by: 0)
+        .map { name, key, task, files -> [key, task, [name, files]] }
+        .groupTuple(remainder: partial)
+        .map { _key, list, pairs ->
+            def found = pairs.collectEntries()
+            def files = list[0].reads.collect { names -> names.collectMany { name -> found[name] ?: [] } }
+            [list[0].meta, files[0], list[0].flags] + files.drop(1)
+        }
+}
+
+// The images of a step, by the names of its tasks.
+def named(made, step) {
+    return made.map { meta, image -> ["${meta.id}/${stemOf(meta, step)}".toString(), [image]] }
+}
+
+// The records of a step: each by its name, and with its preview.
+def recorded(made) {
+    return made.flatMap { meta, files ->
+        def record = [files].flatten().find { file -> file.name.endsWith('_metrics.json') }
+        def name = "${meta.id}/${record.name}".toString()
+        [[name, [record]], ["${name - '_metrics.json'}/record".toString(), [files].flatten()]]
+    }
+}
+
+// Remove a store's voxels. Its folder keeps its name, size and time, so that the tasks that made and read it stay
+// cached. The array's metadata go first: a task that reads what is left fails, and never takes chunks for missing ones.
+def empty(id, store) {
+    def published = outputFolder().resolve(id).resolve(store.name)
+    def isResult = published.exists() && java.nio.file.Files.isSameFile(published, store)
+    if (isResult) { return }
+    def (array, chunks) = [store.resolve('0/zarr.json'), store.resolve('0/c')]
+    try {
+        if (array.exists()) { java.nio.file.Files.move(array, store.resolve('0/emptied.json')) }
+        def files = chunks.exists() ? java.nio.file.Files.walk(chunks).toList() : []
+        files.reverse().each { path -> java.nio.file.Files.delete(path) }
+    }
+    catch (IOException problem) {
+        log.warn("${store} could not be emptied and takes space: ${problem.message}")
+    }
+}
