@@ -214,7 +214,7 @@ def test_a_table_of_places_is_an_input_of_the_run(write_tiles, plan, tmp_path):
     rows = [{"r": r, "c": c, "y": 60 * r, "x": 80 * c} for r, c in np.ndindex(2, 3)]
     table = write_csv(tmp_path / "stage.csv", rows)
     columns = "row=r column=c"
-    made = plan(source, {"table": table}, section_thickness=10, allow_missing_sections=4,
+    made = plan(source, {"tile_table": table}, section_thickness=10, allow_missing_sections=4,
                 tile_table=str(table), tile_table_columns=columns)  # fmt: skip
     assert f"places from {table}." in made.found
     assert items_of(made)[1]["positions"].splitlines()[-1] == "7,1,2,60.0,160.0"

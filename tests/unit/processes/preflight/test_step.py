@@ -854,22 +854,22 @@ def test_other_voxels_behind_the_path_of_a_header_are_noticed(plans, write_file,
     (staged / "brain.mhd").symlink_to(tmp_path / "brain.mhd")
     with pytest.raises(OctaneError, match="other files") if seconds else nullcontext():
         made = plans({}, {"overlap": 0}, marks=marks)
-        assert made["plans"][0]["inputs"] == {"one/input/brain": [""]}
+        assert made["plans"][0]["inputs"] == {"a/input/brain": [""]}
 
 
 @pytest.mark.parametrize(
     ("name", "spacing", "given", "words"),
     [
-        ("mask", 10, {}, ""),
-        ("mask", 20, {}, "of 20 x 20 x 20 um .* and 4 x 20 x 30 voxels of 10 x 10 x 10 um"),
-        ("mask", 20, {"skip_n4": True}, ""),
+        ("n4_mask", 10, {}, ""),
+        ("n4_mask", 20, {}, "of 20 x 20 x 20 um .* and 4 x 20 x 30 voxels of 10 x 10 x 10 um"),
+        ("n4_mask", 20, {"skip_n4": True}, ""),
         (
-            "mask",
+            "n4_mask",
             10,
             {"resolution": 20},
             "a different grid than .* after RESAMPLE: .*of 20 x 20 x 20",
         ),
-        ("mask", 10, {"resolution": 20, "skip_resample": True}, ""),
+        ("n4_mask", 10, {"resolution": 20, "skip_resample": True}, ""),
         ("truth", 20, {}, "of 20 x 20 x 20 um .*; make the phantom with --truth_resolution"),
     ],
 )
@@ -883,7 +883,7 @@ def test_a_mask_and_a_truth_lie_on_the_grid_that_n4_gets(
         (tmp_path / "truth").mkdir()
         own = own.rename(tmp_path / "truth" / "tissue.ome.zarr")
         link = link.with_name("truth")
-    link.symlink_to(own if name == "mask" else own.parent)
+    link.symlink_to(own if name == "n4_mask" else own.parent)
     if not words:
         plan(volume, beside={name: link}, **given)
         return
