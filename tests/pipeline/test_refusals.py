@@ -123,7 +123,7 @@ def test_a_task_that_never_began_says_why(nextflow, environment, tmp_path):
 @pytest.mark.soak
 def test_an_interrupted_run_says_how_it_goes_on(start_nextflow, phantom, quick, tmp_path):
     run = start_nextflow(tmp_path, *quick, "--input", phantom / "mosaics")
-    run.says("OCTANE:ASSEMBLE:STITCH")
+    run.says("OCTANE:STITCH")
     os.kill(run.launcher(), signal.SIGINT)
     run = run.wait()
     assert run.code == 1

@@ -70,7 +70,7 @@ STOPS = {
         "STACK",
         'printf "%s\\n" "a.py:1: UserWarning: b" "  c = 1" > .command.err; exit 3',
         ["3 GB"],
-        "STACK (mosaics): Process `OCTANE:ASSEMBLE:STACK (mosaics)` terminated with an error exit "
+        "STACK (mosaics): Process `OCTANE:STACK (mosaics)` terminated with an error exit "
         "status (3)",
     ),
     "no space": ("STACK", 'echo "error: no space." > .command.err; exit 28', ["3 GB"], "no space."),

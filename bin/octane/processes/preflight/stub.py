@@ -22,7 +22,7 @@ def make_stub_plans(request: Path, sources: Path, output: Path) -> None:
     asked = json.loads(request.read_text(encoding="utf-8"))
     plans = []
     for number, subject in enumerate(cast("list[dict[str, object]]", asked["subjects"]), start=1):
-        given = {**asked["parameters"], **cast("Mapping[str, object]", subject["given"] or {})}
+        given = {**asked["parameters"], **cast("Mapping[str, object]", subject.get("given") or {})}
         staged = cast("list[str]", subject["staged"])
         if "input" not in staged:
             continue
