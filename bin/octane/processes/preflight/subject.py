@@ -134,7 +134,7 @@ class SubjectLayout:
         extents = [placement.extent for placement in self.placements]
         whole = np.max(extents or [volume.grid.extent for volume in self.inputs], axis=0)
         tiles = ""
-        if self.placements:
+        if self.mosaics:
             first = self.mosaics[0]
             field = format_lengths(first.tile_extent[1:])
             tiles = f" of {first.rows} x {first.columns} tiles of {field} (y x)"
