@@ -5,9 +5,9 @@ include { changed ; metadataOf ; outputFolder ; read ; switched } from '../lib/f
 
 // What a subject's results lack when its tasks have ended, or null. `missing` lists planned tasks without a record;
 // `changed` is a sentence if the input changed during the run.
-def outcomeOf(id, steps, files) {
-    def missing = steps.tasks - files*.name.collect { name -> name - '_metrics.json' }
-    def other = changed(steps.states)
+def outcomeOf(id, plan, files) {
+    def missing = plan.tasks - files*.name.collect { name -> name - '_metrics.json' }
+    def other = changed(plan.states)
     def mixed = !other ? '' : "${other.join(', ')} changed while the run read it, so the results mix two states of " +
         'it; run again with -resume, which repeats the affected steps.'
     def sentence = [missing ? lostOf(id, missing) : '', mixed].findAll().join(' ')
@@ -40,7 +40,7 @@ def endsOf(id) {
     return rows.findAll { row -> row.status in ['FAILED', 'ABORTED'] }.collectEntries { row ->
         def found = (row.name =~ /(?:.*:)?([A-Z0-9_]+) \(([^:]*):?(.*)\)$/).collect { parts -> parts.drop(1) }
         def (step, subject, item) = found ? found[0] : ['', '', '']
-        subject == id ? [[item, step.toLowerCase()].findAll().join('_'), reasonOf(row)] : [:]
+        subject == id ? [[item, step.toLowerCase() - '_others'].findAll().join('_'), reasonOf(row)] : [:]
     }
 }
 
@@ -69,7 +69,7 @@ def placesOf(id) {
     return [folder] + ['metrics', 'flat_fields', 'profiles'].collect { name -> folder.resolve(name) }
 }
 
-// `seen` is what the run reported: `plans` [id: steps] of all subjects, `outcomes` [id: outcome] of those whose tasks
+// `seen` is what the run reported: `plans` [id: plan] of all subjects, `outcomes` [id: outcome] of those whose tasks
 // have ended, `made` [id, file] of everything published, and `refused`. `lock` is from lockOutdir.
 def complete(seen, lock) {
     // Leaves out inputs that no step changed. With -resume a task's folder may be in an earlier work directory.

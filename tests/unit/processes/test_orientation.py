@@ -238,17 +238,15 @@ def test_a_mask_of_another_orientation_is_refused(
 @pytest.mark.parametrize(
     ("own", "given", "line", "comment"),
     [
-        (None, None, "// orientation = null", "The data do not state it."),
-        (SPL, None, "// orientation = 'SPL'", "z inferior to superior, y anterior to posterior, x"),
+        (SPL, None, "// orientation = null", "z inferior to superior, y anterior to posterior, x"),
         (SPL, "PIR", f"orientation = '{' '.join(PIR)}'", "The stated orientation (z inferior to"),
     ],
 )
 def test_a_new_subject_lists_the_orientation(write_image, tmp_path, own, given, line, comment):
-    noted = {"kind": "volume"} if own is None else {"kind": "volume", "orientation": own}
-    path = write_image("brain.ome.zarr", VOXELS, attributes=noted)
+    path = write_image("brain.ome.zarr", VOXELS, attributes={"kind": "volume", "orientation": own})
     overrides = SubjectOverrides.model_validate({"orientation": given} if given else {})
     config, _ = write_subject(path, "brain", overrides, config=tmp_path / "brain.config")
     text = config.read_text(encoding="utf-8")
     assert f"\n    {line}\n" in text
     assert comment in " ".join(part.strip(" /") for part in text.splitlines())
-    assert open_image(path).attributes.get("orientation", None) == own
+    assert open_image(path).attributes["orientation"] == own

@@ -6,13 +6,13 @@ The result is a plan: the kind of input, the sections, and the settings of every
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from platform import node
 from tempfile import TemporaryDirectory
-from typing import TypeVar, cast
+from typing import cast
 
 import numpy as np
 
@@ -21,15 +21,13 @@ from octane.config.validation import (
     NEXTFLOW,
     as_ranges,
     require_scratch,
-    unfit_files,
     unfit_name,
     unlinkable,
 )
 from octane.core.arrays import output_type
-from octane.core.errors import InputError, OctaneError, collecting, told_once
+from octane.core.errors import InputError, OctaneError, collecting
 from octane.core.geometry import samples, vector
 from octane.core.metrics import write_json
-from octane.core.progress import Progress
 from octane.layout.levels import steps_of
 from octane.layout.mosaic import MosaicGrid, require_sections, split_positions
 from octane.layout.sections import (
@@ -40,21 +38,17 @@ from octane.layout.sections import (
     require_one_orientation,
     section_number,
 )
-from octane.pipeline.workers import run_tiles
 from octane.processes.mosaic.checks_before import (
     Acquisition,
     Input,
-    holds_tiles,
     is_against,
     item_of,
-    planned_mosaic,
-    section_name,
-    survey,
     unplaced_tiles,
     write_positions,
 )
 from octane.processes.n4.layout import sections_of
-from octane.processes.preflight.inputs import as_given, choose_sections, find_inputs, kind_of
+from octane.processes.preflight.inputs import as_given
+from octane.processes.preflight.opening import Inputs, open_inputs, side_by_side
 from octane.processes.preflight.parameters import Settings, WorkflowParameters
 from octane.processes.preflight.plan import (
     Channel,
@@ -86,13 +80,8 @@ from octane.store.stated import Attributes, stated_orientation
 from octane.store.volume import Volume
 from octane.store.volumes import ArrayVolume, bare_name, open_volume
 
-READERS = 8
-"""Inputs checked at once: network file systems answer slowly."""
 EXAMPLES = 10
 """Maximum number of shown problems that differ only in names and numbers."""
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 def make_plans(
@@ -236,102 +225,80 @@ def _shortened(lines: Sequence[str]) -> list[str]:
     return shown
 
 
-def _side_by_side(
-    label: str, items: Mapping[Path, Item], work: Callable[[Item], Result], problems: list[str]
-) -> list[Result]:
-    """Run ``work`` on the items in several threads; return the results of those without problems.
-
-    A problem that several items share is added to ``problems`` once, with the first one's path.
-    """
-    advance = Progress(f"PREFLIGHT: {label}", len(items), "inputs")
-    results: dict[Path, Result] = {}
-
-    def look(path: Path) -> list[tuple[Path, str]]:
-        own: list[str] = []
-        with collecting(own):
-            results[path] = work(items[path])
-        advance(0)
-        return [(path, problem) for problem in own]
-
-    found = run_tiles([*items], look, workers=READERS, describe=str)
-    problems += told_once(problem for own in found for problem in own)
-    return [results[path] for path in items if path in results]
-
-
 def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path]) -> SubjectPlan:
     """Plan one subject from its workflow parameters, its staged input and its other staged files.
 
     Raises an OctaneError with a line for each problem, which names the real files behind links.
     """
-    with TemporaryDirectory() as scratch:
-        return _plan(given, source, beside, Path(scratch) / "positions.csv")
-
-
-def _plan(
-    given: Mapping[str, object], source: Path, beside: Mapping[str, Path], stated: Path
-) -> SubjectPlan:
-    """Plan one subject; ``stated`` is where to write places that the files of tiles state."""
     settings = settings_of(given)
-    workflow = settings.workflow
     beside = {name: as_given(path, path) for name, path in beside.items()}
     problems: list[str] = []
     with collecting(problems):
-        require_scratch(workflow.scratch_dir)
-    volumes: list[Volume] = []
-    channels: list[Channel] = []
-    files: list[Path] = []
-    paths: list[Path] = []
-    left_out: list[int] = []
-    tiles: Acquisition | None = None
-    kind = "volume"
+        require_scratch(settings.workflow.scratch_dir)
+    found: Inputs | None = None
     with collecting(problems):
-        if workflow.input_kind in ("auto", "mosaic") and holds_tiles(source, settings.mosaic):
-            tiles, left_out = _survey(as_given(source, source), settings, beside.get("tile_table"))
-            channels = choose_channels(tiles.folder, tiles.channels, settings)
+        found = open_inputs(source, settings, beside.get("tile_table"), problems)
+    problems += filter(None, [unfit_name(str(settings.workflow.subject))])
+    if found is None or not found.volumes:
+        raise InputError("\n".join(problems))
+    return plan_inputs(found, settings, beside, problems)
+
+
+def plan_inputs(
+    found: Inputs, settings: Settings, beside: Mapping[str, Path], problems: Sequence[str] = ()
+) -> SubjectPlan:
+    """Plan one subject whose inputs are opened, unless that or the rest has ``problems``.
+
+    Raises an OctaneError with a line for each.
+    """
+    with TemporaryDirectory() as scratch:
+        stated = Path(scratch) / "positions.csv"
+        return _plan(found, settings, dict(beside), [*problems], stated)
+
+
+def _plan(
+    inputs: Inputs,
+    settings: Settings,
+    beside: dict[str, Path],
+    problems: list[str],
+    stated: Path,
+) -> SubjectPlan:
+    """Plan one subject; ``stated`` is where to write places that the files of tiles state."""
+    source, kind, volumes, tiles = inputs.source, inputs.kind, inputs.volumes, inputs.tiles
+    channels: list[Channel] = []
+    if tiles is not None:
+        channels = choose_channels(tiles.folder, tiles.channels, settings)
+        if "positions" in beside:
+            tiles = replace(tiles, source=str(beside["positions"]))
+        elif tiles.source:
             (reference,) = (tiles.of_channel(c.index) for c in channels if c.is_reference)
-            volumes = [planned_mosaic(s, tiles.folder, settings.input) for s in reference.sections]
-            if "positions" in beside:
-                tiles = replace(tiles, source=str(beside["positions"]))
-            elif tiles.source:
-                write_positions(stated, reference.sections)
-                beside["positions"] = stated
-        else:
-            files, left_out = choose_sections(source, find_inputs(source), workflow)
-            paths = [as_given(source, path) for path in files]
-            volumes = _side_by_side(
-                "opening",
-                {path: path for path in paths},
-                lambda path: open_volume(path, settings.input),
-                problems,
-            )
-        if volumes:
-            kind = kind_of(volumes, workflow.input_kind)
-            placed = "positions" in beside or settings.stitch.overlap is not None
-            if kind == "volume" and placed and workflow.input_kind == "auto":
-                _require_no_mosaic(volumes[0])
-            settings = _derived(settings, kind, left_out, tiles)
-            if kind != "volume":
-                is_stitched = kind == "mosaic" and not workflow.skip_stitch
-                with collecting(problems):
-                    require_surfaces([] if is_stitched else volumes, settings.stack)
-            if tiles is not None and not (placed or workflow.skip_stitch):
-                problems.append(str(unplaced_tiles(tiles.folder)))
-                # The other checks need no places.
-                others = workflow.model_copy(update={"skip_stitch": True})
-                settings = settings.model_copy(update={"workflow": others})
-            closed = {section_number(path.name) for path in {*paths} - {v.path for v in volumes}}
-            _check_volumes(volumes, kind, settings, beside, closed.union(left_out), problems)
-            if tiles is None:
-                with collecting(problems):
-                    channels = _channels(volumes, kind, settings, problems)
-    subject = str(workflow.subject)
-    problems += filter(None, [unfit_name(subject)])
+            write_positions(stated, reference.sections)
+            beside["positions"] = stated
+    workflow = settings.workflow
+    with collecting(problems):
+        placed = "positions" in beside or settings.stitch.overlap is not None
+        if kind == "volume" and placed and workflow.input_kind == "auto":
+            _require_no_mosaic(volumes[0])
+        settings = _derived(settings, kind, inputs.left_out, tiles)
+        if kind != "volume":
+            is_stitched = kind == "mosaic" and not workflow.skip_stitch
+            with collecting(problems):
+                require_surfaces([] if is_stitched else volumes, settings.stack)
+        if tiles is not None and not (placed or workflow.skip_stitch):
+            problems.append(str(unplaced_tiles(tiles.folder)))
+            # The other checks need no places.
+            others = workflow.model_copy(update={"skip_stitch": True})
+            settings = settings.model_copy(update={"workflow": others})
+        _check_volumes(volumes, kind, settings, beside, inputs.closed, problems)
+        if tiles is None:
+            with collecting(problems):
+                channels = _channels(volumes, kind, settings, problems)
     own: list[tuple[Channel, list[Input]]] = []
     if tiles is None:
         items: list[Input] = [
-            {"id": bare_name(path), "file": "" if path == source else path.name} for path in files
+            {"id": bare_name(path), "file": "" if path == source else path.name}
+            for path in inputs.files
         ]
-        problems += unfit_files(files)
         own = [(channel, items) for channel in channels]
     else:
         with collecting(problems):
@@ -340,8 +307,6 @@ def _plan(
                 for channel in channels
                 for found in [tiles.of_channel(channel.index)]
             ]
-        # One is enough: all names come from the same program.
-        problems += [*filter(None, (unlinkable(entry.file) for entry in tiles.grid.entries))][:1]
         problems = [line.replace(str(stated), tiles.source) for line in problems]
     if problems:
         raise InputError("\n".join(problems))
@@ -365,6 +330,7 @@ def _plan(
         for _, items in own:
             for item, volume in zip(items, volumes, strict=True):
                 item["positions"] = tables[number_or_first(volume)]
+    subject = str(workflow.subject)
     remarks = doubted_reference(channels, kind, settings)
     table = None if beside.get("positions") == stated else beside.get("positions")
     idle = idle_in_run(as_given(source, source), layout, tiles, table)
@@ -414,25 +380,7 @@ def _opened(
         return volume
 
     paths = {volume.path: volume.path for volume in volumes}
-    return _side_by_side(f"checking channel {channel.choice}", paths, look, problems)
-
-
-def _survey(folder: Path, settings: Settings, table: Path | None) -> tuple[Acquisition, list[int]]:
-    """Survey a folder of tiles; return also the numbers of the sections that are left out."""
-    left_out: list[int] = []
-
-    def choose(numbers: set[int]) -> set[int | None]:
-        paths = [folder / section_name(number) for number in sorted(numbers)]
-        chosen, others = choose_sections(folder, paths, settings.workflow)
-        left_out.extend(others)
-        return {section_number(path.name) for path in chosen}
-
-    mosaic = settings.mosaic.model_copy(update={"table": table})
-    reading, asked = settings.input, settings.workflow.channels
-    found = survey(folder, mosaic, reading, settings.stitch.overlap, choose, channels=asked)
-    for section in found.sections:
-        section.require_codec(mosaic.codec)
-    return found, left_out
+    return side_by_side(f"checking channel {channel.choice}", paths, look, problems)
 
 
 def _derived(
@@ -465,7 +413,7 @@ def _check_volumes(
 
     ``closed`` are the numbers of those that are left out or cannot be opened.
     """
-    _side_by_side(
+    side_by_side(
         "checking",
         {volume.path: volume for volume in volumes},
         lambda volume: _check_volume(volume, kind, settings, beside),

@@ -121,7 +121,7 @@ class SubjectLayout:
             # Without PYRAMID, the last volume is the result.
             steps[-1] = replace(steps[-1], published=steps[-1].voxels)
         if not workflow.keep_intermediates:
-            # As in subworkflows/empty.nf: N4 and PYRAMID share files, and STACK may be the last.
+            # As in processes/preflight/tasks.py: N4 and PYRAMID share files, and STACK may be the last.
             names = [step.name for step in steps]
             first = (
                 names.index("N4") if "N4" in names else names.index("STACK") if self.slabs else 0
@@ -134,7 +134,7 @@ class SubjectLayout:
         extents = [placement.extent for placement in self.placements]
         whole = np.max(extents or [volume.grid.extent for volume in self.inputs], axis=0)
         tiles = ""
-        if self.placements:
+        if self.mosaics:
             first = self.mosaics[0]
             field = format_lengths(first.tile_extent[1:])
             tiles = f" of {first.rows} x {first.columns} tiles of {field} (y x)"

@@ -17,7 +17,6 @@ def main(
     overrides: SubjectOverrides,
     tiles: TileParameters,
     config: Path | None = None,
-    preview: Path | None = None,
     overwrite: bool = False,
 ) -> None:
     """Inspect a subject's data, and write its config.
@@ -31,16 +30,10 @@ def main(
         Name of the subject; unset: the name of the data.
     config
         Config to write; unset: conf/subjects/NAME.config in octane's folder.
-    preview
-        SVG to write: the tiles of the middle mosaic as placed, over a thumbnail.
     overwrite
-        Replace an existing config and preview.
+        Replace an existing config.
     """
     from octane.tools.new_subject.step import write_subject
 
-    written, call = write_subject(
-        data, name, overrides, tiles, config=config, preview=preview, overwrite=overwrite
-    )
-    if preview is not None:
-        sys.stdout.write(f"Drew the tiles in {preview}.\n")
+    written, call = write_subject(data, name, overrides, tiles, config=config, overwrite=overwrite)
     sys.stdout.write(f"Wrote {written}. Check it, then run:\n    {call}\n")

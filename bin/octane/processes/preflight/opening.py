@@ -1,0 +1,132 @@
+"""Inputs of a subject, opened without reading voxels."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from octane.config.validation import unfit_files, unlinkable
+from octane.core.errors import collecting, told_once
+from octane.core.progress import Progress
+from octane.layout.sections import section_number
+from octane.pipeline.workers import run_tiles
+from octane.processes.mosaic.checks_before import (
+    Acquisition,
+    holds_tiles,
+    planned_mosaic,
+    section_name,
+    survey,
+)
+from octane.processes.preflight.inputs import as_given, choose_sections, find_inputs, kind_of
+from octane.processes.preflight.parameters import Settings
+from octane.processes.preflight.plan import choose_channels
+from octane.store.volume import Volume
+from octane.store.volumes import open_volume
+
+READERS = 8
+"""Inputs checked at once: network file systems answer slowly."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Inputs of a subject.
+
+    Attributes
+    ----------
+    source
+        Folder or file that the user gave.
+    kind, volumes
+        Mosaics, sections or one volume, of the reference channel; of ``tiles`` in files, the
+        mosaics that MOSAIC will write.
+    files
+        Stores or files of the input; empty for tiles.
+    left_out, closed
+        Numbers of the sections that the user leaves out, and of all that are not opened.
+    """
+
+    source: Path
+    kind: str
+    volumes: list[Volume]
+    tiles: Acquisition | None = None
+    files: Sequence[Path] = ()
+    left_out: Sequence[int] = ()
+    closed: Collection[int | None] = ()
+
+    @property
+    def channels(self) -> Sequence[str]:
+        """Labels of all channels."""
+        return self.volumes[0].channels if self.tiles is None else self.tiles.channels
+
+
+def open_inputs(
+    source: Path, settings: Settings, table: Path | None, problems: list[str]
+) -> Inputs:
+    """Find and open the inputs of a subject; ``table`` is that of --tile_table.
+
+    Those that cannot be used are added to ``problems``. Raises an InputError if there are none, or
+    if they are of different kinds.
+    """
+    asked = settings.workflow.input_kind
+    if asked in ("auto", "mosaic") and holds_tiles(source, settings.mosaic):
+        tiles, left_out = _survey(as_given(source, source), settings, table)
+        # One is enough: all names come from the same program.
+        problems += [*filter(None, (unlinkable(entry.file) for entry in tiles.grid.entries))][:1]
+        channels = choose_channels(tiles.folder, tiles.channels, settings)
+        (reference,) = (tiles.of_channel(c.index) for c in channels if c.is_reference)
+        planned = [planned_mosaic(s, tiles.folder, settings.input) for s in reference.sections]
+        return Inputs(source, "mosaic", [*planned], tiles, left_out=left_out, closed=left_out)
+    files, left_out = choose_sections(source, find_inputs(source), settings.workflow)
+    problems += unfit_files(files)
+    paths = [as_given(source, path) for path in files]
+    volumes = side_by_side(
+        "opening",
+        {path: path for path in paths},
+        lambda path: open_volume(path, settings.input),
+        problems,
+    )
+    kind = kind_of(volumes, asked) if volumes else "volume"
+    closed = {section_number(path.name) for path in {*paths} - {v.path for v in volumes}}
+    return Inputs(source, kind, volumes, None, files, left_out, closed.union(left_out))
+
+
+def side_by_side(
+    label: str, items: Mapping[Path, Item], work: Callable[[Item], Result], problems: list[str]
+) -> list[Result]:
+    """Run ``work`` on the items in several threads; return the results of those without problems.
+
+    A problem that several items share is added to ``problems`` once, with the first one's path.
+    """
+    advance = Progress(f"PREFLIGHT: {label}", len(items), "inputs")
+    results: dict[Path, Result] = {}
+
+    def look(path: Path) -> list[tuple[Path, str]]:
+        own: list[str] = []
+        with collecting(own):
+            results[path] = work(items[path])
+        advance(0)
+        return [(path, problem) for problem in own]
+
+    found = run_tiles([*items], look, workers=READERS, describe=str)
+    problems += told_once(problem for own in found for problem in own)
+    return [results[path] for path in items if path in results]
+
+
+def _survey(folder: Path, settings: Settings, table: Path | None) -> tuple[Acquisition, list[int]]:
+    """Survey a folder of tiles; return also the numbers of the sections that are left out."""
+    left_out: list[int] = []
+
+    def choose(numbers: set[int]) -> set[int | None]:
+        paths = [folder / section_name(number) for number in sorted(numbers)]
+        chosen, others = choose_sections(folder, paths, settings.workflow)
+        left_out.extend(others)
+        return {section_number(path.name) for path in chosen}
+
+    mosaic = settings.mosaic.model_copy(update={"table": table})
+    reading, asked = settings.input, settings.workflow.channels
+    found = survey(folder, mosaic, reading, settings.stitch.overlap, choose, channels=asked)
+    for section in found.sections:
+        section.require_codec(mosaic.codec)
+    return found, left_out
