@@ -10,9 +10,6 @@ class PhantomParameters(StepParameters):
     """PHANTOM: a synthetic serial-section OCT subject with its ground truth."""
 
     title: ClassVar[str] = "Phantom"
-    prefix: ClassVar[str] = "phantom_"
-    per_subject: ClassVar[bool] = False
-    in_workflow: ClassVar[tuple[str, ...] | None] = ("seed",)
     sections: int = parameter(4, "Number of sections.", ge=1)
     seed: int = parameter(1, "Seed; the same seed makes the same subject.", ge=0)
     channels: int = parameter(
