@@ -24,7 +24,8 @@ TASKS = (
         "PYRAMID (brain:{0})",
         "REPORT (brain)",
     ),
-    *("RESAMPLE (brain:section_01_{0})", "RESAMPLE (brain:section_02_{0})", "STACK_OTHERS (brain:{0})"),
+    *("RESAMPLE (brain:section_01_{0})", "RESAMPLE (brain:section_02_{0})"),
+    "STACK_OTHERS (brain:{0})",
     *("STITCH_OTHERS (brain:section_01_{0})", "STITCH_OTHERS (brain:section_02_{0})"),
 )
 """Tasks of a run to which a channel is added."""

@@ -121,7 +121,7 @@ class SubjectLayout:
             # Without PYRAMID, the last volume is the result.
             steps[-1] = replace(steps[-1], published=steps[-1].voxels)
         if not workflow.keep_intermediates:
-            # As in processes/preflight/tasks.py: N4 and PYRAMID share files, and STACK may be the last.
+            # As in tasks.py: N4 and PYRAMID share files, and STACK may be the last.
             names = [step.name for step in steps]
             first = (
                 names.index("N4") if "N4" in names else names.index("STACK") if self.slabs else 0
