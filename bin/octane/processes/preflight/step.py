@@ -567,7 +567,7 @@ def _check_volume(
             f"{volume.path} is a section, which is not resampled, and its voxels do not have the "
             "--resolution; give --skip_resample, or the mosaics."
         )
-    if isinstance(volume, Image) and kind == "mosaic":
+    if kind == "mosaic":
         tiling, placement = lay_out_mosaic(volume, settings, beside.get("positions"))
         if placement is not None:
             stitch = applicable(settings.stitch, volume, is_placed=False)
