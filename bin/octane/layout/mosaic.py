@@ -32,7 +32,7 @@ from octane.core.records import OverlapFigures
 from octane.core.units import comma_in, plain_number
 from octane.layout.sections import require_known
 from octane.store.stated import Attributes, not_imaged
-from octane.store.volume import Volume
+from octane.store.volumes import Volume
 
 Tile = tuple[int, int]
 """Row and column."""

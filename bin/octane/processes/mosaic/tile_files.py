@@ -19,8 +19,14 @@ from octane.store.formats.itk_files import READ, TIFF, readable
 from octane.store.formats.tiff_files import TiffVolume, open_tiff
 from octane.store.image import open_image
 from octane.store.stated import stated_orientation
-from octane.store.volume import Volume, is_oblique
-from octane.store.volumes import is_ome_zarr, lost_directions, open_volume, overruled
+from octane.store.volumes import (
+    Volume,
+    is_oblique,
+    is_ome_zarr,
+    lost_directions,
+    open_volume,
+    overruled,
+)
 
 PNG = ".png"
 RAW = (".raw", ".bin", ".dat", ".data", ".img")

@@ -12,7 +12,7 @@ from octane.processes.preflight.parameters import WorkflowParameters
 from octane.store.chunks import is_store
 from octane.store.formats.itk_files import MILLIMETER, READ
 from octane.store.image import Image
-from octane.store.volume import Volume
+from octane.store.volumes import Volume
 
 VOXELS = (0.01, 1e3)
 """Finest and coarsest plausible voxels, micrometres."""

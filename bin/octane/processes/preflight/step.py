@@ -86,8 +86,7 @@ from octane.store.chunks import METADATA
 from octane.store.companions import open_companions
 from octane.store.image import Image
 from octane.store.stated import Attributes, stated_orientation
-from octane.store.volume import Volume
-from octane.store.volumes import ArrayVolume, bare_name, open_volume
+from octane.store.volumes import ArrayVolume, Volume, bare_name, open_volume
 
 FIELDS = {"n4_mask": "mask", "stitch_flat_field": "flat_field", "tile_table": "table"}
 """Fields of steps that name files, by workflow parameter."""

@@ -32,8 +32,7 @@ from octane.processes.stack.layout.surfaces import NONE_MEASURED
 from octane.processes.stitch.layout import nominal_positions
 from octane.store.image import Image
 from octane.store.stated import orientation_in_words
-from octane.store.volume import Volume
-from octane.store.volumes import lost_directions, overruled
+from octane.store.volumes import Volume, lost_directions, overruled
 
 
 @dataclass(frozen=True)

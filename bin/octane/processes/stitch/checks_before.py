@@ -16,7 +16,7 @@ from octane.processes.stitch.flat_field import Image as Profile
 from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
 from octane.store.channels import is_nearest
 from octane.store.formats.tiff_files import FAULTS
-from octane.store.volume import Volume
+from octane.store.volumes import Volume
 
 
 def applicable(parameters: StitchParameters, image: Volume, *, is_placed: bool) -> StitchParameters:

@@ -6,7 +6,7 @@ from octane.core.errors import InputError
 from octane.layout.mosaic import MosaicGrid, Position, Tile, _within_reach, read_positions
 from octane.layout.sections import number_or_first
 from octane.processes.stitch.parameters import StitchParameters
-from octane.store.volume import Volume
+from octane.store.volumes import Volume
 
 
 def nominal_positions(

@@ -47,8 +47,7 @@ from octane.processes.stitch.surface import measured_surface
 from octane.store.channels import ALL, channel_names
 from octane.store.image import Image
 from octane.store.stated import stated_orientation
-from octane.store.volume import Volume
-from octane.store.volumes import open_volume, overruled
+from octane.store.volumes import Volume, open_volume, overruled
 from octane.tools.new_subject.parameters import SubjectOverrides
 from octane.tools.new_subject.subject import Setting, config_text
 
