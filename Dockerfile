@@ -27,7 +27,7 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
 # their wheels have edited, such as NumPy's OpenBLAS, cannot be stripped.
 RUN cd /opt/octane/lib/python3*/site-packages \
     && find . -type d -name tests -prune -exec rm -r {} + \
-    && find imagecodecs llvmlite numcodecs nvtx zstandard -name '*.so' -exec strip --strip-unneeded {} +
+    && find imagecodecs llvmlite numcodecs zstandard -name '*.so' -exec strip --strip-unneeded {} +
 
 FROM system
 

@@ -93,7 +93,7 @@ EMULATED := 14.2.0
 lock: ## update requirements/*.txt (needs uv)
 	@command -v uv >/dev/null || { \
 		echo "lock: uv was not found on the PATH; install it: pip install uv" >&2; exit 1; }
-	$(LOCK) pyproject.toml --group test --output-file requirements/test.txt
+	$(LOCK) pyproject.toml --extra profile --group test --output-file requirements/test.txt
 	$(LOCK) pyproject.toml --constraints requirements/test.txt --output-file requirements/run.txt
 	$(LOCK) pyproject.toml --extra cuda12 --constraints requirements/test.txt --output-file requirements/cuda12.txt
 	$(LOCK) pyproject.toml --extra cuda13 --constraints requirements/test.txt --output-file requirements/cuda13.txt

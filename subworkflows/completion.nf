@@ -118,7 +118,8 @@ def unpublishedOf(id, seen) {
     return lost ? [missing: [], changed: '', sentence: sentence] : null
 }
 
-// Nextflow writes these unescaped into its report.html afterwards.
+// Nextflow writes these unescaped into its report.html afterwards, and they quote names of the data: a file called
+// <img src=x onerror=...> would run in the browser.
 def escapeMarkup() {
     workflow.errorReport = workflow.errorReport?.replace('<', '&lt;')
     workflow.commandLine = workflow.commandLine.replace('<', '&lt;')

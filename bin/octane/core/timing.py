@@ -33,7 +33,7 @@ Piece = tuple[float, float, str]
 _here = local()
 _nvtx = None
 if os.environ.get(PROFILED):
-    # Only under a profiler: otherwise loading it would just cost time.
+    # Of the extra `profile`, which only those who profile install.
     import nvtx as _nvtx
 
 

@@ -31,8 +31,8 @@ from octane.core.geometry import (
 from octane.core.records import OverlapFigures
 from octane.core.units import comma_in, plain_number
 from octane.layout.sections import require_known
-from octane.store.image import Image
-from octane.store.stated import Attributes
+from octane.store.stated import Attributes, not_imaged
+from octane.store.volumes import Volume
 
 Tile = tuple[int, int]
 """Row and column."""
@@ -76,8 +76,8 @@ class MosaicGrid:
     not_imaged: frozenset[Tile] = frozenset()
 
     @classmethod
-    def of(cls, image: Image) -> "MosaicGrid":
-        """Read the tiles of an image, whose chunks must span the full Z."""
+    def of(cls, image: Volume) -> "MosaicGrid":
+        """Read the tiles of a volume, whose chunks must span the full Z."""
         grid, tile = image.grid, image.chunks
         if tile[0] < grid.shape[0]:
             raise InputError(
@@ -102,7 +102,7 @@ class MosaicGrid:
             vector(*noted.get("tile_extent", own)),
             vector(*noted.get("extent", grid.extent)),
             cast("Position", tuple(noted["pitch"])) if "pitch" in noted else None,
-            image.not_imaged,
+            not_imaged(image.attributes),
         )
         made.require_imaged(image.path)
         return made
@@ -356,7 +356,7 @@ def stated_overlap(
 
 
 def _within_reach(
-    positions: dict[Tile, Position], image: Image, tiling: MosaicGrid, source: str
+    positions: dict[Tile, Position], image: Volume, tiling: MosaicGrid, source: str
 ) -> dict[Tile, Position]:
     """Return the positions; raise if the tiles spread implausibly far."""
     covered = max(n * s for n, s in zip(tiling.shape[1:], tiling.spacing[1:], strict=True))

@@ -15,7 +15,7 @@ from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector
 from octane.core.orientation import are_same, spelled_orientation
 from octane.store.stated import LISTED, Attributes, stated_orientation
-from octane.store.volume import Volume
+from octane.store.volumes import Volume
 
 DIGITS = 9
 """Most digits of a number in a name: more than any count of sections or tiles has."""

@@ -10,7 +10,7 @@ from threading import Event, Thread
 from typing import TypeVar
 
 from octane.core.errors import OctaneError
-from octane.store.volume import Volume
+from octane.store.volumes import Volume
 
 PROCESS_BYTES = 270_000_000
 """Memory of Python with NumPy, SimpleITK, zarr and compiled loops, before any data."""

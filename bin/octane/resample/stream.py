@@ -24,8 +24,7 @@ from octane.resample.gpu import Footprint
 from octane.resample.operator import AxisOperator
 from octane.resample.resampler import footprint, load, make_resampler
 from octane.store.image import Image
-from octane.store.volume import Volume
-from octane.store.volumes import Writer
+from octane.store.volumes import Volume, Writer
 from octane.store.writer import Level
 
 SLAB_BYTES = 64_000_000

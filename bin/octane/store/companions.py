@@ -8,8 +8,7 @@ from octane.core.errors import InputError
 from octane.core.geometry import Grid, spelled
 from octane.core.orientation import contradict, spelled_orientation
 from octane.store.stated import stated_orientation
-from octane.store.volume import Volume, is_oblique
-from octane.store.volumes import open_volume
+from octane.store.volumes import Volume, is_oblique, open_volume
 
 TOLERANCE = 1e-4
 """Tolerance in voxels for equal grids: the rounding of float32 and of TIFF's rationals."""

@@ -35,7 +35,7 @@ from octane.store.chunks import METADATA, chunk_errors, missing_keys, other_key,
 from octane.store.ngff import Metadata, read_json, read_metadata
 from octane.store.reader import DirectReader
 from octane.store.reading import AS_STATED, apply_orientation, interpretation
-from octane.store.stated import Attributes, Stated
+from octane.store.stated import Attributes, Stated, not_imaged
 
 DECODING_ERRORS = (
     ArithmeticError,
@@ -118,12 +118,8 @@ class Image:
 
     @cached_property
     def not_imaged(self) -> frozenset[tuple[int, int]]:
-        """Tiles of a mosaic, row and column, that its metadata declare as not imaged.
-
-        They are chunks, which may be missing: they read as the fill value.
-        """
-        noted = cast("Mapping[str, list[list[int]]]", self.attributes.get("mosaic", {}))
-        return frozenset((row, column) for row, column in noted.get("not_imaged", []))
+        """Tiles of :func:`not_imaged`: chunks that may be missing, and read as the fill value."""
+        return not_imaged(self.attributes)
 
     @property
     def whole(self) -> Region:

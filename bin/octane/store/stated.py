@@ -1,6 +1,6 @@
 """What a file or store states of its image, whatever its format."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -29,6 +29,12 @@ def stated_orientation(attributes: Attributes) -> Orientation:
 def orientation_in_words(attributes: Attributes) -> str:
     """Orientation in octane's attributes of an image, in words; empty without one."""
     return spelled_orientation(stated_orientation(attributes))
+
+
+def not_imaged(attributes: Attributes) -> frozenset[tuple[int, int]]:
+    """Tiles of a mosaic, row and column, that octane's attributes declare as not imaged."""
+    noted = cast("Mapping[str, list[list[int]]]", attributes.get("mosaic", {}))
+    return frozenset((row, column) for row, column in noted.get("not_imaged", []))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Volumes in any format: OME-Zarr, TIFF, or a format of ITK."""
+"""Volumes in any format, OME-Zarr, TIFF or one of ITK: what a step reads, opened or created."""
 
 from __future__ import annotations
 
@@ -21,7 +21,13 @@ from octane.core.errors import InputError, unreadable
 from octane.core.files import open_regular, writing
 from octane.core.geometry import Grid, Region, vector
 from octane.core.metrics import Metrics
-from octane.core.orientation import Orientation, code_of, orientation_of, spelled_orientation
+from octane.core.orientation import (
+    UNSTATED,
+    Orientation,
+    code_of,
+    orientation_of,
+    spelled_orientation,
+)
 from octane.store.formats.archive import ENDINGS, is_archive
 from octane.store.formats.itk_files import (
     MILLIMETER,
@@ -40,10 +46,91 @@ from octane.store.formats.tiff_files import create_tiff, open_tiff
 from octane.store.image import open_image
 from octane.store.reading import AS_STATED, chosen_channels
 from octane.store.stated import Attributes, orientation_in_words, stated_orientation
-from octane.store.volume import Volume, is_oblique
 from octane.store.writer import CHUNK, SHARD, Level, Make, create_image, require_store_name
 
 logger = logging.getLogger(__name__)
+
+
+class Volume(Protocol):
+    """A volume (z, y, x), lengths in micrometres, whose voxels are read on demand."""
+
+    @property
+    def path(self) -> Path:
+        """File or store."""
+        ...
+
+    @property
+    def grid(self) -> Grid:
+        """Voxels, their size and the place of the first one."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the voxels."""
+        ...
+
+    @property
+    def chunks(self) -> tuple[int, int, int]:
+        """Shape of the blocks that are best read at once."""
+        ...
+
+    @property
+    def attributes(self) -> dict[str, object]:
+        """Octane's own: the orientation, the channel, sections and the like."""
+        ...
+
+    @property
+    def channels(self) -> Sequence[str]:
+        """Names of all channels in the file, empty for those without one."""
+        ...
+
+    @property
+    def overruled(self) -> str:
+        """Sentences on what the file states and the user replaces, or octane does not use."""
+        ...
+
+    @property
+    def geometry(self) -> ItkGeometry | None:
+        """Geometry that a file of ITK states, also an oblique one; None in other formats."""
+        ...
+
+    @property
+    def is_placed(self) -> bool:
+        """True if the format states where the volume lies."""
+        ...
+
+    @property
+    def is_plain(self) -> bool:
+        """True if a part can be read again without decoding."""
+        ...
+
+    @property
+    def whole_bytes(self) -> int:
+        """Memory that the voxels keep if the file is read whole; else 0."""
+        ...
+
+    @property
+    def decoding(self) -> int:
+        """Memory for decoding a plane, once; 0 if none is compressed."""
+        ...
+
+    @property
+    def worker_bytes(self) -> int:
+        """Memory of a worker for decoding, besides the voxels that it reads."""
+        ...
+
+    @property
+    def access(self) -> str:
+        """How voxels are read, for the log."""
+        ...
+
+    def load(self, folder: Path | None = None) -> None:
+        """Read a file that is read whole, and decode a compressed TIFF into ``folder``."""
+        ...
+
+    def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
+        """Read the voxels of ``region``, into ``out`` if given."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -155,6 +242,12 @@ def each_channel(path: Path, asked: str, reading: InputParameters) -> list[Input
     labels = open_volume(path, reading.model_copy(update={"channel": "0"})).channels
     chosen = chosen_channels(path, labels, len(labels), asked)
     return [reading.model_copy(update={"channel": str(index)}) for index in chosen]
+
+
+def is_oblique(volume: Volume) -> bool:
+    """Tell whether a file states axes that are not along those of the subject."""
+    stated = volume.geometry
+    return stated is not None and orientation_of(stated.directions) == UNSTATED
 
 
 def lost_directions(volume: Volume) -> list[str]:

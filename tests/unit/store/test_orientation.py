@@ -19,8 +19,7 @@ from octane.core.orientation import UNSTATED, read_orientation
 from octane.store.formats.itk_files import FileVolume, itk_geometry, open_file
 from octane.store.image import open_image, open_levels
 from octane.store.stated import stated_orientation
-from octane.store.volume import is_oblique
-from octane.store.volumes import bring_in, create_volume, open_volume, overruled
+from octane.store.volumes import bring_in, create_volume, is_oblique, open_volume, overruled
 
 CODES = ["".join(ends) for axes in permutations(("LR", "PA", "SI")) for ends in product(*axes)]
 """Ends of x, y and z, as nibabel names them."""

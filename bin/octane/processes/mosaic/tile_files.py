@@ -17,10 +17,16 @@ from octane.core.orientation import UNSTATED, Orientation
 from octane.store.chunks import is_store
 from octane.store.formats.itk_files import READ, TIFF, readable
 from octane.store.formats.tiff_files import TiffVolume, open_tiff
-from octane.store.image import Image, open_image
+from octane.store.image import open_image
 from octane.store.stated import stated_orientation
-from octane.store.volume import Volume, is_oblique
-from octane.store.volumes import is_ome_zarr, lost_directions, open_volume, overruled
+from octane.store.volumes import (
+    Volume,
+    is_oblique,
+    is_ome_zarr,
+    lost_directions,
+    open_volume,
+    overruled,
+)
 
 PNG = ".png"
 RAW = (".raw", ".bin", ".dat", ".data", ".img")
@@ -151,9 +157,9 @@ def open_tile(
     volume = _volume(path, _of_channel(reading, 0))
     channels, grid = tuple(volume.channels), volume.grid
     chosen = tuple(sorted(choose(path, channels)))
-    if isinstance(volume, Image) and reading.missing_chunks == "error":
+    if is_ome_zarr(path) and reading.missing_chunks == "error":
         for channel in chosen:
-            image = open_image(path, _of_channel(reading, channel)) if channel else volume
+            image = open_image(path, _of_channel(reading, channel))
             image.require_chunks(image.whole)
     origin = grid.origin if volume.is_placed and not is_oblique(volume) else None
     return TileFile(

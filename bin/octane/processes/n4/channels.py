@@ -11,8 +11,7 @@ from octane.config.types import Codec
 from octane.core.errors import InputError
 from octane.core.metrics import save_record
 from octane.store.channels import channel_ids, joined_attributes, names_of
-from octane.store.volume import Volume
-from octane.store.volumes import Writer, is_ome_zarr
+from octane.store.volumes import Volume, Writer, is_ome_zarr
 from octane.store.writer import Level, channel_writers, create_image
 
 

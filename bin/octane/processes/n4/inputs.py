@@ -20,8 +20,7 @@ from octane.processes.n4.plan import READ_BLOCK, Plan, within
 from octane.store.companions import require_same_grid
 from octane.store.reading import AS_STATED, place_of
 from octane.store.stated import CHANNEL
-from octane.store.volume import Volume
-from octane.store.volumes import bring_in, open_volume
+from octane.store.volumes import Volume, bring_in, open_volume
 
 logger = logging.getLogger(__name__)
 

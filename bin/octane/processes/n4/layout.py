@@ -3,7 +3,7 @@
 from octane.core.errors import InputError
 from octane.layout.sections import Section, read_sections
 from octane.processes.n4.parameters import N4Parameters
-from octane.store.volume import Volume
+from octane.store.volumes import Volume
 
 
 def sections_of(volume: Volume, p: N4Parameters, planes: int) -> list[Section]:

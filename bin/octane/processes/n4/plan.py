@@ -22,7 +22,7 @@ from octane.pipeline.workers import plan_workers
 from octane.processes.n4.fit import FIT_BYTES, shrink_slices
 from octane.processes.n4.parameters import N4Parameters
 from octane.store.channels import name_of
-from octane.store.volume import Volume
+from octane.store.volumes import Volume
 
 READ_BLOCK = 256
 """Edge of the blocks that are read: that of a shard of octane's volumes."""

@@ -50,9 +50,9 @@ from octane.processes.n4.record import N4Figures, PassedThroughFigures
 from octane.store.channels import is_nearest, name_of, names_of
 from octane.store.companions import open_companions
 from octane.store.stated import stated_orientation
-from octane.store.volume import Volume
 from octane.store.volumes import (
     ArrayVolume,
+    Volume,
     Writer,
     bring_in,
     create_volume,

@@ -12,7 +12,7 @@ from octane.processes.preflight.parameters import WorkflowParameters
 from octane.store.chunks import is_store
 from octane.store.formats.itk_files import MILLIMETER, READ
 from octane.store.image import Image
-from octane.store.volume import Volume
+from octane.store.volumes import Volume
 
 VOXELS = (0.01, 1e3)
 """Finest and coarsest plausible voxels, micrometres."""
@@ -145,6 +145,12 @@ def kind_of(volumes: list[Volume], asked: str) -> str:
     if kind == "volume" and len(volumes) > 1:
         folder = volumes[0].path.parent
         raise InputError(f"{folder} holds {len(volumes)} volumes; give one of them.")
+    other = next((volume for volume in volumes if not isinstance(volume, Image)), None)
+    if kind != "volume" and other is not None:
+        raise InputError(
+            f"{other.path} is not an OME-Zarr image, so it cannot be a {kind}; convert it, or "
+            "omit --input_kind."
+        )
     return kind
 
 

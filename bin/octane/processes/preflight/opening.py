@@ -20,8 +20,7 @@ from octane.processes.mosaic.checks_before import (
 from octane.processes.preflight.inputs import as_given, choose_sections, find_inputs, kind_of
 from octane.processes.preflight.parameters import Settings
 from octane.processes.preflight.plan import choose_channels
-from octane.store.volume import Volume
-from octane.store.volumes import open_volume
+from octane.store.volumes import Volume, open_volume
 
 READERS = 8
 """Inputs checked at once: network file systems answer slowly."""

@@ -19,7 +19,6 @@ from octane.processes.preflight.subject import StepBytes, SubjectLayout
 from octane.processes.preflight.tasks import ChannelTasks, SubjectTasks, list_tasks
 from octane.processes.stitch.parameters import FLAT_FIELD_WORDS, OverlapParameters
 from octane.store.channels import channel_ids, channel_names
-from octane.store.image import Image
 from octane.store.reading import AS_STATED, chosen_channels, place_of, stated_kinds
 from octane.store.stated import CHANNEL
 
@@ -102,9 +101,7 @@ def idle_in_run(
     if not is_placed:
         return {**idle, "positions": without_tiles("positions", source, kind)}
     if overlap is not None:
-        grids = [
-            (volume, MosaicGrid.of(volume)) for volume in layout.inputs if isinstance(volume, Image)
-        ]
+        grids = [(volume, MosaicGrid.of(volume)) for volume in layout.inputs]
         places = ((read_positions(positions, number_or_first(v), grid), grid) for v, grid in grids)
         if text := idle_overlap(overlap, places, str(positions)):
             idle["overlap"] = f"{text}; omit one of the two."

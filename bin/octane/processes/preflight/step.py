@@ -77,8 +77,7 @@ from octane.store.chunks import METADATA
 from octane.store.companions import open_companions
 from octane.store.image import Image
 from octane.store.stated import Attributes, stated_orientation
-from octane.store.volume import Volume
-from octane.store.volumes import ArrayVolume, bare_name, open_volume
+from octane.store.volumes import ArrayVolume, Volume, bare_name, open_volume
 
 EXAMPLES = 10
 """Maximum number of shown problems that differ only in names and numbers."""
@@ -502,7 +501,7 @@ def _check_volume(
             f"{volume.path} is a section, which is not resampled, and its voxels do not have the "
             "--resolution; give --skip_resample, or the mosaics."
         )
-    if isinstance(volume, Image) and kind == "mosaic":
+    if kind == "mosaic":
         tiling, placement = lay_out_mosaic(volume, settings, beside.get("positions"))
         if placement is not None:
             stitch = applicable(settings.stitch, volume, is_placed=False)

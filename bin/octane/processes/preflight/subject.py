@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
 from octane.core.arrays import output_type
-from octane.core.errors import InputError
 from octane.core.geometry import Grid
 from octane.core.units import counted, format_bytes, format_lengths
 from octane.layout.levels import level_grids
@@ -32,8 +32,7 @@ from octane.processes.stack.layout.surfaces import NONE_MEASURED
 from octane.processes.stitch.layout import nominal_positions
 from octane.store.image import Image
 from octane.store.stated import orientation_in_words
-from octane.store.volume import Volume
-from octane.store.volumes import lost_directions, overruled
+from octane.store.volumes import Volume, lost_directions, overruled
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class SubjectLayout:
         dtype, codec = self.inputs[0].dtype, None
         steps: list[StepBytes] = []
         if self.from_tiles:
-            written = [MosaicGrid.of(i).voxels for i in self.inputs if isinstance(i, Image)]
+            written = [MosaicGrid.of(mosaic).voxels for mosaic in self.inputs]
             steps.append(StepBytes("MOSAIC", sum(written) * dtype.itemsize))
         if is_resampled(self.kind, self.settings):
             dtype = output_type(self.settings.resample.dtype, dtype)
@@ -205,7 +204,7 @@ def is_resampled(kind: str, settings: Settings) -> bool:
 
 
 def lay_out_mosaic(
-    image: Image, settings: Settings, positions: Path | None = None
+    image: Volume, settings: Settings, positions: Path | None = None
 ) -> tuple[MosaicGrid, TilePlacement | None]:
     """Tiles of a mosaic as STITCH gets them, and their places (None if STITCH is skipped).
 
@@ -234,13 +233,6 @@ def lay_out_subject(
 
     Raises the OctaneError that a step would raise for data that do not fit the parameters.
     """
-    images = [volume for volume in volumes if isinstance(volume, Image)]
-    if kind != "volume" and len(images) < len(volumes):
-        other = next(volume for volume in volumes if not isinstance(volume, Image))
-        raise InputError(
-            f"{other.path} is not an OME-Zarr image, so it cannot be a {kind}; convert it, or "
-            "omit --input_kind."
-        )
     mosaics: list[MosaicGrid] = []
     placements: list[TilePlacement] = []
     slabs: list[SectionSlab] = []
@@ -250,6 +242,8 @@ def lay_out_subject(
         if is_resampled(kind, settings):
             grid = grid.resampled(target_of(whole, settings.resample))
     else:
+        # As :func:`octane.processes.preflight.inputs.kind_of` requires.
+        images = cast("list[Image]", volumes)
         grids = [image.grid for image in images]
         if kind == "mosaic":
             laid = [lay_out_mosaic(image, settings, positions) for image in images]

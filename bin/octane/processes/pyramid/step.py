@@ -20,8 +20,7 @@ from octane.store.array import Array
 from octane.store.channels import is_nearest, name_of
 from octane.store.image import Image
 from octane.store.stated import Attributes, stated_orientation
-from octane.store.volume import Volume
-from octane.store.volumes import bring_in, open_volume
+from octane.store.volumes import Volume, bring_in, open_volume
 from octane.store.writer import Level, create_image, link_chunks
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from octane.core.errors import InputError
 from octane.core.geometry import Vector, samples, spelled, vector
 from octane.core.units import format_lengths
 from octane.processes.resample.parameters import ResampleParameters
-from octane.store.volume import Volume
+from octane.store.volumes import Volume
 
 
 def target_of(image: Volume, parameters: ResampleParameters) -> Vector:

@@ -17,7 +17,7 @@ from octane.resample.operator import resampled, resampler
 from octane.resample.stream import LanePlan, StreamPlan
 from octane.store.channels import is_nearest
 from octane.store.image import Image
-from octane.store.volume import Volume
+from octane.store.volumes import Volume
 from octane.store.writer import Level
 
 

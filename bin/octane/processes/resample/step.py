@@ -26,8 +26,7 @@ from octane.resample.stream import LanePlan, StreamPlan, stream_resample
 from octane.store.channels import is_nearest, name_of
 from octane.store.image import Image
 from octane.store.stated import Attributes, stated_orientation
-from octane.store.volume import Volume
-from octane.store.volumes import bring_in, open_volume
+from octane.store.volumes import Volume, bring_in, open_volume
 from octane.store.writer import create_image
 
 logger = logging.getLogger(__name__)

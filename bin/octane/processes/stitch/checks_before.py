@@ -16,11 +16,10 @@ from octane.processes.stitch.flat_field import Image as Profile
 from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
 from octane.store.channels import is_nearest
 from octane.store.formats.tiff_files import FAULTS
-from octane.store.image import Image
-from octane.store.volume import Volume
+from octane.store.volumes import Volume
 
 
-def applicable(parameters: StitchParameters, image: Image, *, is_placed: bool) -> StitchParameters:
+def applicable(parameters: StitchParameters, image: Volume, *, is_placed: bool) -> StitchParameters:
     """Switch off what does not apply to a channel.
 
     Tiles that a reference has placed (``is_placed``) are not refined, and values that must not be

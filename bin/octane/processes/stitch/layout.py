@@ -6,11 +6,11 @@ from octane.core.errors import InputError
 from octane.layout.mosaic import MosaicGrid, Position, Tile, _within_reach, read_positions
 from octane.layout.sections import number_or_first
 from octane.processes.stitch.parameters import StitchParameters
-from octane.store.image import Image
+from octane.store.volumes import Volume
 
 
 def nominal_positions(
-    image: Image, tiling: MosaicGrid, parameters: StitchParameters, positions: Path | None
+    image: Volume, tiling: MosaicGrid, parameters: StitchParameters, positions: Path | None
 ) -> dict[Tile, Position]:
     """Positions of the tiles before any refinement: table, overlap or metadata, in this order.
 

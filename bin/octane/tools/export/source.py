@@ -34,8 +34,7 @@ from octane.store.channels import ALL, joined_attributes, names_of
 from octane.store.image import Image, open_levels
 from octane.store.ngff import ShownChannel, read_metadata
 from octane.store.stated import CHANNEL, Attributes, stated_orientation
-from octane.store.volume import Volume
-from octane.store.volumes import each_channel, open_volume
+from octane.store.volumes import Volume, each_channel, open_volume
 from octane.store.writer import SHARD, Json
 from octane.tools.export.parameters import ExportParameters
 

@@ -9,7 +9,7 @@ from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.config.types import OME_ZARR
 from octane.core.arrays import require_cpu
 from octane.core.errors import InputError
-from octane.core.files import bring_to_disk, remove, require_free, writing
+from octane.core.files import bring_to_disk, put, require_free, writing
 from octane.core.geometry import spelled
 from octane.core.orientation import spelled_orientation
 from octane.core.units import bytes_of, counted, format_bytes
@@ -100,8 +100,7 @@ def export_volume(
             write_archive(made, packed)
             beside = partial.with_name(f"{partial.name}-packed")
             packed.rename(beside)
-            remove(partial)
-            beside.rename(partial)
+            put(beside, partial)
         bring_to_disk(partial)
 
 

@@ -3,11 +3,13 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from octane.core.errors import InputError
-from octane.processes.preflight.inputs import choose_sections, find_inputs
+from octane.processes.preflight.inputs import choose_sections, find_inputs, kind_of
 from octane.processes.preflight.parameters import WorkflowParameters
+from octane.store.volumes import open_volume
 
 FOLDER = Path("mosaics")
 SECTIONS = [FOLDER / f"section_{number:02d}.ome.zarr" for number in (1, 2, 3, 5, 6)]
@@ -73,3 +75,11 @@ def test_sections_are_chosen_by_number(only, exclude, used):
 def test_a_choice_that_cannot_be_made_is_refused(paths, given, words):
     with pytest.raises(InputError, match=words):
         choose_sections(FOLDER, paths, WorkflowParameters(**given))
+
+
+@pytest.mark.parametrize("kind", ["mosaic", "section"])
+def test_a_file_that_is_no_store_is_a_volume_alone(write_file, kind):
+    volume = open_volume(write_file("a_1.nii", np.ones((4, 8, 8), np.float32)))
+    assert kind_of([volume], "auto") == "volume"
+    with pytest.raises(InputError, match=r"a_1\.nii .*--input_kind"):
+        kind_of([volume], kind)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from octane.config.parameters import LeaseParameters
-from octane.core.errors import OctaneError
 from octane.processes.n4.parameters import N4Parameters
 from octane.processes.n4.step import correct_bias, prepare
 from octane.processes.preflight.schema import settings_of
@@ -136,9 +135,3 @@ def test_a_volume_that_n4_reads_is_emptied(write_image, rng, steps, skipped, emp
     given = {"resolution": 20, **{f"skip_{name}": True for name in skipped}}
     made = steps([volume], "volume", **given, keep_intermediates=False)
     assert {name for name, step in made.items() if step.emptied} == emptied
-
-
-def test_a_file_that_is_no_store_is_no_mosaic(steps, write_file):
-    source = write_file("a_1.nii", np.ones((4, 8, 8), np.float32))
-    with pytest.raises(OctaneError, match="not an OME-Zarr image, so it cannot be a mosaic"):
-        steps([source], "mosaic", overlap=0)

@@ -14,7 +14,7 @@ from octane.processes.stack.layout.displacement import NEGLIGIBLE
 from octane.processes.stack.parameters import StackParameters
 from octane.processes.stack.record import AS_GIVEN, MEASURED
 from octane.processes.stitch.record import SurfaceFigures
-from octane.store.volume import Volume
+from octane.store.volumes import Volume
 
 OF_OTHERS = "of the other sections"
 NONE_MEASURED = "none measured"
