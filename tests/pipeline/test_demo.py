@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_the_results_are_these_and_no_others(demo, results):
     assert (results / "phantom.ome.zarr").is_symlink()
     assert f"  {results / 'phantom.ome.zarr'}" in demo.output
     assert f"They are links into {demo.folder / 'work'}" in demo.output
-    assert f"/bin/materialize.py' '{demo.outdir}'" in demo.output
+    assert f"/bin/materialize.py {shlex.quote(str(demo.outdir))}" in demo.output
 
 
 def test_the_volume_has_the_resolutions_asked_for_and_the_field_its_grid(results):

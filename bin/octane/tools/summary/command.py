@@ -1,0 +1,31 @@
+"""Say how a run ended, as subworkflows/completion.nf asks."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from octane.tools.summary.failures import lost_tasks
+from octane.tools.summary.step import Run, conclude
+
+
+def main() -> int:
+    """Read what is asked from stdin, as JSON, and print lines of the log, as JSON.
+
+    With the argument ``lost`` it asks why tasks of a subject lack a record; else it is a run that
+    has ended, whose files are put in order. Returns 1 if its results are not published.
+    """
+    text = sys.stdin.read()
+    if sys.argv[1:] == ["lost"]:
+        asked = json.loads(text)
+        trace = Path(asked["trace"]) if asked["trace"] else None
+        _write("info", lost_tasks(trace, asked["subject"], asked["missing"]))
+        return 0
+    run = Run.from_json(text)
+    is_published = conclude(run, lambda t: _write("info", t), lambda t: _write("warn", t))
+    return 0 if is_published else 1
+
+
+def _write(level: str, text: str) -> None:
+    print(json.dumps({"level": level, "text": text}), flush=True)
