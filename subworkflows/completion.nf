@@ -17,7 +17,7 @@ def outcomeOf(id, plan, files) {
 // Sentences on why tasks lack a record. It waits, because Nextflow writes its trace a moment after it drops a task.
 def lostOf(id, missing) {
     sleep(1000)
-    return summary([trace: trace(), subject: id, missing: missing], 'lost').lines*.text.join(' ')
+    return summary([trace: trace(), subject: id, missing: missing], 'lost')*.text.join(' ')
 }
 
 // Nextflow's table of tasks, or null.
@@ -26,7 +26,7 @@ def trace() {
     return switched('trace_report') && table.exists() ? table.toString() : null
 }
 
-// What bin/summary.py says to a question: its `lines`, and its `exit` code.
+// Lines of bin/summary.py, as [level, text]. Not its exit code: a run that is stopped interrupts whoever waits for it.
 def summary(question, word = '') {
     def script = file("${moduleDir}/../bin/summary.py").toString()
     def python = null
@@ -34,15 +34,13 @@ def summary(question, word = '') {
         python = new ProcessBuilder(['python3', script, word]).redirectErrorStream(true).start()
     }
     catch (IOException problem) {
-        return [lines: [[level: 'warn', text: "No summary of this run: ${problem.message}."]], exit: 0]
+        return [[level: 'warn', text: "No summary of this run: ${problem.message}."]]
     }
     python.outputStream.withWriter('UTF-8') { pipe -> pipe << groovy.json.JsonOutput.toJson(question) }
-    def text = python.inputStream.getText('UTF-8')
-    def lines = text.readLines().collect { line ->
+    return python.inputStream.getText('UTF-8').readLines().collect { line ->
         // Anything else is an error of Python.
         line.startsWith('{"level"') ? new groovy.json.JsonSlurperClassic().parseText(line) : [level: 'warn', text: line]
     }
-    return [lines: lines, exit: python.waitFor()]
 }
 
 // `seen` is what the run reported: `plans` [id: plan] of all subjects, `outcomes` [id: outcome] of those whose tasks
@@ -67,13 +65,14 @@ def complete(seen, lock) {
         outcomes: seen.outcomes,
         files: seen.made.collect { id, file -> [id, file.toString()] },
     ])
-    ended.lines.each { line -> line.level == 'warn' ? log.warn(line.text) : log.info(line.text) }
+    ended.findAll { line -> line.level == 'info' }.each { line -> log.info(line.text) }
+    ended.findAll { line -> line.level == 'warn' }.each { line -> log.warn(line.text) }
     escapeMarkup()
     seen.refused = isRefused(seen)
     // The lock of a refused run ends with the process, after its file is gone.
     if (!seen.refused) { lock.close() }
     // Only here are all results published, and no error changes the exit code any more.
-    if (ended.exit && workflow.success) { Runtime.runtime.addShutdownHook(new Thread({ Runtime.runtime.halt(1) })) }
+    if (ended.any { line -> line.level == 'fail' }) { Runtime.runtime.addShutdownHook(new Thread({ Runtime.runtime.halt(1) })) }
 }
 
 // Nextflow writes these unescaped into its report.html afterwards, and they quote names of the data: a file called

@@ -159,7 +159,6 @@ def test_a_folder_of_the_input_is_closed(nextflow, quick, phantom, environment, 
 
 WORDS = """
 include { furtherWords ; unlinkable } from './octane/subworkflows/prepare'
-include { causeIn } from './octane/subworkflows/completion'
 include { commandLine } from './octane/lib/functions'
 
 workflow {
@@ -168,7 +167,6 @@ workflow {
         paths: asked.paths.collect { path -> unlinkable(file(path, glob: false)) },
         further: asked.commands.collect { command -> furtherWords(command) },
         shown: asked.commands.collect { command -> commandLine(command) },
-        causes: asked.reports.collect { report -> causeIn(report) },
     ]
     file('words.json').text = groovy.json.JsonOutput.toJson(words)
 }
@@ -194,43 +192,11 @@ COMMANDS = {
 }
 """Parts of command lines, and what is read from them."""
 
-WARNED = [
-    "/x/y.py:3: UserWarning: odd",
-    "  y = 1 / x",
-    "WARNING: IPv4 is off.",
-    "08:50:00 INFO N4: 1",
-]
-ENDED = "Process `N4 (a)` terminated with an error exit status (3)"
-CAUSES = {
-    ("Cannot connect to the daemon.", "See 'docker --help'."): "Cannot connect to the daemon.",
-    (*WARNED, "", "bash: n4.py: not found"): "bash: n4.py: not found",
-    (
-        *WARNED,
-        "Traceback (most recent call last):",
-        '  File "n4.py"',
-        "ValueError: x",
-    ): "ValueError: x",
-    (*WARNED,): ENDED,
-    (): ENDED,
-}
-"""What a task wrote to stderr, and the cause."""
 
-
-def nextflows_report(lines):
-    """Nextflow's report on a task that wrote these lines to stderr."""
-    said = "".join(f"  {line}\n" for line in lines)
-    stderr = f"\nCommand error:\n{said}" if lines else ""
-    return (
-        f"Error executing process > 'N4 (a)'\n\nCaused by:\n  {ENDED}\n\n"
-        f"Command exit status:\n  3\n{stderr}\nWork dir:\n  /scratch/ab/cd\n\nTip: look there\n"
-    )
-
-
-def test_what_the_workflow_reads_in_paths_command_lines_and_reports(succeeding, host, tmp_path):
+def test_what_the_workflow_reads_in_paths_and_command_lines(succeeding, host, tmp_path):
     paths = [*(f"/data/x{sign}y/brain.zarr" for sign in SIGNS), FINE]
     commands = [f"nextflow -q run {command}" for command in COMMANDS]
-    reports = [nextflows_report(lines) for lines in CAUSES]
-    asked = {"paths": paths, "commands": commands, "reports": reports}
+    asked = {"paths": paths, "commands": commands}
     (tmp_path / "asked.json").write_text(json.dumps(asked), encoding="utf-8")
     succeeding(tmp_path, code=host(WORDS), give_outdir=False)
     found = json.loads((tmp_path / "words.json").read_text(encoding="utf-8"))
@@ -243,7 +209,6 @@ def test_what_the_workflow_reads_in_paths_command_lines_and_reports(succeeding, 
     ]
     assert found["further"] == [further for further, _ in COMMANDS.values()]
     assert found["shown"] == [f"nextflow run {shown}" for _, shown in COMMANDS.values()]
-    assert found["causes"] == [*CAUSES.values()]
 
 
 # The default in a user's shell: Nextflow's own launcher draws its progress display even to a file.

@@ -10,21 +10,22 @@ from octane.tools.summary.failures import lost_tasks
 from octane.tools.summary.step import Run, conclude
 
 
-def main() -> int:
+def main() -> None:
     """Read what is asked from stdin, as JSON, and print lines of the log, as JSON.
 
     With the argument ``lost`` it asks why tasks of a subject lack a record; else it is a run that
-    has ended, whose files are put in order. Returns 1 if its results are not published.
+    has ended, whose files are put in order. A line of the level ``fail`` says that results are not
+    published.
     """
     text = sys.stdin.read()
     if sys.argv[1:] == ["lost"]:
         asked = json.loads(text)
         trace = Path(asked["trace"]) if asked["trace"] else None
         _write("info", lost_tasks(trace, asked["subject"], asked["missing"]))
-        return 0
+        return
     run = Run.from_json(text)
-    is_published = conclude(run, lambda t: _write("info", t), lambda t: _write("warn", t))
-    return 0 if is_published else 1
+    if not conclude(run, lambda text: _write("info", text), lambda text: _write("warn", text)):
+        _write("fail", "")
 
 
 def _write(level: str, text: str) -> None:

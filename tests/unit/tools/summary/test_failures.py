@@ -69,19 +69,38 @@ def test_many_tasks_are_counted(trace):
     assert text.endswith("STITCH of t4 and 4 more.")
 
 
-@pytest.mark.parametrize(
-    ("said", "line"),
-    [
-        ("  .command.sh: line 3: no_such: command not found\n", "no_such"),
-        ("  WARN: slow\n  10:00 INFO x\n  disk full\n", "disk full"),
-        ("  Traceback (most recent call last):\n    File x\n  KeyError: 'given'\n", "KeyError"),
-        ("", "terminated with an error exit status (1)"),
-    ],
-)
-def test_the_cause_is_found_in_nextflows_report(said, line):
-    section = f"Command error:\n{said}\n" if said else ""
-    report = (
-        "Error executing process > 'N4 (a)'\n\nCaused by:\n  Process `N4` terminated with an error "
-        f"exit status (1)\n\n{section}Work dir:\n  /x\n"
+WARNED = [
+    "/x/y.py:3: UserWarning: odd",
+    "  y = 1 / x",
+    "WARNING: IPv4 is off.",
+    "08:50:00 INFO N4: 1",
+]
+ENDED = "Process `N4 (a)` terminated with an error exit status (3)"
+CAUSES = {
+    ("Cannot connect to the daemon.", "See 'docker --help'."): "Cannot connect to the daemon.",
+    (*WARNED, "", "bash: n4.py: not found"): "bash: n4.py: not found",
+    (
+        *WARNED,
+        "Traceback (most recent call last):",
+        '  File "n4.py"',
+        "ValueError: x",
+    ): "ValueError: x",
+    (*WARNED,): ENDED,
+    (): ENDED,
+}
+"""What a task wrote to stderr, and the cause."""
+
+
+def nextflows_report(lines):
+    """Nextflow's report on a task that wrote these lines to stderr."""
+    said = "".join(f"  {line}\n" for line in lines)
+    stderr = f"\nCommand error:\n{said}" if lines else ""
+    return (
+        f"Error executing process > 'N4 (a)'\n\nCaused by:\n  {ENDED}\n\n"
+        f"Command exit status:\n  3\n{stderr}\nWork dir:\n  /scratch/ab/cd\n\nTip: look there\n"
     )
-    assert line in cause(report)
+
+
+@pytest.mark.parametrize(("lines", "line"), CAUSES.items())
+def test_the_cause_is_found_in_nextflows_report(lines, line):
+    assert cause(nextflows_report(lines)) == line
