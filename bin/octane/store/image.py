@@ -316,7 +316,7 @@ def _array(path: Path, name: str, metadata: Metadata) -> Array:
     """Open the array of a dataset."""
     # Read before zarr reads them: it would hang on a FIFO.
     found = {file: read_json(path, f"{name}/{file}") for file in METADATA}
-    # From lib/plan.nf; subworkflows/completion.nf reads the sentence.
+    # From lib/plan.nf; tools/summary/results.py reads the sentence.
     if (path / name / "emptied.json").exists():
         raise InputError(
             f"{path} was emptied after use (--keep_intermediates false), and is needed again; run "
