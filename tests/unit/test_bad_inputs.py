@@ -285,7 +285,10 @@ def test_no_space(call, small_disk, tmp_path, name):
     assert list(full.iterdir()) == []
 
 
-@pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".mha", ".nrrd"])
+@pytest.mark.parametrize(
+    "suffix",
+    [".nii", ".mha", *(pytest.param(s, marks=pytest.mark.soak) for s in (".nii.gz", ".nrrd"))],
+)
 def test_no_space_for_a_file(command, small_disk, tmp_path, suffix):
     # ITK prints a line of its own, and raises nothing where a NIfTI does not fit.
     full = small_disk("full", "size=64k")

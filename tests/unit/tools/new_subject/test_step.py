@@ -448,7 +448,10 @@ def test_the_preview_of_tiles_without_places_asks_for_them(tmp_path):
     assert "<image " in (tmp_path / "tiles.svg").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("thickness", "is_repeated"), [(185.0, True), (240.0, False)])
+@pytest.mark.parametrize(
+    ("thickness", "is_repeated"),
+    [(185.0, True), pytest.param(240.0, False, marks=pytest.mark.soak)],
+)
 def test_depth_that_sections_share_is_noticed(tmp_path, execution, thickness, is_repeated):
     options = {**PHANTOM, "tile_shape": (24, 100, 100), "section_thickness": thickness}
     make_phantom(tmp_path / "made", PhantomParameters.model_validate(options), execution)
