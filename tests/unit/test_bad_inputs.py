@@ -3,7 +3,6 @@
 import errno
 import os
 import re
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -212,23 +211,6 @@ def named(case):
 def tree():
     """Every file and folder below the current one."""
     return sorted(str(path) for path in Path().rglob("*"))
-
-
-@pytest.fixture
-def call(own_signals, monkeypatch, capsys):
-    """Run a command in this process; gives its exit code and its one sentence."""
-
-    def run(name, *arguments):
-        monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            runpy.run_path(str(PROJECT / "bin" / f"{name}.py"), run_name="__main__")
-        written = capsys.readouterr()
-        assert written.out == ""
-        (sentence,) = written.err.splitlines()
-        assert sentence.startswith("error: ")
-        return caught.value.code, sentence
-
-    return run
 
 
 @pytest.mark.parametrize(
