@@ -12,7 +12,7 @@ from octane.resample.operator import AxisOperator, interpolator
 
 REAL = ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8"]
 OTHERS = ["?", "f2", ">u2", ">f4", ">c8", "c8", "c16"]
-QUICK = ["u1", "u2", "f4", "f8", *OTHERS]
+QUICK = ["u2", "f4", "f8", *OTHERS]
 """Types that are not left to soak; on a fresh machine each has to be compiled."""
 
 

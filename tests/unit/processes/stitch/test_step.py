@@ -179,6 +179,7 @@ def microscope_tiles(extract_tiles, write_mosaic):
     return write_mosaic("section_01.ome.zarr", np.block(rows)[None], (1, 512, 512), (1.0, 1.0, 1.0))
 
 
+@pytest.mark.soak
 def test_the_seam_of_real_tiles_falls_as_they_fit_better(microscope_tiles, stitch):
     made = [
         stitch(microscope_tiles, overlap=(given, given), refine=refine, check_overlap="warning")[2]
