@@ -126,6 +126,7 @@ def test_a_damaged_file_is_made_again(start, tmp_path, suffix):
     assert finish(start()) == ("2.0\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, pytest.param(3, marks=pytest.mark.soak)])
 def test_no_flipped_bit_is_run(start, tmp_path, most):
     finish(start())
