@@ -14,12 +14,17 @@ IGNORE = "process.errorStrategy = 'ignore'\n"
 
 @pytest.fixture(scope="module")
 def cohort(phantom, tmp_path_factory):
-    """A folder with a samplesheet of three subjects, each with its own mosaics."""
+    """A folder with a samplesheet of a volume and two subjects with their own mosaics.
+
+    ``two.csv`` lacks the last one.
+    """
     folder = tmp_path_factory.mktemp("cohort")
-    for name in ("a", "b", "c"):
+    shutil.copytree(phantom / "truth" / "tissue.ome.zarr", folder / "a")
+    for name in ("b", "c"):
         shutil.copytree(phantom / "mosaics", folder / name)
-    rows = "".join(f"{name},{folder / name}\n" for name in ("a", "b", "c"))
-    (folder / "sheet.csv").write_text(f"subject,input\n{rows}", encoding="utf-8")
+    rows = [f"{name},{folder / name}\n" for name in ("a", "b", "c")]
+    for name, lines in (("two.csv", rows[:2]), ("sheet.csv", rows)):
+        (folder / name).write_text(f"subject,input\n{''.join(lines)}", encoding="utf-8")
     (folder / "ignore.config").write_text(IGNORE, encoding="utf-8")
     return folder
 
@@ -57,14 +62,14 @@ def test_a_failed_subject_is_incomplete_and_the_others_are_finished(
     nextflow, succeeding, cohort, quick, damage, way
 ):
     folder, outdir = cohort, cohort / f"out {way.strip('-')}"
-    given = (folder, *quick, "--samplesheet", folder / "sheet.csv", "-resume")
-    first = succeeding(*given, outdir=outdir)
+    given = (folder, *quick, "-resume", "--samplesheet")
+    first = succeeding(*given, folder / "two.csv", outdir=outdir)
     assert "\nb: Good" in first.output or "\nb: Look" in first.output
     earlier = (outdir / "b" / "b.ome.zarr").resolve()
 
-    # One of two sections of b fails, and both of c.
+    # One of two sections of b fails, and both of c, which is new.
     damage(chunk(folder / "b", 2), chunk(folder / "c", 1), chunk(folder / "c", 2))
-    run = nextflow(*given, *WAYS[way], outdir=outdir)
+    run = nextflow(*given, folder / "sheet.csv", *WAYS[way], outdir=outdir)
     assert run.code == 1
     report = twin(outdir, "b")
     assert report["state"] == "incomplete"

@@ -154,13 +154,9 @@ def test_the_reference_is_that_of_a_run_on_it_alone(succeeding, folder, given, e
         )
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
-    "skipped",
-    [
-        pytest.param(("n4", "pyramid"), id="stack"),
-        pytest.param(("pyramid",), id="n4", marks=pytest.mark.soak),
-        pytest.param((), id="pyramid", marks=pytest.mark.soak),
-    ],
+    "skipped", [("n4", "pyramid"), ("pyramid",), ()], ids=["stack", "n4", "pyramid"]
 )
 def test_each_subject_of_a_sheet_has_the_channels_of_its_row(
     succeeding, folder, given, skipped, tmp_path
@@ -208,7 +204,7 @@ def planned(copy_project):
         for own in (before, (*before, "n4"), (*before, "pyramid"), (*before, "n4", "pyramid"))
     ],
 )
-@pytest.mark.parametrize("given_to_all", [True, False])
+@pytest.mark.parametrize("given_to_all", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_results_of_any_steps_and_channels_are_named_as_planned(
     succeeding, folder, planned, given_to_all, skipped, tmp_path
 ):

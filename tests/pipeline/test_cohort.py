@@ -131,6 +131,7 @@ def test_a_subject_alone_with_every_value_as_text_is_the_same(succeeding, cohort
     assert checksums(alone.outdir) == checksums(cohort.outdir, "01")
 
 
+@pytest.mark.soak
 def test_a_changed_cell_and_a_new_row_run_no_more_than_they_must(succeeding, cohort, sheet, quick):
     text = sheet.read_bytes()
     before = checksums(cohort.outdir, "01")

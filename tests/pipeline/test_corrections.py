@@ -89,6 +89,7 @@ def test_tables_fed_back_give_the_same_bits(first, fed_back):
     assert page.count("as given by the user") == 4
 
 
+@pytest.mark.soak
 def test_a_row_that_is_changed_moves_a_section_or_a_tile_alone(resumed, folder, fed_back):
     positions, displacements = (rows(folder / name) for name in (POSITIONS, DISPLACEMENTS))
     outer, inner = sorted(
@@ -120,6 +121,7 @@ def test_a_row_that_is_changed_moves_a_section_or_a_tile_alone(resumed, folder, 
     np.testing.assert_allclose(new[planes[2], :, 2:-4], old[planes[2], :, 4:-2], rtol=1e-4)
 
 
+@pytest.mark.soak
 def test_a_flipped_section_alone_is_read_the_other_way_round(resumed, fed_back):
     run = resumed("flipped", *tables(), "--flip_sections", "2: yx, 4: y")
     assert run.tasks("COMPLETED") == ["PREFLIGHT (brain)", "REPORT (brain)", "STACK (brain)"]

@@ -70,7 +70,7 @@ LAUNCH = {
     ),
 }
 """Arguments refused at the launch, and the sentence."""
-QUICK = ("no-input", "pattern", "unknown", "values")
+QUICK = ("no-input", "pattern", "values")
 """Those that are not left to soak."""
 
 
@@ -104,6 +104,7 @@ def test_the_launch_refuses(nextflow, studies, arguments, sentence):
     assert not (run.outdir / "pipeline_info").exists()
 
 
+@pytest.mark.soak
 def test_a_task_that_never_began_says_why(nextflow, environment, tmp_path):
     docker = tmp_path / "bin" / "docker"
     docker.parent.mkdir()
@@ -158,13 +159,14 @@ def test_a_folder_of_the_input_is_closed(nextflow, quick, phantom, environment, 
 
 
 WORDS = """
-include { furtherWords ; unlinkable } from './octane/subworkflows/prepare'
+include { furtherWords ; unlinkable ; unprintable } from './octane/subworkflows/prepare'
 include { commandLine } from './octane/lib/functions'
 
 workflow {
     def asked = new groovy.json.JsonSlurper().parse(file('asked.json').toFile())
     def words = [
         paths: asked.paths.collect { path -> unlinkable(file(path, glob: false)) },
+        names: asked.names.collect { path -> unprintable(file(path, glob: false)) },
         further: asked.commands.collect { command -> furtherWords(command) },
         shown: asked.commands.collect { command -> commandLine(command) },
     ]
@@ -172,6 +174,7 @@ workflow {
 }
 """
 SIGNS = {s: f"a {s}" for s in "[]*?{}$"} | dict.fromkeys("\t\n\a", "a control character")
+MARKUP = "<>&"
 FINE = "/a b/c'd\"e\\f(g)!&|<>`;#~=%^,+@-_ä.zarr"
 SESSION = "abcdef01-2345-6789-abcd-ef0123456789"
 COMMANDS = {
@@ -195,8 +198,9 @@ COMMANDS = {
 
 def test_what_the_workflow_reads_in_paths_and_command_lines(succeeding, host, tmp_path):
     paths = [*(f"/data/x{sign}y/brain.zarr" for sign in SIGNS), FINE]
+    names = [f"/data<&>/brain{sign}.zarr" for sign in ("", *MARKUP)]
     commands = [f"nextflow -q run {command}" for command in COMMANDS]
-    asked = {"paths": paths, "commands": commands}
+    asked = {"paths": paths, "names": names, "commands": commands}
     (tmp_path / "asked.json").write_text(json.dumps(asked), encoding="utf-8")
     succeeding(tmp_path, code=host(WORDS), give_outdir=False)
     found = json.loads((tmp_path / "words.json").read_text(encoding="utf-8"))
@@ -207,6 +211,14 @@ def test_what_the_workflow_reads_in_paths_and_command_lines(succeeding, host, tm
         ),
         None,
     ]
+    # A task's script, which Nextflow's pages show, has the name of a file and not its folder.
+    assert found["names"] == [
+        None,
+        *(
+            f"{path} has a {sign} in its name; rename it."
+            for path, sign in zip(names[1:], MARKUP, strict=True)
+        ),
+    ]
     assert found["further"] == [further for further, _ in COMMANDS.values()]
     assert found["shown"] == [f"nextflow run {shown}" for _, shown in COMMANDS.values()]
 
@@ -215,7 +227,8 @@ def test_what_the_workflow_reads_in_paths_and_command_lines(succeeding, host, tm
 DRAWN = {"env": {"NXF_ANSI_LOG": ""}}
 
 
-def test_preflight_refuses_before_any_other_task(nextflow, phantom, quick, tmp_path):
+@pytest.mark.parametrize("resumed", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_preflight_refuses_before_any_other_task(nextflow, phantom, quick, tmp_path, resumed):
     scratch = tmp_path / "scratch"
     words = ("--input", phantom / "mosaics", "--scratch_dir", scratch, "--resolution", "2")
     run = nextflow(tmp_path, *quick, *words, **DRAWN)
@@ -228,19 +241,18 @@ def test_preflight_refuses_before_any_other_task(nextflow, phantom, quick, tmp_p
     assert too_fine.endswith("give a coarser --resolution, or --allow_upsampling.")
     for noise in ("executor >", "Command executed", "ERROR", "Exception", "-resume", refusal):
         assert run.output.count(noise) == (noise == refusal), noise
-    scratch.mkdir()
-    again = nextflow(tmp_path, *quick, *words, "-resume")
-    assert last_words(again.output) == too_fine
+    if resumed:
+        scratch.mkdir()
+        again = nextflow(tmp_path, *quick, *words, "-resume")
+        assert last_words(again.output) == too_fine
 
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 """A name that a browser would read as HTML."""
 
 
-@pytest.mark.parametrize(
-    "refused",
-    [pytest.param(True, id="refused", marks=pytest.mark.soak), pytest.param(False, id="real")],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("refused", [True, False], ids=["refused", "real"])
 def test_hostile_names_put_no_html_into_nextflows_pages(
     nextflow, phantom, quick, tmp_path, refused
 ):
@@ -266,25 +278,34 @@ def test_hostile_names_put_no_html_into_nextflows_pages(
         assert f"'{first.name}' has a < in its name; rename it." in words
 
 
-def test_a_hostile_name_of_a_channel_reaches_its_task_and_no_page(nextflow, quick, tmp_path):
+def test_hostile_names_of_a_channel_and_a_folder_reach_their_task_and_no_page(
+    nextflow, quick, tmp_path
+):
     level = Level.volume(Grid((12, 16, 16), vector(10.0, 10.0, 10.0)))
     names = [f"</script>{HOSTILE}", "R&D's"]
-    path = tmp_path / "brain.ome.zarr"
+    path = tmp_path / HOSTILE / "brain.ome.zarr"
+    path.parent.mkdir()
     with create_image(path, [level], np.uint8, channels=names) as (writer,):
         writer[0:2, 0:12, 0:16, 0:16] = np.arange(6144, dtype=np.uint8).reshape(2, 12, 16, 16)
     run = nextflow(
         *(tmp_path, *quick, "--input", path, "--channel", "1", "--channels", "all"),
-        "--skip_n4",
+        *("--skip_n4", "--skip_pyramid"),
     )
     assert run.code == 0, run.output
-    text = (run.outdir / "pipeline_info" / "report.html").read_text(encoding="utf-8")
-    assert "--channel" in text
-    assert not [name for name in ("<img src=x", "</script><img", "R&D") if name in text]
+    report, timeline = (
+        (run.outdir / "pipeline_info" / f"{name}.html").read_text(encoding="utf-8")
+        for name in ("report", "timeline")
+    )
+    assert "--channel" in report
+    for text in (report, timeline):
+        assert "PREFLIGHT (brain" in text
+        assert not [name for name in ("<img src=x", "</script><img", "R&D") if name in text]
     written = read_metadata(run.outdir / "brain" / "brain.ome.zarr", None)
     assert list(written.labels) == names
 
 
-@pytest.mark.parametrize("flag", ["n4_mask", pytest.param("samplesheet", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("flag", ["n4_mask", "samplesheet"])
 def test_a_hostile_name_of_another_file_is_refused(nextflow, quick, tmp_path, flag):
     (tmp_path / f"a{HOSTILE}").write_text("subject,input\n")
     sitk.WriteImage(sitk.Image((8, 8, 8), sitk.sitkUInt8), str(tmp_path / "volume.nii"))

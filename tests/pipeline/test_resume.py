@@ -56,7 +56,13 @@ def again(succeeding, folder, code):
             id="n4",
             marks=pytest.mark.soak,
         ),
-        pytest.param("truth/bias.ome.zarr/0/c/0/0/0", (), {"PREFLIGHT", *AFTER_N4}, id="mask"),
+        pytest.param(
+            "truth/bias.ome.zarr/0/c/0/0/0",
+            (),
+            {"PREFLIGHT", *AFTER_N4},
+            id="mask",
+            marks=pytest.mark.soak,
+        ),
         pytest.param(
             "truth/tissue.ome.zarr/0/c/0/0/0",
             (),

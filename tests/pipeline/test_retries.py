@@ -116,6 +116,7 @@ def test_a_retry_avoids_a_scratch_disk_without_inodes(succeeding, phantom, small
     assert [status for (status,) in run.tries("STACK")] == ["FAILED", "COMPLETED"]
 
 
+@soak
 def test_a_gap_and_a_second_try_are_named_at_the_end_and_in_the_report(
     succeeding, make_phantom, tmp_path
 ):

@@ -70,6 +70,7 @@ def test_a_variable_without_a_value_on_the_node_is_an_error(nextflow, phantom, t
     assert not Path("/own").exists()
 
 
+@pytest.mark.soak
 def test_inputs_are_links_and_outputs_are_written_twice_out_of_scratch(
     succeeding, phantom, quick, small_disk, tmp_path
 ):

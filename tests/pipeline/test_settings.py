@@ -115,7 +115,8 @@ def test_the_config_of_a_new_subject_runs_as_it_is_written(
     succeeding, command, project, phantom, tmp_path
 ):
     name, data = "two (b) é", tmp_path / "it's the data é"
-    shutil.copytree(phantom / "mosaics", data)
+    section = phantom / "mosaics" / "section_01.ome.zarr"
+    shutil.copytree(section, data / section.name)
     done = command("new_subject", data, "--name", name, cwd=tmp_path, code=project)
     assert done.returncode == 0, done.stderr
     assert f"nextflow run {project}/main.nf -c " in done.stdout.splitlines()[-1]
@@ -125,8 +126,8 @@ def test_the_config_of_a_new_subject_runs_as_it_is_written(
         outdir=tmp_path / "results",
         give_outdir=False,
     )
-    # Two sections of 70 micrometres, from the data, at the suggested voxel size of 10.
-    assert voxels(run.outdir / name / f"{name}_stack.ome.zarr").shape[0] == 14
+    # A section of 70 micrometres, from the data, at the suggested voxel size of 10.
+    assert voxels(run.outdir / name / f"{name}_stack.ome.zarr").shape[0] == 7
     assert (run.outdir / "pipeline_info" / "report.html").is_file()
     assert f"STACK ({name})" in run.tasks("COMPLETED")
 

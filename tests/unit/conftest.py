@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -221,6 +222,23 @@ def write_file(tmp_path):
         return tmp_path / name
 
     return write
+
+
+@pytest.fixture
+def call(own_signals, monkeypatch, capsys):
+    """Run a command in this process; gives its exit code and its one sentence."""
+
+    def run(name, *arguments):
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            runpy.run_path(str(PROJECT / "bin" / f"{name}.py"), run_name="__main__")
+        written = capsys.readouterr()
+        assert written.out == ""
+        (sentence,) = written.err.splitlines()
+        assert sentence.startswith("error: ")
+        return caught.value.code, sentence
+
+    return run
 
 
 @pytest.fixture(scope="session")

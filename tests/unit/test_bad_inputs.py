@@ -3,7 +3,6 @@
 import errno
 import os
 import re
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -214,23 +213,6 @@ def tree():
     return sorted(str(path) for path in Path().rglob("*"))
 
 
-@pytest.fixture
-def call(own_signals, monkeypatch, capsys):
-    """Run a command in this process; gives its exit code and its one sentence."""
-
-    def run(name, *arguments):
-        monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            runpy.run_path(str(PROJECT / "bin" / f"{name}.py"), run_name="__main__")
-        written = capsys.readouterr()
-        assert written.out == ""
-        (sentence,) = written.err.splitlines()
-        assert sentence.startswith("error: ")
-        return caught.value.code, sentence
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("name", "make", "says", "remedy"), CASES, ids=[named(case) for case in CASES]
 )
@@ -285,7 +267,10 @@ def test_no_space(call, small_disk, tmp_path, name):
     assert list(full.iterdir()) == []
 
 
-@pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".mha", ".nrrd"])
+@pytest.mark.parametrize(
+    "suffix",
+    [".nii", ".mha", *(pytest.param(s, marks=pytest.mark.soak) for s in (".nii.gz", ".nrrd"))],
+)
 def test_no_space_for_a_file(command, small_disk, tmp_path, suffix):
     # ITK prints a line of its own, and raises nothing where a NIfTI does not fit.
     full = small_disk("full", "size=64k")

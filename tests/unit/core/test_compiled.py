@@ -30,11 +30,11 @@ COMMANDS = (
     *("gpu", "tools.new_subject"),
 )
 SLOW = (
-    *((name, ("numba", "llvmlite")) for name in ("preflight", "report")),
-    *((name, ("numba", "llvmlite", "pynvml")) for name in ("n4", "stack")),
-    *((name, ("SimpleITK", "pynvml")) for name in ("pyramid", "resample", "stitch")),
+    (("preflight", "report"), ("numba", "llvmlite")),
+    (("n4", "stack"), ("numba", "llvmlite", "pynvml")),
+    (("pyramid", "resample", "stitch"), ("SimpleITK", "pynvml")),
 )
-"""What the step of a process imports only when it needs it."""
+"""What the steps of processes import only when they need it."""
 SCRIPT = "from octane.twice import compiled, step, twice; print(twice(0.0))\n"
 NO_HOME = "import os, pwd; del os.environ['HOME']; pwd.getpwuid = lambda uid: {}[uid]\n"
 FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
@@ -114,28 +114,28 @@ def test_code_that_cannot_be_kept_is_compiled_again_with_one_warning(start, code
     assert not list((tmp_path / "run").iterdir())
 
 
-def test_a_damaged_file_is_made_again(start, tmp_path):
+@pytest.mark.parametrize("suffix", ["nbc", pytest.param("nbi", marks=pytest.mark.soak)])
+def test_a_damaged_file_is_made_again(start, tmp_path, suffix):
     finish(start())
-    [data] = files(tmp_path)
-    [index] = tmp_path.rglob("*.nbi")
-    for file in (data, index):
-        for damage in (b"", b"\0" * 100, file.read_bytes()[:-1]):
-            file.write_bytes(damage)
-            out, err = finish(start())
-            assert out == "2.0\n"
-            assert f"compiled code in {file.parents[1]} is damaged" in err
+    [file] = tmp_path.rglob(f"*.{suffix}")
+    for damage in (b"", b"\0" * 100, file.read_bytes()[:-1]):
+        file.write_bytes(damage)
+        out, err = finish(start())
+        assert out == "2.0\n"
+        assert f"compiled code in {file.parents[1]} is damaged" in err
     assert finish(start()) == ("2.0\n", "")
 
 
 @pytest.mark.slow
-def test_no_flipped_bit_is_run(start, tmp_path):
+@pytest.mark.parametrize("most", [1, pytest.param(3, marks=pytest.mark.soak)])
+def test_no_flipped_bit_is_run(start, tmp_path, most):
     finish(start())
     [folder] = {file.parents[1] for file in files(tmp_path)}
     kept = [file for file in folder.rglob("*") if file.is_file()]
     assert {file.suffix for file in kept} == {".nbc", ".nbi", ""}
     before = {file: file.read_bytes() for file in kept}
     for file, content in before.items():
-        for at in (0, len(content) // 3, len(content) - 1)[: len(content) // 32]:
+        for at in (len(content) // 3, 0, len(content) - 1)[: min(most, len(content) // 32)]:
             flipped = bytearray(content)
             flipped[at] ^= 128
             file.write_bytes(flipped)
@@ -145,6 +145,7 @@ def test_no_flipped_bit_is_run(start, tmp_path):
     assert finish(start()) == ("2.0\n", "")
 
 
+@pytest.mark.soak
 def test_several_processes_make_a_damaged_file_again(start, tmp_path):
     finish(start())
     [data] = files(tmp_path)
@@ -154,7 +155,10 @@ def test_several_processes_make_a_damaged_file_again(start, tmp_path):
     assert len([*data.parents[2].glob("octane-*")]) == 1
 
 
-@pytest.mark.parametrize("kind", ["folder", "data", "checksum", "another"])
+@pytest.mark.parametrize(
+    "kind",
+    ["data", *(pytest.param(k, marks=pytest.mark.soak) for k in ("folder", "checksum", "another"))],
+)
 def test_a_fifo_in_the_place_of_code_does_not_block(start, tmp_path, kind):
     finish(start())
     [data] = files(tmp_path)
@@ -262,15 +266,17 @@ def test_a_loop_takes_its_own_types_alone():
 
 
 @pytest.mark.parametrize(
-    ("script", "slow"),
+    ("modules", "slow"),
     [
-        *((f"import octane.processes.{name}.step", slow) for name, slow in SLOW),
-        *(
-            (f"import octane.{place}.command", ("zarr", "matplotlib", "numpy"))
-            for place in COMMANDS
-        ),
+        *(([f"processes.{name}.step" for name in names], slow) for names, slow in SLOW),
+        ([f"{place}.command" for place in COMMANDS], ("zarr", "matplotlib", "numpy")),
     ],
+    ids=["nothing compiled", "no NVML either", "no SimpleITK", "commands"],
 )
-def test_what_is_slow_to_import_is_left_until_it_is_used(run_python, script, slow):
-    found = run_python(f"{script}; import sys; print({{*sys.modules}} & {{*{slow}}})")
-    assert found == "set()"
+def test_what_is_slow_to_import_is_left_until_it_is_used(run_python, modules, slow):
+    # In one process: nothing that is slow was imported after any of them.
+    words = "; ".join(
+        f"import octane.{name}; print({name!r}, *{{*sys.modules}} & {{*{slow}}})"
+        for name in modules
+    )
+    assert run_python(f"import sys; {words}").splitlines() == modules

@@ -78,6 +78,7 @@ def test_channels_become_the_image_that_was_cut(stitched):
         np.testing.assert_allclose(voxels, whole[part], rtol=1e-6)
 
 
+@pytest.mark.soak
 def test_channels_lie_where_the_reference_was_refined(stitched):
     cut = cut_image("neuron-4Ch", (3, 2), error=4)
     found = stitched(cut, "AF568", "--stitch_refine")

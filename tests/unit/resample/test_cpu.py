@@ -12,7 +12,7 @@ from octane.resample.operator import AxisOperator, interpolator
 
 REAL = ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8"]
 OTHERS = ["?", "f2", ">u2", ">f4", ">c8", "c8", "c16"]
-QUICK = ["u1", "u2", "i2", "f4", "f8", *OTHERS]
+QUICK = ["u2", "f4", "f8", *OTHERS]
 """Types that are not left to soak; on a fresh machine each has to be compiled."""
 
 
@@ -58,9 +58,8 @@ def test_it_equals_sums_of_whole_arrays_bit_for_bit(dtype):
     ("dtype", "out"),
     [
         *(("f4", out) for out in ("u1", "i2", "?", "f2", ">i2")),
-        ("f8", "i4"),
         *(pytest.param("f4", out, marks=pytest.mark.soak) for out in ("u4", "i8", "f8")),
-        *(pytest.param("f8", out, marks=pytest.mark.soak) for out in ("u8", "f4")),
+        *(pytest.param("f8", out, marks=pytest.mark.soak) for out in ("i4", "u8", "f4")),
     ],
 )
 def test_integers_are_rounded_half_to_even_and_clipped(dtype, out):

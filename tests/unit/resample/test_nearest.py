@@ -40,7 +40,7 @@ def nearest_samples(n, spacing, target, first_edge=None):
     ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(n=st.integers(1, 60), spacing=st.integers(1, 40), target=st.integers(1, 160))
 @example(n=8, spacing=1, target=2)
 @example(n=9, spacing=1, target=2)

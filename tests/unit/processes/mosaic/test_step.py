@@ -43,6 +43,11 @@ ROWS, COLUMNS = 3, 4
 SPACING = (3.5, 4.0, 4.0)
 SIZE = {"voxel_size": "3.5 4 4"}
 ORDERS = get_args(TileOrder)
+FEW_ORDERS = (
+    *("rows-raster-top-right", "rows-snake-bottom-right"),
+    *("columns-raster-top-left", "columns-snake-bottom-left"),
+)
+"""Those that are not left to soak."""
 STORES = ["section_01.ome.zarr", "section_02.ome.zarr"]
 NAMED = {"pattern": "s{section}_r{row}_c{column}*"}
 
@@ -188,7 +193,11 @@ def test_voxels_without_a_header_are_read_as_they_are_said_to_be(cut, tmp_path):
     assert not (tmp_path / "no").exists()
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    "order",
+    # test_orders.py relates all of them.
+    [pytest.param(o, marks=[pytest.mark.soak] * (o not in FEW_ORDERS)) for o in ORDERS],
+)
 def test_tiles_numbered_in_every_order_give_the_same_mosaics(order, phantom, cut, tmp_path):
     for section, tiles in cut.items():
         for index in range(ROWS * COLUMNS):

@@ -24,6 +24,8 @@ from octane.store.image import open_image
 SIDE, STEP, PLANES = 64, 51, 2
 SPACING = (4.0, 2.0, 3.0)
 SIGNS = [*product((1, -1), repeat=2)]
+FEW_SIGNS = [*SIGNS[:3], pytest.param(SIGNS[3], marks=pytest.mark.soak)]
+"""All, of which both axes at once are left to soak."""
 SIZE = {"voxel_size": "4 2 3"}
 
 
@@ -139,8 +141,8 @@ def test_voxels_of_every_type_are_compared(tmp_path, dtype):
     require_mended(folder, tmp_path / "made", {"flip": "x"})
 
 
-@pytest.mark.parametrize("off", [6, 10])
-@pytest.mark.parametrize("signs", SIGNS, ids=str)
+@pytest.mark.parametrize("off", [pytest.param(6, marks=pytest.mark.soak), 10])
+@pytest.mark.parametrize("signs", FEW_SIGNS, ids=str)
 def test_places_off_a_regular_grid_are_used(tmp_path, off, signs, capsys):
     tiles, places = tiles_of_scene(off=off)
     folder = write_placed(tmp_path / "tiles", tiles, mirrored(places, *signs))
@@ -154,7 +156,7 @@ def test_places_off_a_regular_grid_are_used(tmp_path, off, signs, capsys):
         assert not run(folder, tmp_path / "made").warnings
 
 
-@pytest.mark.parametrize("grid", [(3, 3), (2, 3)])
+@pytest.mark.parametrize("grid", [pytest.param((3, 3), marks=pytest.mark.soak), (2, 3)])
 @pytest.mark.parametrize(
     ("scale", "said"),
     [
@@ -212,10 +214,15 @@ def test_names_that_run_against_the_images_stop_the_run(tmp_path, name, change):
 @pytest.mark.parametrize(
     ("order", "given"),
     [
-        ("rows-snake-top-left", "rows-snake-top-right"),
         ("columns-raster-bottom-left", "columns-raster-top-right"),
         ("rows-snake-top-left", "rows-raster-top-left"),
-        ("columns-raster-top-left", "columns-snake-bottom-left"),
+        *(
+            pytest.param(*orders, marks=pytest.mark.soak)
+            for orders in (
+                ("rows-snake-top-left", "rows-snake-top-right"),
+                ("columns-raster-top-left", "columns-snake-bottom-left"),
+            )
+        ),
     ],
 )
 def test_numbers_in_another_order_stop_the_run(tmp_path, order, given, capsys):
@@ -268,7 +275,7 @@ def test_a_run_that_was_told_to_goes_on_with_a_warning(tmp_path):
     assert (tmp_path / "made" / "positions.csv").exists()
 
 
-@pytest.mark.parametrize("signs", SIGNS, ids=str)
+@pytest.mark.parametrize("signs", FEW_SIGNS, ids=str)
 def test_stitch_finds_what_mosaic_was_told_to_keep(tmp_path, signs):
     tiles, places = tiles_of_scene(grid=(3, 3))
     folder = write_placed(tmp_path / "tiles", tiles, mirrored(places, *signs))
@@ -323,8 +330,20 @@ QUIET = {
 }
 
 
-@pytest.mark.parametrize("kind", QUIET)
-@pytest.mark.parametrize("looks", [0, 1, 4])
+QUICK = {
+    *product(("one dark", "one of noise", "two", "alike"), (0,)),
+    *product(("noise", "dark", "saturated"), (1,)),
+}
+"""Kinds and looks that are not left to soak."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "looks"),
+    [
+        pytest.param(*case, marks=[pytest.mark.soak] * (case not in QUICK))
+        for case in product(QUIET, (0, 1, 4))
+    ],
+)
 def test_tiles_that_show_little_are_left_alone(tmp_path, rng, kind, looks):
     tiles = QUIET[kind](tiles_of_scene(looks=looks)[0], rng)
     folder = write_named(tmp_path / "tiles", tiles, lambda row, column: f"r{row}_c{column}")

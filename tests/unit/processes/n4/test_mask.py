@@ -67,7 +67,9 @@ def found(volume):
 
 @pytest.mark.parametrize("background", BACKGROUNDS)
 @pytest.mark.parametrize("tissue", TISSUES)
-@pytest.mark.parametrize("times", [5, 33, 1000, 1e6])
+@pytest.mark.parametrize(
+    "times", [5, *(pytest.param(n, marks=pytest.mark.soak) for n in (33, 1000)), 1e6]
+)
 @pytest.mark.parametrize("part", [1e-4, 0.004, 0.02])
 def test_glare_leaves_the_mask_as_it_is(background, tissue, times, part):
     volume, inside = imaged(background, tissue)

@@ -91,7 +91,17 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+FEW = ("odd sizes", "thin mask", "shrink 2, no mask", "shrink 4", "anisotropic", "voxel size")
+"""Those that are not left to soak."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=[pytest.mark.soak] * (name not in FEW))
+        for name, case in CASES.items()
+    ],
+)
 def test_the_field_and_the_iterations_are_those_of_simpleitk(case):
     shape, make_mask, *rest = case
     volume = phantom(shape)
@@ -150,7 +160,7 @@ def test_zeros_and_negatives_in_the_mask():
     check(volume, None, (1, 1, 1), (15, 15))
 
 
-@pytest.mark.parametrize("make_mask", [nothing, tissue])
+@pytest.mark.parametrize("make_mask", [pytest.param(nothing, marks=pytest.mark.soak), tissue])
 def test_the_first_voxel_is_the_minimum(make_mask):
     volume = phantom((21, 23, 25))
     mask = make_mask(volume)

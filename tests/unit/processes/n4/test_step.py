@@ -173,7 +173,12 @@ def by_simpleitk(voxels, mask=None, shrink=(2, 2, 2), iterations=(8, 8), **optio
 
 @pytest.mark.parametrize(
     ("suffix", "masked"),
-    [(".ome.zarr", False), (".ome.zarr", True), (".nii.gz", True), (".mha", False)],
+    [
+        (".ome.zarr", False),
+        (".nii.gz", True),
+        pytest.param(".ome.zarr", True, marks=pytest.mark.soak),
+        pytest.param(".mha", False, marks=pytest.mark.soak),
+    ],
 )
 def test_it_equals_simpleitk(write_image, write_file, correct, biased, true_tissue, suffix, masked):
     write = write_image if suffix == ".ome.zarr" else write_file

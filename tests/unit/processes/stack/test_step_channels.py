@@ -91,7 +91,9 @@ def test_a_channel_gets_the_geometry_of_the_reference_to_the_bit(write, stack, m
     assert noise.attributes["channel"] == "noise"
 
 
-@pytest.mark.parametrize("axes", ["y", "x", "yx"])
+@pytest.mark.parametrize(
+    "axes", [*(pytest.param(axis, marks=pytest.mark.soak) for axis in "yx"), "yx"]
+)
 @pytest.mark.parametrize("settings", [SETTINGS, {"allow_missing_sections": 2, "align": "rigid"}])
 @pytest.mark.parametrize("blank", [False, True])
 def test_a_section_that_lies_flipped_is_flipped_to_the_bit(

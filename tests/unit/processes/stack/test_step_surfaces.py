@@ -167,10 +167,18 @@ def test_sections_are_levelled_before_they_are_moved(write_sections, stack, move
     assert np.ptp(tilted[9][tilted[9] > 0]) > 5
 
 
-@pytest.mark.parametrize("moved", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "uint16", "complex64"])
+@pytest.mark.parametrize(
+    ("dtype", "moved"),
+    [
+        ("float32", True),
+        ("uint16", False),
+        ("complex64", False),
+        pytest.param("float32", False, marks=pytest.mark.soak),
+        *(pytest.param(dtype, True, marks=pytest.mark.soak) for dtype in ("uint16", "complex64")),
+    ],
+)
 def test_the_bits_are_the_same_on_any_threads_and_blocks(
-    write_sections, stack, moves, rng, monkeypatch, moved, dtype
+    write_sections, stack, moves, rng, monkeypatch, dtype, moved
 ):
     voxels = 1000 * rng.random((3, *SHAPE))
     sources = write_sections(CUTS, voxels=voxels * (1 + 2j if dtype == "complex64" else 1),

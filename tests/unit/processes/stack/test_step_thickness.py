@@ -2,6 +2,7 @@
 
 import csv
 import re
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -179,8 +180,20 @@ CAUSES = {
 }
 
 
-@pytest.mark.parametrize("stated", [None, 200.0])
-@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize(
+    ("cause", "stated"),
+    [
+        ("excluded", None),
+        ("without texture", 200.0),
+        pytest.param("excluded", 200.0, marks=pytest.mark.soak),
+        pytest.param("without texture", None, marks=pytest.mark.soak),
+        *(
+            pytest.param(cause, stated, marks=pytest.mark.soak)
+            for cause in ("missing", "blank")
+            for stated in (None, 200.0)
+        ),
+    ],
+)
 def test_what_cannot_be_measured_is_as_thick_as_the_others(write, stack, tmp_path, cause, stated):
     written, settings = CAUSES[cause]
     p, table = phantom(sections=7, thickness_jitter=0, shift=0), tmp_path / "moves.csv"
@@ -200,25 +213,29 @@ def test_what_cannot_be_measured_is_as_thick_as_the_others(write, stack, tmp_pat
     np.testing.assert_array_equal(again, voxels)
 
 
-@pytest.mark.parametrize("looks", [1, 16])
-@pytest.mark.parametrize("align", ["none", "translation"])
+FEW = ((None, "none", 1), (240.0, "translation", 16), (140.0, "translation", 1))
+"""Cases that are not left to soak."""
+
+
 @pytest.mark.parametrize(
-    ("stated", "repeats"), [(None, True), (240.0, True), (140.0, False)], ids=str
+    ("stated", "align", "looks"),
+    [
+        pytest.param(*case, marks=() if case in FEW else pytest.mark.soak)
+        for case in product((None, 240.0, 140.0), ("none", "translation"), (1, 16))
+    ],
 )
-def test_sections_that_lie_elsewhere_than_stated_are_noticed(
-    write, stack, stated, repeats, align, looks
-):
+def test_sections_that_lie_elsewhere_than_stated_are_noticed(write, stack, stated, align, looks):
     p = phantom(thickness_jitter=0, section_thickness=180, speckle_looks=looks)
     _, _, metrics = stack(write(p, thickness=stated), None, align=align)
     check = stack_checks(metrics)["Section thickness"]
     assert check.state == "warning"
     assert check.sentence in metrics.warnings
-    assert ("repeated" in check.sentence) == repeats
+    assert ("repeated" in check.sentence) == (stated != 140)
     (thickness,) = re.findall(r"--section_thickness ([\d.]+)", check.sentence)
     assert float(thickness) == pytest.approx(180, abs=4)
 
 
-@pytest.mark.parametrize("looks", [1, 16])
+@pytest.mark.parametrize("looks", [1, pytest.param(16, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(("depth", "thickness"), [(16, None), (24, 160.0), (17, None)])
 def test_sections_that_lie_as_stated_or_share_nothing_are_not_blamed(
     write, stack, depth, thickness, looks
@@ -230,7 +247,9 @@ def test_sections_that_lie_as_stated_or_share_nothing_are_not_blamed(
     assert check is None or check.state == "good"
 
 
-@pytest.mark.parametrize("seed", [1, 4, 6])
+@pytest.mark.parametrize(
+    "seed", [4, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 6))]
+)
 @pytest.mark.parametrize("align", ["translation", "rigid"])
 def test_sound_sections_are_not_moved_by_the_noise_of_their_own_tissue(write, stack, align, seed):
     # Without shared depth, what tissue moves by from plane to plane is measured in speckle.

@@ -74,7 +74,10 @@ def test_certain_overlaps_count_in_full_and_give_the_same_bits(tiles, count, noi
     assert found.positions == highest(grid, stated, seen, 20.0)
 
 
-@pytest.mark.parametrize("count", [(3, 3), (2, 2), (1, 3), (1, 2)])
+@pytest.mark.parametrize(
+    "count",
+    [*(pytest.param(n, marks=pytest.mark.soak) for n in ((3, 3), (1, 3))), (2, 2), (1, 2)],
+)
 def test_tiles_of_noise_stay_as_stated(tiles, count):
     kept, off = [], []
     for _ in range(12):

@@ -180,6 +180,7 @@ def microscope_tiles(extract_tiles, write_mosaic):
     return write_mosaic("section_01.ome.zarr", np.block(rows)[None], (1, 512, 512), (1.0, 1.0, 1.0))
 
 
+@pytest.mark.soak
 def test_the_seam_of_real_tiles_falls_as_they_fit_better(microscope_tiles, stitch):
     made = [
         stitch(microscope_tiles, overlap=(given, given), refine=refine, check_overlap="warning")[2]
@@ -208,7 +209,7 @@ CORRELATED = {0: (936.95, 3.80), 1: (936.26, 3.75)}
 """The same by channel, at the maximum of the overlaps' correlation, shifted by cubic splines."""
 
 
-@pytest.mark.parametrize("channel", [0, 1])
+@pytest.mark.parametrize("channel", [pytest.param(0, marks=pytest.mark.soak), 1])
 def test_real_tiles_of_leica_lie_where_fiji_puts_them(
     extract_tiles, stitch, execution, tmp_path, channel
 ):
@@ -440,7 +441,13 @@ def position_error(positions, table, pixel):
     return np.hypot(*(wrong - wrong.mean(axis=0)).T).mean() / pixel
 
 
-@pytest.mark.parametrize("settings", [{}, {"refine": True}], ids=["nominal", "refined"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="nominal"),
+        pytest.param({"refine": True}, id="refined", marks=pytest.mark.soak),
+    ],
+)
 def test_a_mosaic_that_does_not_fit_the_memory_gives_the_same(
     rng, write_mosaic, tmp_path, reading, settings
 ):
@@ -461,8 +468,10 @@ def test_a_mosaic_that_does_not_fit_the_memory_gives_the_same(
 
 
 # Measured: 1.1 to 1.3 px before; after, 0.14 to 0.23 with 16 or 4 looks and 0.26 to 0.44 with one.
-@pytest.mark.parametrize(("looks", "bound"), [(16, 0.35), (4, 0.35), (1, 0.6)])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    ("looks", "bound"), [(16, 0.35), pytest.param(4, 0.35, marks=pytest.mark.soak), (1, 0.6)]
+)
+@pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_refinement_finds_the_positions_through_speckle(reconstruct, looks, bound, seed):
     stage = {"overlap": 0.25, "position_error": 20.0, "shading": 0.1, "seed": seed}
     tiles = {"tiles": (3, 3), "tile_shape": (8, 128, 128), "voxel_size": (4.0, 4.0, 4.0)}
@@ -480,7 +489,9 @@ def test_refinement_finds_the_positions_through_speckle(reconstruct, looks, boun
     assert metrics.figures["refinement_micrometer"]["max"] > 10.0
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, 3))]
+)
 @pytest.mark.parametrize("edge", [64, 128])
 def test_heavy_speckle_leaves_tiles_no_further_off_than_stated(reconstruct, edge, seed):
     stage = {"overlap": 0.2, "position_error": 10.5, "shading": 0.1, "seed": seed}

@@ -81,8 +81,8 @@ def without_own(attributes):
 # Places
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("overlap", [0.2, 0.31])
+@pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.soak), 2])
+@pytest.mark.parametrize("overlap", [pytest.param(0.2, marks=pytest.mark.soak), 0.31])
 def test_a_channel_without_structure_lies_where_the_reference_does(mosaic, stitch, overlap, seed):
     source, _ = mosaic(overlap=overlap, position_error=15.0, shading=0.1, seed=seed, surface=20)
     fill_overlaps(source.parents[1], 1)
@@ -115,7 +115,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("made", "given"), CHANGES.values(), ids=CHANGES)
-@pytest.mark.parametrize("scale", [None, (0.5, 0.7, 0.7)])
+@pytest.mark.parametrize("scale", [None, pytest.param((0.5, 0.7, 0.7), marks=pytest.mark.soak)])
 def test_the_reference_s_own_record_changes_no_bit(
     mosaic, stitch, tmp_path, reading, execution, made, given, scale
 ):

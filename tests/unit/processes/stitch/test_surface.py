@@ -87,8 +87,16 @@ def water(voxels):
     return np.random.default_rng(1).gamma(1, 10, voxels.shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("looks", [1, 0])
-@pytest.mark.parametrize("voxel", [(3.5, 4, 4), 10, 25])
+@pytest.mark.parametrize(
+    ("voxel", "looks"),
+    [
+        *(((3.5, 4, 4), 1), (10, 0), (25, 1)),
+        *(
+            pytest.param(*case, marks=pytest.mark.soak)
+            for case in (((3.5, 4, 4), 0), (10, 1), (25, 0))
+        ),
+    ],
+)
 def test_depth_and_tilt_are_found(voxel, looks):
     size = np.atleast_1d(voxel)[0]
     given = {"voxel_size": voxel, "surface": 9 * size, "section_thickness": 20 * size}

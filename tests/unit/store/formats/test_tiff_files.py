@@ -528,7 +528,7 @@ def test_a_full_disk_is_an_error_of_the_block_that_is_written():
         writer[REGION] = np.ones([r.stop - r.start for r in REGION], "u2")
 
 
-@pytest.mark.parametrize("compression", [None, "zlib"])
+@pytest.mark.parametrize("compression", [pytest.param(None, marks=pytest.mark.soak), "zlib"])
 def test_a_stack_may_be_larger_than_the_memory_for_reading_it(tmp_path, run_python, compression):
     code = (
         "import sys\n"

@@ -249,7 +249,7 @@ def test_a_table_without_its_key_is_refused(tmp_path):
         add_row(tmp_path / "samples.tsv", {"sample_id": "1", "participant_id": "2"})
 
 
-def test_the_command_takes_a_file_or_a_dataset(command, store, tmp_path):
+def test_the_command_takes_a_file_or_a_dataset(command, call, store, tmp_path):
     dataset = tmp_path / "dataset"
     made = command("export", store, "--bids", dataset)
     assert (
@@ -257,11 +257,11 @@ def test_the_command_takes_a_file_or_a_dataset(command, store, tmp_path):
     )
     archive = tmp_path / "a.ozx"
     for words in ([], [archive, "--bids", dataset], [archive, "--bids_sample", "02"]):
-        assert command("export", store, *words).stderr.startswith("error: Give either DESTINATION")
+        assert call("export", store, *words)[1].startswith("error: Give either DESTINATION")
     for word in ("orientation", "input_unit", "region"):
         value = {"orientation": "PIR", "input_unit": "millimeter", "region": "z=:1"}[word]
-        refused = command("export", store, "--bids", dataset, f"--{word}", value)
-        assert refused.stderr.startswith("error: --bids links a whole store as it is;")
+        _, sentence = call("export", store, "--bids", dataset, f"--{word}", value)
+        assert sentence.startswith("error: --bids links a whole store as it is;")
 
 
 def test_a_store_that_lacks_chunks_is_refused(store, add, tmp_path):

@@ -188,7 +188,14 @@ def connections(server, count):
         ]
 
 
-@pytest.mark.parametrize("asked", [b"", b"GET /", b"OPTIONS / HTTP/1.1\r\nHost: x\r\n\r\n"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        b"GET /",
+        pytest.param(b"", marks=pytest.mark.soak),
+        pytest.param(b"OPTIONS / HTTP/1.1\r\nHost: x\r\n\r\n", marks=pytest.mark.soak),
+    ],
+)
 def test_idle_connections_of_others_do_not_lock_the_owner_out(server, ask, asked):
     before = threading.active_count()
     own = HTTPConnection("127.0.0.1", server.server_port, timeout=20)
