@@ -11,7 +11,7 @@ include { REPORT ; runRecord } from './modules/report'
 include { COHORT_REPORT } from './modules/cohort_report'
 include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
 include { PROGRESS } from './subworkflows/progress'
-include { complete ; escapeMarkup ; forgetIfRefused ; lockOutdir ; outcomeOf } from './subworkflows/completion'
+include { complete ; escapeMarkup ; failIfChanged ; forgetIfRefused ; lockOutdir ; outcomes ; reported } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
 include { empty ; fed ; named ; recorded } from './lib/plan'
 include { codeVersions ; switched } from './lib/functions'
@@ -51,17 +51,8 @@ workflow OCTANE {
     // With --keep_intermediates false, once all readers of an image have ended.
     fed(tasks, 'empty', data).subscribe { meta, files, _flags, _records -> empty(meta.id, files[0]) }
 
-    // With the last record of a subject, or at the end if a task failed.
-    outcomes = fed(tasks, 'report', data, true)
-        .map { meta, files, flags, input, volume -> [meta.id, files, flags, input[0], volume] }
-        .combine(PREPARE.out.plans, by: 0)
-        .map { id, files, flags, input, volume, plan ->
-            [[id: id, outcome: outcomeOf(id, plan, files), input: "${input}".toString()], files, flags, volume]
-        }
-    reported = outcomes
-        .filter { meta, files, _flags, _volume -> !switched('skip_report') && (files || meta.outcome) }
-        .map { meta, files, flags, _volume -> [meta, files, flags] }
-    REPORT(reported, runRecord(code.toString().md5()), code.report)
+    ended = outcomes(fed(tasks, 'report', data, true), PREPARE.out.plans)
+    REPORT(reported(ended), runRecord(code.toString().md5()), code.report)
     names = PREPARE.out.plans.map { id, _plan -> id }.toSortedList().filter { list -> list.size() > 1 }
     twins = REPORT.out.twin.map { _meta, twin -> twin }.toSortedList { a, b -> a.name <=> b.name }
     COHORT_REPORT(twins, switched('skip_report') ? channel.empty() : names, code.report)
@@ -71,27 +62,21 @@ workflow OCTANE {
         N4.out.record, PYRAMID.out.record, CHANNELS.out.record
     )
     results = records.mix(
-        RESAMPLE.out.image, STITCH.out.flat_field, STACK.out.volume, STACK.out.displacements, N4.out.volume, N4.out.field,
-        PYRAMID.out.volume, CHANNELS.out.volume, REPORT.out.report, REPORT.out.twin, REPORT.out.previews, REPORT.out.more,
+        fed(tasks, 'result', data).map { meta, files, _flags -> [meta, files] }, STITCH.out.flat_field,
+        STITCH_OTHERS.out.flat_field, STACK.out.displacements, N4.out.field, REPORT.out.report, REPORT.out.twin, REPORT.out.previews, REPORT.out.more,
         COHORT_REPORT.out.report.map { file -> [[id: ''], file] }
     )
-    // Only when all else is done, so that other subjects finish; then the run fails.
-    results
-        .map { _meta, _files -> '' }
-        .mix(outcomes.map { meta, _files, _flags, _volume -> meta.outcome?.changed ?: '' })
-        .unique()
-        .toList()
-        .subscribe { list -> list.any() ? error(list.findAll().join('\n')) : null }
+    failIfChanged(results, ended)
 
     emit:
-    volume = outcomes
+    volume = ended
         .filter { meta, _files, _flags, volume -> volume && !meta.outcome?.changed }
         .map { meta, _files, _flags, volume -> [[id: meta.id], volume.size() > 1 ? volume : volume[0]] } // [meta, image]
     report = REPORT.out.report // [meta, page]
     records // [meta, files]: the steps' metrics
     results // [meta, files]: everything that is published
     plans = PREPARE.out.plans // [id, plan]
-    outcomes = outcomes.map { meta, _files, _flags, _volume -> [meta.id, meta.outcome] } // what results lack, or null
+    outcomes = ended.map { meta, _files, _flags, _volume -> [meta.id, meta.outcome] } // what results lack, or null
 }
 
 workflow {

@@ -3,6 +3,34 @@
 
 include { changed ; outputFolder ; switched } from '../lib/functions'
 
+// The end of each subject: [meta, records, flags, volume], with the last record, or at the end of the run if a task
+// failed. `ended` are the tasks of `report`; `meta.outcome` is what the results lack, or null.
+def outcomes(ended, plans) {
+    return ended
+        .map { meta, files, flags, input, volume -> [meta.id, files, flags, input[0], volume] }
+        .combine(plans, by: 0)
+        .map { id, files, flags, input, volume, plan ->
+            [[id: id, outcome: outcomeOf(id, plan, files), input: "${input}".toString()], files, flags, volume]
+        }
+}
+
+// What REPORT gets.
+def reported(ended) {
+    return ended
+        .filter { meta, files, _flags, _volume -> !switched('skip_report') && (files || meta.outcome) }
+        .map { meta, files, flags, _volume -> [meta, files, flags] }
+}
+
+// Fail the run if an input changed, but only when all else is done, so that other subjects finish.
+def failIfChanged(results, ended) {
+    results
+        .map { _result -> '' }
+        .mix(ended.map { meta, _files, _flags, _volume -> meta.outcome?.changed ?: '' })
+        .unique()
+        .toList()
+        .subscribe { list -> list.any() ? error(list.findAll().join('\n')) : null }
+}
+
 // What a subject's results lack when its tasks have ended, or null. `missing` lists planned tasks without a record;
 // `changed` is a sentence if the input changed during the run.
 def outcomeOf(id, plan, files) {

@@ -49,8 +49,7 @@ workflow PREPARE {
     data = planned.flatMap { _subject, _plan, data, _tasks -> data.collect { name, files -> [name, files] } }
     tasks = planned.flatMap { _subject, _plan, _data, tasks -> tasks }
     plans = planned.map { subject, plan, _data, tasks ->
-        // Of the last task, REPORT, the records that it reads.
-        def records = tasks.findAll { task -> !(task.step in ['empty', 'report']) }*.name
+        def records = tasks.findAll { task -> !(task.step in ['empty', 'result', 'report']) }*.name
         [subject.meta.id, [tasks: records, results: plan.results, states: subject.states]]
     }
 }

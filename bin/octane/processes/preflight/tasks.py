@@ -98,7 +98,8 @@ class SubjectTasks:
 def list_tasks(subject: SubjectTasks) -> list[PlannedTask]:
     """All tasks of a subject, in the order of the work.
 
-    The last one is REPORT, which gets all records, the subject's input, and its results.
+    Three are none of Nextflow's: ``empty`` an image that has been read, publish a ``result``, and
+    the end of a subject, ``report``, which gets all records, the subject's input and its results.
     """
     return [*_Tasks(subject).all()]
 
@@ -123,6 +124,7 @@ class _Tasks:
             yield from self._emptied()
         records = [self._named(f"{task.name}/record") for task in self._tasks]
         reads = [records, [self._named("input")], results]
+        yield PlannedTask("result", {"id": own.subject}, [results])
         yield PlannedTask("report", {"id": own.subject}, reads, own.flags["report"])
 
     def _volume(self, channel: ChannelTasks) -> str:

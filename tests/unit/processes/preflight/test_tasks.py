@@ -21,6 +21,7 @@ def reads(subject):
             " ".join(name.removeprefix("a/") for name in names) for names in task.reads
         ).strip(" |")
         for task in list_tasks(subject)
+        if task.step != "result"
     }
 
 
