@@ -11,7 +11,8 @@ include { REPORT ; runRecord } from './modules/report'
 include { COHORT_REPORT } from './modules/cohort_report'
 include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
 include { PROGRESS } from './subworkflows/progress'
-include { complete ; escapeMarkup ; failIfChanged ; forgetIfRefused ; lockOutdir ; outcomes ; reported } from './subworkflows/completion'
+include { complete ; escapeMarkup ; forgetIfRefused ; lockOutdir } from './subworkflows/completion'
+include { failIfChanged ; outcomes ; reported } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
 include { empty ; fed ; named ; recorded } from './lib/plan'
 include { codeVersions ; switched } from './lib/functions'
@@ -62,16 +63,17 @@ workflow OCTANE {
         N4.out.record, PYRAMID.out.record, CHANNELS.out.record
     )
     results = records.mix(
-        fed(tasks, 'result', data).map { meta, files, _flags -> [meta, files] }, STITCH.out.flat_field,
-        STITCH_OTHERS.out.flat_field, STACK.out.displacements, N4.out.field, REPORT.out.report, REPORT.out.twin, REPORT.out.previews, REPORT.out.more,
+        STITCH.out.flat_field, STITCH_OTHERS.out.flat_field, STACK.out.displacements, N4.out.field,
+        fed(tasks, 'result', data).map { meta, files, _flags -> [meta, files] },
+        REPORT.out.report, REPORT.out.twin, REPORT.out.previews, REPORT.out.more,
         COHORT_REPORT.out.report.map { file -> [[id: ''], file] }
     )
     failIfChanged(results, ended)
 
     emit:
-    volume = ended
+    volume = ended // [meta, image]
         .filter { meta, _files, _flags, volume -> volume && !meta.outcome?.changed }
-        .map { meta, _files, _flags, volume -> [[id: meta.id], volume.size() > 1 ? volume : volume[0]] } // [meta, image]
+        .map { meta, _files, _flags, volume -> [[id: meta.id], volume.size() > 1 ? volume : volume[0]] }
     report = REPORT.out.report // [meta, page]
     records // [meta, files]: the steps' metrics
     results // [meta, files]: everything that is published
