@@ -44,12 +44,6 @@ def read(json) {
     return new groovy.json.JsonSlurperClassic().parseText(json.text)
 }
 
-// The first metadata file of a store, in the order of METADATA in octane/store/chunks.py, or null.
-def metadataOf(path) {
-    def files = ['zarr.json', '.zattrs', '.zgroup', '.zarray'].collect { name -> path.resolve(name) }
-    return files.find { file -> file.exists() }
-}
-
 // The file in which a MetaImage or NRRD header says its voxels are, in a list, or an empty list. Nextflow follows links
 // to the header. Names that octane/store/formats/itk_files.py rejects are ignored.
 def voxelsOf(input) {
@@ -66,51 +60,6 @@ def voxelsOf(input) {
     return file && file.isFile() ? [file] : []
 }
 
-// The parts of an input that are read: only a folder's stores, or else its tiles, because results, a work directory and
-// other files in it may change during the run. Names that begin with a dot are ignored.
-def partsOf(input) {
-    if (!input.isDirectory() || isStore(input)) { return [input] + voxelsOf(input) }
-    def stores = input.listFiles().findAll { path -> !path.name.startsWith('.') && isStore(path) }
-    return stores ?: tilesIn(input, 0)
-}
-
-// Like is_store in octane/store/chunks.py.
-def isStore(path) {
-    return path.name ==~ /(?s).*[.](zarr|ozx|zarr[.]zip)/ || metadataOf(path) != null
-}
-
-// Files and stores that may be tiles, and tables of their places, as octane/processes/mosaic looks for them.
-def tilesIn(folder, depth) {
-    def closed = [workflow.workDir, outputFolder()]*.toAbsolutePath()
-    def ends = /(?i).+[.](tiff?|png|nii|nii[.]gz|mha|mhd|nrrd|nhdr|raw|bin|dat|data|img|txt|xml|csv|tsv)/
-    return folder.listFiles()
-        .findAll { path -> !path.name.startsWith('.') && !(path.toAbsolutePath() in closed) }
-        .collectMany { path ->
-            if (isStore(path)) { return [path] }
-            if (!path.isDirectory()) { return path.name ==~ ends ? [path] : [] }
-            return depth < 4 ? tilesIn(path, depth + 1) : []
-        }
-}
-
-// Hash of the names, sizes and times of an input's files: Nextflow checks only a folder's own time, which does not
-// change when a chunk deep inside is edited. Files that macOS, Windows and NFS leave there are ignored. Dangling links
-// are added to `lost`.
-def fingerprint(input, lost = []) {
-    return fingerprintOf(partsOf(input), input, lost)
-}
-
-// The same of some parts of an input.
-def fingerprintOf(parts, input, lost = []) {
-    def links = java.nio.file.FileVisitOption.FOLLOW_LINKS
-    def files = parts
-        .collectMany { part -> part.isDirectory() ? java.nio.file.Files.walk(part, links).toList() : [part] }
-        .findAll { path -> !path.isDirectory() && !(path.name ==~ /[.](?!z).*|Thumbs[.]db|desktop[.]ini/) }
-    def (found, gone) = files.split { path -> path.exists() }
-    lost.addAll(gone)
-    def states = found.collect { path -> "${input.relativize(path)} ${path.size()} ${path.lastModified()}" }
-    return states.sort().join('\n').md5()
-}
-
 // The beginning of the names of a task's files: its section, its channel, except the reference, and its step.
 def stemOf(meta, step = '') {
     return [meta.section, meta.channel, step].findAll().join('_')
@@ -124,12 +73,6 @@ def tagOf(meta) {
 // The name of a volume that a step made of a subject's channel.
 def volumeOf(meta, step = '') {
     return "${[meta.id, meta.channel, step].findAll().join('_')}.ome.zarr"
-}
-
-// Inputs that changed since the start: a task may have read other chunks than those it is cached by, and its results
-// would be silently wrong.
-def changed(states) {
-    return states.keySet().findAll { path -> fingerprint(path) != states[path] }*.toString()
 }
 
 // Value of a switch. On Nextflow 26.04 every command-line value is text, and any text is true, even 'false'. A missing

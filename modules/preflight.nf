@@ -2,6 +2,9 @@ process PREFLIGHT {
     // Nextflow writes the tag unescaped into its HTML, before invalid names are rejected.
     tag "${subjects.size() == 1 ? subjects[0].meta.id.replaceAll(/[<>&"]/, '_') : "${subjects.size()} subjects"}"
     label 'process_single'
+    // Always, and where Nextflow runs: it sees what changed in the inputs, which Nextflow's cache does not.
+    executor 'local'
+    cache false
     // No scratch here, so that a missing scratch folder is reported, not created.
     scratch false
 

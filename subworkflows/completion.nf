@@ -1,7 +1,7 @@
 // The end of a run: where the results are and what they lack, or why it stopped and how to continue. Also the lock that
 // keeps a second run out of the same outdir.
 
-include { changed ; outputFolder ; switched } from '../lib/functions'
+include { outputFolder ; switched } from '../lib/functions'
 
 // The end of each subject: [meta, records, flags, volume], with the last record, or at the end of the run if a task
 // failed. `ended` are the tasks of `report`; `meta.outcome` is what the results lack, or null.
@@ -35,17 +35,16 @@ def failIfChanged(results, ended) {
 // `changed` is a sentence if the input changed during the run.
 def outcomeOf(id, plan, files) {
     def missing = plan.tasks - files*.name.collect { name -> name - '_metrics.json' }
-    def other = changed(plan.states)
-    def mixed = !other ? '' : "${other.join(', ')} changed while the run read it, so the results mix two states of " +
-        'it; run again with -resume, which repeats the affected steps.'
-    def sentence = [missing ? lostOf(id, missing) : '', mixed].findAll().join(' ')
+    // Nextflow writes its trace a moment after it drops a task.
+    if (missing) { sleep(1000) }
+    def said = summary([trace: trace(), subject: id, missing: missing, states: plan.states], 'lost').groupBy { line ->
+        line.level
+    }
+    def other = (said.changed ?: [])*.text.join(', ')
+    def mixed = !other ? '' : "${other} changed while the run read it, so the results mix two states of it; run " +
+        'again with -resume, which repeats the affected steps.'
+    def sentence = ((said.missing ?: [])*.text + [mixed]).findAll().join(' ')
     return sentence ? [missing: missing, changed: mixed, sentence: sentence] : null
-}
-
-// Sentences on why tasks lack a record. It waits, because Nextflow writes its trace a moment after it drops a task.
-def lostOf(id, missing) {
-    sleep(1000)
-    return summary([trace: trace(), subject: id, missing: missing], 'lost')*.text.join(' ')
 }
 
 // Nextflow's table of tasks, or null.
@@ -75,7 +74,7 @@ def summary(question, word = '') {
 // have ended, `made` [id, file] of everything published, and `refused`. `lock` is from lockOutdir.
 def complete(seen, lock) {
     def plans = seen.plans.collectEntries { id, plan ->
-        [id, plan.subMap('tasks', 'results') + [inputs: plan.states.keySet()*.toString()]]
+        [id, plan.subMap('tasks', 'results') + [inputs: plan.states*.path.unique()]]
     }
     def ended = summary([
         outdir: outputFolder().toString(),
@@ -100,7 +99,8 @@ def complete(seen, lock) {
     // The lock of a refused run ends with the process, after its file is gone.
     if (!seen.refused) { lock.close() }
     // Only here are all results published, and no error changes the exit code any more.
-    if (ended.any { line -> line.level == 'fail' }) { Runtime.runtime.addShutdownHook(new Thread({ Runtime.runtime.halt(1) })) }
+    def isFailed = ended.any { line -> line.level == 'fail' }
+    if (isFailed) { Runtime.runtime.addShutdownHook(new Thread({ Runtime.runtime.halt(1) })) }
 }
 
 // Nextflow writes these unescaped into its report.html afterwards, and they quote names of the data: a file called

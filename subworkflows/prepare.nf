@@ -2,8 +2,7 @@
 
 include { PHANTOM } from '../modules/phantom'
 include { PREFLIGHT } from '../modules/preflight'
-include { codeVersions ; fingerprint ; fingerprintOf ; metadataOf ; outputFolder } from '../lib/functions'
-include { partsOf ; quotedWords ; read ; switched ; voxelsOf } from '../lib/functions'
+include { codeVersions ; outputFolder ; quotedWords ; read ; switched ; voxelsOf } from '../lib/functions'
 
 // The subjects of this run: the rows of a samplesheet, the --input, or a phantom that is made first.
 workflow SUBJECTS {
@@ -40,17 +39,18 @@ workflow PREPARE {
     planned = CHECK.out.plans
         .flatMap { list, plans -> [list, plans].transpose() }
         .map { subject, plan ->
-            claimFolder(subject)
             def data = dataOf(subject, plan)
-            [subject, plan, data, tasksOf(subject, plan, data)]
+            claimFolder(subject, plan, data)
+            [subject, plan, data]
         }
 
     emit:
-    data = planned.flatMap { _subject, _plan, data, _tasks -> data.collect { name, files -> [name, files] } }
-    tasks = planned.flatMap { _subject, _plan, _data, tasks -> tasks }
-    plans = planned.map { subject, plan, _data, tasks ->
-        def records = tasks.findAll { task -> !(task.step in ['empty', 'result', 'report']) }*.name
-        [subject.meta.id, [tasks: records, results: plan.results, states: subject.states]]
+    data = planned.flatMap { _subject, _plan, data -> data.collect { name, files -> [name, files] } }
+    tasks = planned.flatMap { _subject, plan, _data -> plan.tasks }
+    plans = planned.map { subject, plan, _data ->
+        def records = plan.tasks.findAll { task -> !(task.step in ['empty', 'result', 'report']) }*.name
+        def states = plan.states.collect { own -> own + [path: subject.files[own.file].toString()] }
+        [subject.meta.id, [tasks: records, results: plan.results, states: states]]
     }
 }
 
@@ -237,7 +237,7 @@ def localFile(name, path, folder = '') {
     return file(folder ? java.nio.file.Path.of(folder).resolve(path).toString() : path, type: 'any', glob: false)
 }
 
-// A subject's files by parameter, the fingerprint of each, and error messages for those that cannot be staged.
+// A subject's files by parameter, and error messages for those that cannot be staged.
 def subjectOf(meta, input, truth) {
     def named = [
         input: input,
@@ -248,35 +248,25 @@ def subjectOf(meta, input, truth) {
         truth: truth,
         stitch_flat_field: switched('skip_stitch') ? null : fileOf(meta, 'stitch_flat_field'),
     ].findAll { _name, path -> path }
-    def states = [:]
-    def problems = named.collect { name, path -> problemOf(name, path) ?: lookAt(path, states) }
-    def files = named.findAll { _name, path -> path in states.keySet() }
-    if (workflow.stubRun && problems.any()) { error(problems.findAll().join('\n')) }
+    def problems = named.collectEntries { name, path -> [name, problemOf(name, path)] }.findAll { _name, text -> text }
+    def files = named.findAll { name, _path -> !problems[name] }
+    if (workflow.stubRun && problems) { error(problems.values().join('\n')) }
     return [
         meta: meta,
         files: files,
-        problems: problems.findAll(),
-        states: states,
-        linked: linksOf(files.input) + voxelsOf(files.input) + voxelsOf(files.n4_mask),
+        problems: problems.values(),
+        linked: workflow.containerEngine
+            ? linksIn(files.input) + voxelsOf(files.input) + voxelsOf(files.n4_mask)
+            : [],
     ]
 }
 
-def linksOf(input) {
-    return input ? partsOf(input).findAll { part -> java.nio.file.Files.isSymbolicLink(part) } : []
-}
-
-// Add a file's fingerprint to `states`; return an error message if it cannot be read completely, else null.
-def lookAt(path, states) {
-    def lost = []
-    try {
-        def state = fingerprint(path, lost)
-        if (!lost) { states[path] = state }
-        return lost ? "${lost[0]} links to a file that does not exist; restore the file, or remove the link." : null
-    }
-    catch (IOException | UncheckedIOException | java.lang.reflect.InvocationTargetException problem) {
-        // In a closure Groovy wraps the error of a closed folder once more.
-        def cause = problem.cause?.cause ?: problem.cause ?: problem
-        return "${cause.message} cannot be read; check your permissions and the disk."
+// Links in a folder of stores or tiles, whose places a container must mount.
+def linksIn(folder, depth = 0) {
+    def isStore = ['zarr.json', '.zattrs', '.zgroup', '.zarray'].any { name -> folder?.resolve(name)?.exists() }
+    if (isStore || !folder?.isDirectory() || folder.name.endsWith('.zarr')) { return [] }
+    return folder.listFiles().collectMany { path ->
+        java.nio.file.Files.isSymbolicLink(path) ? [path] : depth < 4 ? linksIn(path, depth + 1) : []
     }
 }
 
@@ -286,37 +276,21 @@ def requestOf(list) {
     def sheet = params.samplesheet ? file(params.samplesheet.toString(), glob: false).toAbsolutePath().toString() : null
     def parameters = [:] + params + [outdir: outputFolder().toString(), samplesheet: sheet, input: null, subject: null]
     def subjects = list.collect { subject ->
-        def marks = subject.files.input ? marksOf(subject.files.input) : [:]
-        subject.meta.subMap('id', 'given') + [marks: marks, staged: subject.files.keySet(), problems: subject.problems]
+        subject.meta.subMap('id', 'given') + [staged: subject.files.keySet(), problems: subject.problems]
     }
     return groovy.json.JsonOutput.toJson([parameters: parameters, subjects: subjects])
 }
 
-// Size and time of each part of an input (of a store's metadata), because the same path may lead to other data on a
-// node. In seconds, because not all file systems store fractions.
-def marksOf(input) {
-    def parts = partsOf(input)
-    // PREFLIGHT takes a while then, and a running task shows no progress.
-    if (parts.size() > 1000) {
-        log.info("PREFLIGHT checks ${parts.size()} stores or tiles in ${input}; its .command.log shows the progress.")
-    }
-    return parts.collectEntries { part ->
-        def file = metadataOf(part) ?: part
-        def name = part != input && part.startsWith(input) ? input.relativize(part).toString() : part.name
-        [name, file.isDirectory() ? null : [file.size(), file.lastModified().intdiv(1000)]]
-    }
-}
-
 // Claim a subject's folder in outdir for its input, named in input.json; an input that was moved or corrected counts as
 // the same one. Results of another input are deleted first. Refuses if the run would replace data that it reads.
-def claimFolder(subject) {
+def claimFolder(subject, plan, data) {
     // Without octane's parameters another workflow includes this one, and publishes in its own way.
     if (params.publish_dir_mode == null) { return }
     def input = subject.files.input
     def isMade = input.startsWith(workflow.workDir)
     def source = [
         input: isMade ? 'made by the run' : input.toRealPath().toString(),
-        fingerprint: isMade ? '' : subject.states[input],
+        fingerprint: isMade ? '' : plan.fingerprint,
         stub: workflow.stubRun,
     ]
     def folder = outputFolder().resolve(subject.meta.id).tap { place -> place.mkdirs() }
@@ -324,8 +298,8 @@ def claimFolder(subject) {
     def earlier = record.exists() && record.size() > 0 ? read(record) : source
     def isOther = earlier.input != source.input && earlier.fingerprint != source.fingerprint
     def isWithin = { path, place -> path.toRealPath().startsWith(place.toRealPath()) }
-    def places = isOther ? subject.states.keySet() + [workflow.workDir] : [input]
-    def around = partsOf(input).find { part -> isWithin.call(folder, part) }
+    def places = isOther ? subject.files.values() + [workflow.workDir] : [input]
+    def around = plan.inputs.keySet().collectMany { name -> data[name] }.find { part -> isWithin.call(folder, part) }
     def lost = places.find { path -> isWithin.call(path, folder) } ?: around
     // Such a table is a link to an earlier task's result, which must not be edited there, and is replaced at the end.
     def table = subject.files.subMap('positions', 'displacements').values().find { path ->
@@ -382,21 +356,6 @@ def dataOf(subject, plan) {
     whole += subject.files.collectEntries { name, path -> ["${id}/${name}".toString(), [path]] }
     def tables = plan.tables.collectEntries { name, text -> [name, [tableOf(text)]] }
     return parts + whole.collectEntries { name, paths -> [name, withVoxels(paths)] } + tables
-}
-
-// The tasks of a subject. `seen` is a fingerprint of what a task reads, which Nextflow does not check inside of stores.
-def tasksOf(subject, plan, data) {
-    def states = plan.inputs.keySet().collectEntries { name ->
-        def whole = data[name][0] == subject.files.input
-        [name, whole ? subject.states[data[name][0]] : fingerprintOf(withVoxels(data[name]), subject.files.input)]
-    }
-    states += subject.files.subMap('n4_mask', 'truth').collectEntries { name, path ->
-        ["${subject.meta.id}/${name}".toString(), subject.states[path]]
-    }
-    return plan.tasks.collect { task ->
-        def seen = task.reads.flatten().collect { name -> states[name] }.findAll()
-        task + [meta: task.meta + (seen ? [seen: seen.join(' ').md5()] : [:])]
-    }
 }
 
 def withVoxels(paths) {

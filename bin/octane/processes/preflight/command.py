@@ -36,7 +36,7 @@ def main(
     if stub:
         from octane.processes.preflight.stub import make_stub_plans
 
-        return make_stub_plans(request, sources, output)
+        return make_stub_plans(request, sources, output, beside)
     from octane.processes.preflight.step import make_plans
 
     make_plans(request, sources, output, beside, samplesheet)

@@ -1,7 +1,8 @@
 """Inputs: the stores or files at a path, their kind, and implausible sizes."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
 from pathlib import Path
 
 from octane.config.validation import as_ranges, section_ranges
@@ -127,6 +128,13 @@ def _named(name: str, text: str, known: set[int]) -> set[int]:
             f"{as_ranges(known)}; correct the numbers."
         )
     return {number for number in known for own in ranges if number in own}
+
+
+def staged_files(folder: Path) -> Iterator[Path]:
+    """Files that Nextflow staged, each in a folder of its number from 1."""
+    for number in count(1):
+        (path,) = (folder / str(number)).iterdir()
+        yield path
 
 
 def as_given(source: Path, path: Path) -> Path:

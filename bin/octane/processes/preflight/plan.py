@@ -15,6 +15,7 @@ from octane.processes.mosaic.checks_before import Acquisition, Input
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.n4.parameters import MASK_WORDS
 from octane.processes.preflight.parameters import Settings
+from octane.processes.preflight.states import file_states, input_fingerprint, seen_states
 from octane.processes.preflight.subject import StepBytes, SubjectLayout
 from octane.processes.preflight.tasks import ChannelTasks, SubjectTasks, list_tasks
 from octane.processes.stitch.parameters import FLAT_FIELD_WORDS, OverlapParameters
@@ -251,13 +252,16 @@ class SubjectPlan:
         last = sum(step.voxels + step.linked for step in steps[-1:]) * len(written)
         return [*found, [StepBytes("CHANNELS", 0, last)]]
 
-    def as_json(self, *, chosen_alone: bool = False) -> dict[str, object]:
-        """The plan as the workflow reads it.
+    def as_json(
+        self, files: Mapping[str, Path], *, chosen_alone: bool = False
+    ) -> dict[str, object]:
+        """The plan as the workflow reads it, of staged ``files`` by parameter.
 
         ``inputs`` has the parts of the subject's input, relative to it, by the name that tasks read
         them by, and ``tables`` the text of files that the workflow writes for them; ``results`` are
-        names of files in the subject's folder of outdir. With ``chosen_alone``, --channels is given
-        for this subject, but not for all.
+        names of files in the subject's folder of outdir. ``states`` are compared at the end, and
+        ``fingerprint`` is that of the input. With ``chosen_alone``, --channels is given for this
+        subject, but not for all.
         """
         inputs, tables = dict[str, list[str]](), dict[str, str]()
         for channel, items in self.channels:
@@ -271,8 +275,16 @@ class SubjectPlan:
                     inputs[section.format("input")] = [item["file"]]
                 if "positions" in item:
                     tables[section.format("positions")] = item["positions"]
-        tasks = [task.as_json() for task in list_tasks(self.tasks(chosen_alone=chosen_alone))]
-        return {"inputs": inputs, "tables": tables, "tasks": tasks, "results": self.results()}
+        states = file_states(self.subject, files, inputs)
+        own = replace(self.tasks(chosen_alone=chosen_alone), states=seen_states(states))
+        return {
+            "inputs": inputs,
+            "tables": tables,
+            "tasks": [task.as_json() for task in list_tasks(own)],
+            "results": self.results(),
+            "states": [state.as_json() for state in states.values()],
+            "fingerprint": input_fingerprint(states.values()),
+        }
 
     def tasks(self, *, chosen_alone: bool = False) -> SubjectTasks:
         """What the subject's tasks follow from."""

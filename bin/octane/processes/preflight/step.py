@@ -8,9 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
-from platform import node
 from tempfile import TemporaryDirectory
 from typing import cast
 
@@ -22,7 +20,6 @@ from octane.config.validation import (
     as_ranges,
     require_scratch,
     unfit_name,
-    unlinkable,
 )
 from octane.core.arrays import output_type
 from octane.core.errors import InputError, OctaneError, collecting
@@ -47,7 +44,7 @@ from octane.processes.mosaic.checks_before import (
     write_positions,
 )
 from octane.processes.n4.layout import sections_of
-from octane.processes.preflight.inputs import as_given
+from octane.processes.preflight.inputs import as_given, staged_files
 from octane.processes.preflight.opening import Inputs, open_inputs, side_by_side
 from octane.processes.preflight.parameters import Settings, WorkflowParameters
 from octane.processes.preflight.plan import (
@@ -73,7 +70,6 @@ from octane.processes.stack.layout.stack import given_displacements, given_thick
 from octane.processes.stack.layout.surfaces import require_surfaces
 from octane.processes.stitch.checks_before import applicable, given_flat_field, require_compensable
 from octane.store.channels import is_nearest
-from octane.store.chunks import METADATA
 from octane.store.companions import open_companions
 from octane.store.image import Image
 from octane.store.stated import Attributes, stated_orientation
@@ -92,9 +88,9 @@ def make_plans(
     ----------
     request
         JSON: ``parameters`` of the run and its ``subjects``, each with its name (``id``), its own
-        parameters (``given``), size and time of the input's parts as the launch saw them
-        (``marks``), the parameters whose files are staged (``staged``), and sentences on files that
-        cannot be staged (``problems``). Of one without an input, only parameters are checked.
+        parameters (``given``), the parameters whose files are staged (``staged``), and sentences on
+        files that cannot be staged (``problems``). Of one without an input, only parameters are
+        checked.
     sources, beside
         Folders of the staged inputs, and of the other files in the order of ``staged``, each in a
         folder of its number from 1.
@@ -120,19 +116,20 @@ def make_plans(
     plans: list[SubjectPlan] = []
     problems: dict[str, list[str]] = {}
     cells: set[str] = set()
-    inputs = (_staged(sources, number) for number in count(1))
-    others = (_staged(beside, number) for number in count(1))
+    inputs, further = staged_files(sources), staged_files(beside)
+    found: list[dict[str, object]] = []
+    chosen_alone = run.get("channels") in (None, "")
     for subject in subjects:
         own = cast("dict[str, object]", subject.get("given") or {})
         given = {**run, **own, "subject": subject["id"]}
         staged = cast("list[str]", subject["staged"])
-        has = {name: next(inputs if name == "input" else others) for name in staged}
+        files = {name: next(inputs if name == "input" else further) for name in staged}
         lines = cast("list[str]", subject.get("problems") or [])
         try:
-            if "input" in has:
-                source = has.pop("input")
-                _require_same(cast("dict[str, list[int] | None]", subject["marks"]), source)
-                plan = plan_of(given, source, has)
+            if "input" in files:
+                others = {name: path for name, path in files.items() if name != "input"}
+                plan = plan_of(given, files["input"], others)
+                found.append(plan.as_json(files, chosen_alone=chosen_alone))
                 plans.append(plan)
                 lines = [*lines, *(plan.idle[flag] for flag in own if flag in plan.idle)]
             else:
@@ -172,8 +169,6 @@ def make_plans(
     work, workflow = output.parent.resolve(), plans[0].layout.settings.workflow
     about = [f"{plan.subject}: {plan.about()}" for plan in plans]
     notes = [*about, *check_space(channels, name, work, workflow), *warned]
-    alone = run.get("channels") in (None, "")
-    found = [plan.as_json(chosen_alone=alone) for plan in plans]
     write_json(output, {"plans": found, "notes": notes})
 
 
@@ -183,31 +178,6 @@ def _require_no_mosaic(volume: Volume) -> None:
         return
     if volume.chunks[1:] != volume.grid.shape[1:]:
         MosaicGrid.of(volume)
-
-
-def _require_same(marks: Mapping[str, list[int] | None], source: Path) -> None:
-    """Raise unless a task sees the files that the launch saw, by their size and time in seconds."""
-    # A file named in a header is next to that header, not next to Nextflow's link to it.
-    folder = source if source.is_dir() else source.resolve().parent
-    for name, mark in marks.items():
-        path = source if source.name == name else folder / name
-        # As `metadataOf` in lib/functions.nf chooses it.
-        file = next((path / part for part in METADATA if (path / part).exists()), path)
-        state = file.stat() if file.exists() else None
-        if mark is not None and (state is None or [state.st_size, int(state.st_mtime)] != mark):
-            # Java sees other signs in their place.
-            problems = filter(None, map(unlinkable, folder.rglob("*") if state is None else []))
-            if problem := next(problems, None):
-                raise InputError(problem)
-            raise InputError(
-                f"{path.resolve()} is not what the run was started with: {node()} has other files "
-                "behind its path; give a path that is the same on all machines."
-            )
-
-
-def _staged(folder: Path, number: int) -> Path:
-    (found,) = (folder / str(number)).iterdir()
-    return found
 
 
 def _shortened(lines: Sequence[str]) -> list[str]:

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import cast
 
 from octane.core.metrics import write_json
+from octane.processes.preflight.inputs import staged_files
 from octane.processes.preflight.parameters import Settings
 from octane.processes.preflight.schema import settings_of
+from octane.processes.preflight.states import file_states, input_fingerprint, seen_states
 from octane.processes.preflight.subject import is_resampled
 from octane.processes.preflight.tasks import ChannelTasks, SubjectTasks, list_tasks
 from octane.store.chunks import is_store
@@ -17,25 +19,25 @@ ONE = "volume"
 """Name of an input that is not a folder of stores."""
 
 
-def make_stub_plans(request: Path, sources: Path, output: Path) -> None:
+def make_stub_plans(request: Path, sources: Path, output: Path, beside: Path) -> None:
     """Write plans as :func:`octane.processes.preflight.step.make_plans` does, without flags."""
     asked = json.loads(request.read_text(encoding="utf-8"))
     plans = []
-    for number, subject in enumerate(cast("list[dict[str, object]]", asked["subjects"]), start=1):
+    inputs, others = staged_files(sources), staged_files(beside)
+    for subject in cast("list[dict[str, object]]", asked["subjects"]):
         given = {**asked["parameters"], **cast("Mapping[str, object]", subject.get("given") or {})}
         staged = cast("list[str]", subject["staged"])
         if "input" not in staged:
             continue
-        (source,) = (sources / str(number)).iterdir()
+        files = {name: next(inputs if name == "input" else others) for name in staged}
         settings = settings_of({**given, "subject": subject["id"]})
-        plans.append(stub_plan(str(subject["id"]), source, settings, staged))
+        plans.append(stub_plan(str(subject["id"]), settings, files))
     write_json(output, {"plans": plans, "notes": []})
 
 
-def stub_plan(
-    subject: str, source: Path, settings: Settings, beside: list[str]
-) -> dict[str, object]:
+def stub_plan(subject: str, settings: Settings, files: Mapping[str, Path]) -> dict[str, object]:
     """Plan a subject: a folder of stores holds mosaics, and anything else is one volume."""
+    source = files["input"]
     within = source.is_dir() and not is_store(source)
     stores = {bare_name(p): p.name for p in sorted(source.iterdir()) if within and is_store(p)}
     items, kind = stores or {ONE: ""}, "mosaic" if stores else "volume"
@@ -48,15 +50,20 @@ def stub_plan(
     }
     steps = [step for step, is_used in used.items() if is_used]
     # Positions come from the sections' own tables, which only real inputs have.
-    files = {*beside} - {"positions"}
+    beside = {*files} - {"positions"}
+    inputs = {f"{subject}/input/{item}": [file] for item, file in items.items()}
+    states = file_states(subject, files, inputs)
     tasks = SubjectTasks(
-        *(subject, kind, [*items], [ChannelTasks("")], steps, files),
+        *(subject, kind, [*items], [ChannelTasks("")], steps, beside),
         {"report": ""},
         empties=not settings.workflow.keep_intermediates,
+        states=seen_states(states),
     )
     return {
-        "inputs": {f"{subject}/input/{item}": [file] for item, file in items.items()},
+        "inputs": inputs,
         "tables": {},
         "tasks": [task.as_json() for task in list_tasks(tasks)],
         "results": [],
+        "states": [state.as_json() for state in states.values()],
+        "fingerprint": input_fingerprint(states.values()),
     }

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
+from octane.core.fingerprint import digest
 from octane.core.records import ORDER
 
 BEFORE_N4 = ("mosaic", "resample", "stitch", "stack")
@@ -80,6 +81,8 @@ class SubjectTasks:
         N4 of the other channels fits the tissue that the reference channel shows.
     empties
         Images of the steps before N4 are emptied once they have been read.
+    states
+        Fingerprints of what the user gave, by name; ``seen`` of a task is that of what it reads.
     """
 
     subject: str
@@ -93,6 +96,7 @@ class SubjectTasks:
     lead: str = ""
     shares_tissue: bool = False
     empties: bool = False
+    states: Mapping[str, str] = field(default_factory=dict)
 
 
 def list_tasks(subject: SubjectTasks) -> list[PlannedTask]:
@@ -197,6 +201,9 @@ class _Tasks:
                 meta["channel"] = more["channel"] or self._subject.lead
             elif step == self._last:
                 meta["joined"] = True
+        states = self._subject.states
+        if seen := [states[name] for name in chain.from_iterable(reads) if name in states]:
+            meta["seen"] = digest(seen)
         task = PlannedTask(step, meta, reads, flags)
         self._tasks.append(task)
         return self._named(task.name)

@@ -406,6 +406,16 @@ def _other_place(reader: sitk.ImageFileReader, frame: sitk.Image) -> str:
     )
 
 
+def voxel_file(path: Path) -> Path | None:
+    """The file in which the header at ``path`` says its voxels are, or None if there is no other.
+
+    Raises an OctaneError if that is not one file next to the header.
+    """
+    if not path.name.lower().endswith((".mha", ".mhd", ".nrrd", ".nhdr")):
+        return None
+    return _detached(path, _head(path)[0])[1]
+
+
 def _detached(path: Path, head: bytes) -> tuple[Path, Path | None]:
     """Path for ITK to read, and the file of the voxels if that is not the header itself.
 

@@ -105,7 +105,7 @@ def test_every_channel_has_tasks_of_its_own_and_the_reference_keeps_its_own(plan
 )
 def test_results_of_a_volume_are_planned_by_name(plan, store, given, results):
     made = plan(store(path="other.ome.zarr"), channel="oct", **given)
-    assert made.as_json()["results"] == results
+    assert made.results() == results
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_results_of_a_volume_are_planned_by_name(plan, store, given, results):
 )
 def test_tables_of_sections_are_planned_by_name(plan, store, kind, given, results):
     made = plan(store(kind), channel="oct", overlap=0.1, **given)
-    assert made.as_json()["results"] == results
+    assert made.results() == results
 
 
 @pytest.mark.parametrize("step", ["resample", "stitch", "report"])
