@@ -165,7 +165,7 @@ def test_a_result_is_not_published(nextflow, succeeding, quick, phantom, tmp_pat
     assert f"brain: Incomplete: {result.parent} lacks {result.name}" in run.output
     # Nextflow has kept what it knows.
     again = succeeding(tmp_path, *given, "-resume")
-    assert again.processes("CACHED") == {"PREFLIGHT", "PYRAMID"}
+    assert again.processes("CACHED") == {"PYRAMID"}
     assert list(checksums(again.outdir)) != []
     # That of an earlier run is not the result.
     changed = (*given, "--pyramid_resolutions", "10 40", "-resume")

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import threading
-from contextlib import nullcontext
 from typing import cast
 
 import numpy as np
@@ -712,10 +711,10 @@ def plans(tmp_path, write_json, write_mosaic):
     for number in (1, 2):
         write_mosaic(f"input/{number}/brain/section_01.ome.zarr", ONES, TILE)
 
-    def run(first, second, marks=None, problems=(), sheet=None, **parameters):
+    def run(first, second, problems=(), sheet=None, **parameters):
         subjects = [
-            {"id": "a", "given": first, "marks": marks or {}},
-            {"id": "b", "given": second, "marks": {}, "problems": problems},
+            {"id": "a", "given": first},
+            {"id": "b", "given": second, "problems": problems},
         ]
         for subject in subjects:
             subject["staged"] = [] if subject.get("problems") else ["input"]
@@ -808,7 +807,7 @@ def test_a_flag_that_cannot_act_is_refused_where_it_is_given_in_vain(plans, writ
 def test_parameters_of_a_phantom_are_checked_before_it_is_made(tmp_path, write_json):
     def check(**parameters):
         given = {"outdir": str(tmp_path / "results"), "phantom": True, **parameters}
-        subject = {"id": "phantom", "given": None, "marks": {}, "staged": [], "problems": []}
+        subject = {"id": "phantom", "given": None, "staged": [], "problems": []}
         request = write_json("request.json", {"parameters": given, "subjects": [subject]})
         places = [tmp_path / name for name in ("input", "plans.json", "beside")]
         make_plans(request, *places)
@@ -820,41 +819,38 @@ def test_parameters_of_a_phantom_are_checked_before_it_is_made(tmp_path, write_j
             check(**wrong)
 
 
-@pytest.mark.parametrize(
-    ("size", "seconds", "refused"), [(0, 0, False), (1, 0, True), (0, 7, True)]
-)
-def test_a_node_with_other_files_behind_the_path_is_noticed(
-    plans, tmp_path, size, seconds, refused
-):
-    store = tmp_path / "input" / "1" / "brain" / "section_01.ome.zarr"
-    state = (store / "zarr.json").stat()
-    marks = {store.name: [state.st_size + size, int(state.st_mtime) + seconds]}
-    with pytest.raises(OctaneError, match="other files") if refused else nullcontext():
-        plans({}, {}, marks=marks, overlap=0)
-
-
-def test_a_name_that_is_not_utf_8_is_told_from_other_files(plans, tmp_path):
-    folder = tmp_path / "input" / "1" / "brain"
-    (folder / "r0_c0\udcff.tif").touch()
-    # As Java writes the name.
-    with pytest.raises(OctaneError, match=r"r0_c0.\.tif has a byte that is not UTF-8"):
-        plans({}, {}, marks={"r0_c0\ufffd.tif": [0, 0]}, overlap=0)
-
-
-@pytest.mark.parametrize("seconds", [0, 7])
-def test_other_voxels_behind_the_path_of_a_header_are_noticed(plans, write_file, tmp_path, seconds):
+def test_a_header_is_planned_by_itself_and_watched_with_its_voxels(plans, write_file, tmp_path):
     write_file("brain.mhd", ONES)
-    marks = {}
-    for name in ("brain.mhd", "brain.raw"):
-        state = (tmp_path / name).stat()
-        marks[name] = [state.st_size, int(state.st_mtime) + seconds * (name == "brain.raw")]
     staged = tmp_path / "input" / "1"
     shutil.rmtree(staged / "brain")
     # As Nextflow stages the header.
     (staged / "brain.mhd").symlink_to(tmp_path / "brain.mhd")
-    with pytest.raises(OctaneError, match="other files") if seconds else nullcontext():
-        made = plans({}, {"overlap": 0}, marks=marks)
-        assert made["plans"][0]["inputs"] == {"a/input/brain": [""]}
+    made = plans({}, {"overlap": 0})["plans"][0]
+    assert made["inputs"] == {"a/input/brain": [""]}
+    (state,) = made["states"]
+    assert (state["file"], state["parts"]) == ("input", ["", str(tmp_path / "brain.raw")])
+
+
+def test_tasks_see_a_change_of_the_store_that_they_read(plans, tmp_path):
+    def seen():
+        made = plans({}, {}, overlap=0)["plans"]
+        return [{task["name"]: task["meta"].get("seen") for task in one["tasks"]} for one in made]
+
+    before = seen()
+    chunk = tmp_path / "input" / "2" / "brain" / "section_01.ome.zarr" / "0" / "c" / "0" / "0" / "0"
+    chunk.write_bytes(chunk.read_bytes() + b"x")
+    after = seen()
+    assert before[0] == after[0]
+    assert [name for name in after[1] if after[1][name] != before[1][name]] == ["section_01_stitch"]
+    assert after[1]["stack"] is None
+
+
+@pytest.mark.parametrize("inner", ["section_01.ome.zarr/0/c/0/0/9", "section_01.ome.zarr/0/notes"])
+def test_a_link_to_nothing_in_the_input_is_named(plans, tmp_path, inner):
+    link = tmp_path / "input" / "1" / "brain" / inner
+    link.symlink_to(tmp_path / "gone")
+    with pytest.raises(OctaneError, match=str(link)):
+        plans({}, {}, overlap=0)
 
 
 @pytest.mark.parametrize(

@@ -164,8 +164,11 @@ def test_the_command_needs_no_package(run, tmp_path):
     assert ended.stderr == ""
     levels = [json.loads(line)["level"] for line in ended.stdout.splitlines()]
     assert levels == ["info", "fail"]
-    asked = json.dumps({"trace": None, "subject": "a", "missing": ["stack"]})
+    states = [{"path": str(tmp_path / "gone"), "parts": [""], "state": "1"}]
+    asked = json.dumps({"trace": None, "subject": "a", "missing": ["stack"], "states": states})
     told = subprocess.run(
         [*command, "lost"], input=asked, capture_output=True, text=True, check=True
     )
-    assert json.loads(told.stdout)["text"].startswith("STACK ")
+    missing, changed = map(json.loads, told.stdout.splitlines())
+    assert missing["text"].startswith("STACK ")
+    assert changed == {"level": "changed", "text": str(tmp_path / "gone")}
