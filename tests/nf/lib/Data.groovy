@@ -3,12 +3,12 @@ import groovy.json.JsonSlurper
 /** Small data for the tests, and what tasks made of it. nf-test puts this folder on their class path. */
 class Data {
 
-    // nf-test runs in the project's folder.
+    // nf-test runs in this folder.
     static final String PROJECT = System.getProperty('user.dir')
 
     /** Run a command; return what it prints, or fail with its errors. */
-    static String run(List words, File folder = null, List environment = null) {
-        def process = words*.toString().execute(environment, folder)
+    static String run(List words, folder = PROJECT) {
+        def process = words*.toString().execute((List) null, new File(folder))
         def (output, errors) = [new StringBuilder(), new StringBuilder()]
         process.waitForProcessOutput(output, errors)
         assert process.exitValue() == 0 : "${words.join(' ')}: ${errors}${output}"
@@ -22,17 +22,17 @@ class Data {
 
     /** Make a phantom of two sections of 2 x 2 tiles in a folder. */
     static void phantom(folder, Object... flags) {
-        def size = '--sections 2 --tiles 2 2 --tile_shape 24 64 64 --voxel_size 10 10 10 --section_thickness 160'
-        command('phantom', folder, *size.tokenize(), '--edge_fraction', 0, *flags)
+        def tiles = '--tiles 2 2 --tile_shape 24 64 64 --voxel_size 10 10 10 --edge_fraction 0'
+        command('phantom', folder, *"--sections 2 --section_thickness 160 $tiles".tokenize(), *flags)
     }
 
     /** Write the tiles of a mosaic into a folder, as OME-TIFF, r0_c0.ome.tif and so on, without their places. */
     static void tiles(mosaic, folder) {
-        def places = "PYTHONPATH=${PROJECT}/bin:${PROJECT}/tests/support".toString()
-        run(['python', "${PROJECT}/tests/nf/lib/tiles.py", mosaic, folder], null, ["PATH=${System.getenv('PATH')}", places])
+        def code = "PYTHONPATH=${PROJECT}/bin:${PROJECT}/tests/support"
+        run(['env', code, 'python', "${PROJECT}/tests/nf/lib/tiles.py", mosaic, folder])
     }
 
-    /** Shape and statistics of the voxels of a level of a store, or of one index along its first axis. */
+    /** Shape, digest and statistics of the voxels of a level of a store, or of one index along its first axis. */
     static Map voxels(store, level = 0, index = '') {
         return new JsonSlurper().parseText(run(['python', "${PROJECT}/tests/nf/lib/voxels.py", store, level, index]))
     }
@@ -48,7 +48,7 @@ class Data {
         return new JsonSlurper().parse(new File([files].flatten().find { file -> file.endsWith('_metrics.json') }))
     }
 
-    /** Replace the first chunk of a store by zeros, which PREFLIGHT does not read. */
+    /** Replace the first chunk of a store by zeros, which PREFLIGHT does not see. */
     static void damage(store) {
         def chunk = new File("${store}/0/c/0/0/0")
         chunk.bytes = new byte[chunk.size()]

@@ -1,5 +1,6 @@
-"""Print what a test asserts on a store's voxels, as JSON: STORE LEVEL [INDEX along the first axis]."""
+"""Print what tests assert on voxels, as JSON: STORE LEVEL INDEX, which may be empty."""
 
+import hashlib
 import json
 import sys
 
@@ -16,4 +17,5 @@ figures = {
     "last": voxels.flat[-1],
 }
 shown = {name: float(value) for name, value in figures.items()}
-print(json.dumps({"shape": voxels.shape, **shown}))
+digest = hashlib.sha256(voxels.tobytes()).hexdigest()
+print(json.dumps({"shape": voxels.shape, "digest": digest, **shown}))
