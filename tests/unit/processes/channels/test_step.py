@@ -49,6 +49,19 @@ def pyramids(tmp_path, write_image, voxels, reading, execution):
     return build
 
 
+def test_volumes_that_octane_did_not_write_are_joined_by_their_pyramids(
+    tmp_path, write_image, voxels, reading, execution
+):
+    paths = []
+    for name, own in zip(NAMES[:2], voxels[:2], strict=True):
+        source = write_image(f"{name}.ome.zarr", own)
+        paths.append(tmp_path / "pyramids" / f"{name}.ome.zarr")
+        build_pyramid(source, paths[-1], PyramidParameters(), reading, execution)
+    join_channels(paths, tmp_path / "joined.ome.zarr", execution)
+    made = zarr.open_array(tmp_path / "joined.ome.zarr" / "0", mode="r")
+    np.testing.assert_array_equal(made, voxels[:2])
+
+
 def attributes_of(path):
     return json.loads((path / "zarr.json").read_text())["attributes"]
 
