@@ -192,9 +192,9 @@ def row(
 
 def cost(tiles: int, runs: int) -> dict[str, object]:
     """Measure STITCH of a subject's sections, and STACK by kind of alignment."""
-    words = ["--sections", str(SECTIONS), "--shift", "40", "--rotation", "1"]
+    given = {"sections": SECTIONS, "shift": 40, "rotation": 1}
     ways = {way: ["--stack_align", way] for way in ("none", "translation", "rigid")}
-    shape, costs = stack_costs(tiles, words, ways, runs)
+    shape, costs = stack_costs(tiles, given, ways, runs)
     return {"shape": shape, "stitch": costs.pop("stitch"), "ways": costs}
 
 

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from _common import PROJECT, cores, scratch_folder
 from _processes import run
+from uneven_sections import UnevenParameters, render_tile
 
 from octane.processes.n4.fit import n4_bias_field_correction
 from octane.processes.n4.intensity import z_profile_gain
-from octane.processes.phantom.parameters import PhantomParameters
-from octane.processes.phantom.step import SCALE, Subject, render_tile, tissue
+from octane.processes.phantom.step import SCALE, Subject, tissue
 from octane.processes.stitch.attenuation import Compensated, compensated
 
 Volume = npt.NDArray[np.float32]
@@ -92,7 +92,7 @@ def cases() -> list[Case]:
     ]
 
 
-def phantom(case: Case, size: int, looks: float, seed: int) -> PhantomParameters:
+def phantom(case: Case, size: int, looks: float, seed: int) -> UnevenParameters:
     """Return a subject whose sections differ from the truth only by what light loses."""
     made = {
         "tiles": (1, 1),
@@ -107,7 +107,7 @@ def phantom(case: Case, size: int, looks: float, seed: int) -> PhantomParameters
         "shading": 0,
         "bias": 0,
     }
-    return PhantomParameters.model_validate({**made, **case.given})
+    return UnevenParameters.model_validate({**made, **case.given})
 
 
 def stacked(sections: list[Volume], planes: int) -> Volume:

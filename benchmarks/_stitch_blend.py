@@ -149,10 +149,10 @@ def row(size: int, attenuation: float, looks: float, seeds: tuple[int, ...]) -> 
 
 def cost(runs: int) -> dict[str, object]:
     """Measure STITCH of a subject's sections, and STACK without and with blending."""
-    words = ["--sections", "4", "--section_thickness", "480", "--voxel_size", "10"]
+    given = {"sections": 4, "section_thickness": 480, "voxel_size": 10}
     depths = (0, 80, 160)
     ways = {f"{depth}": ["--stack_blend", f"{depth}"] for depth in depths}
-    shape, costs = stack_costs(2, words, ways, runs)
+    shape, costs = stack_costs(2, given, ways, runs)
     return {
         "shape": shape,
         "stitch": costs["stitch"]["cpu_seconds"],

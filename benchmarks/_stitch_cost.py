@@ -11,8 +11,10 @@ from statistics import median
 import numpy as np
 from _common import PROJECT, cores, scratch_folder
 from _processes import Run, run
+from uneven_sections import UnevenParameters, make_phantom
 
 from octane.compare.columns import Columns, columns
+from octane.config.parameters import ExecutionParameters
 from octane.layout.mosaic import MosaicGrid, Tile
 from octane.layout.placement import TilePlacement
 from octane.processes.stitch.layout import nominal_positions
@@ -24,12 +26,13 @@ Cost = dict[str, float]
 
 
 @contextmanager
-def _phantom(tiles: int, words: Sequence[str]) -> Generator[tuple[Path, list[Path]]]:
+def _phantom(tiles: int, given: Mapping[str, object]) -> Generator[tuple[Path, list[Path]]]:
     """Make a phantom with tiles of 64 x 256 x 256; yields a folder and the mosaics."""
-    size = ["--tiles", str(tiles), "--tile_shape", "64", "256", "256"]
+    made = {"tiles": tiles, "tile_shape": (64, 256, 256), **given}
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
         folder = Path(scratch)
-        run([sys.executable, PROJECT / "bin" / "phantom.py", folder / "made", *size, *words])
+        p, execution = UnevenParameters.model_validate(made), ExecutionParameters(workers=cores())
+        make_phantom(folder / "made", p, execution)
         yield folder, sorted((folder / "made" / "mosaics").iterdir())
 
 
@@ -39,12 +42,12 @@ def _step(name: str, *words: str | Path) -> Run:
 
 
 def stack_costs(
-    tiles: int, phantom: Sequence[str], ways: Mapping[str, Sequence[str]], runs: int
+    tiles: int, phantom: Mapping[str, object], ways: Mapping[str, Sequence[str]], runs: int
 ) -> tuple[tuple[int, ...], dict[str, Cost]]:
     """Measure STITCH of all sections, and STACK in each way, alternately.
 
-    ``ways`` are flags of STACK by name, ``phantom`` further flags of the phantom. Returns the shape
-    of the volume, and the costs of ``stitch`` and of the ways.
+    ``ways`` are flags of STACK by name, ``phantom`` further options of the phantom. Returns the
+    shape of the volume, and the costs of ``stitch`` and of the ways.
     """
     found: dict[str, list[tuple[float, int]]] = {name: [] for name in ("stitch", *ways)}
     with _phantom(tiles, phantom) as (folder, mosaics):
@@ -77,7 +80,7 @@ def section_cost(
     These are the columns of its tiles, and ``work`` on them, which is called ``name``.
     """
     found: dict[str, list[float]] = {"stitch": [], "stack": [], "columns": [], name: []}
-    with _phantom(tiles, ["--sections", "1"]) as (folder, (mosaic,)):
+    with _phantom(tiles, {"sections": 1}) as (folder, (mosaic,)):
         image = open_image(mosaic)
         grid = MosaicGrid.of(image)
         placement = TilePlacement(grid, nominal_positions(image, grid, StitchParameters(), None))

@@ -8,10 +8,9 @@ import numpy.typing as npt
 import zarr
 from _common import cores, scratch_folder
 from _stitch_cost import stack_costs
+from uneven_sections import UnevenParameters, make_phantom
 
 from octane.config.parameters import ExecutionParameters, InputParameters
-from octane.processes.phantom.parameters import PhantomParameters
-from octane.processes.phantom.step import make_phantom
 from octane.processes.stack.parameters import StackParameters
 from octane.processes.stack.step import stack_sections
 from octane.processes.stitch.parameters import StitchParameters
@@ -34,7 +33,7 @@ MEAN = 4
 TILES, RUNS = 4, 3
 
 
-def phantom(size: int, looks: float, seed: int) -> PhantomParameters:
+def phantom(size: int, looks: float, seed: int) -> UnevenParameters:
     """Return a subject of three sections, evenly lit, imaged 90 micrometres deeper than thick."""
     made = {
         "sections": 3,
@@ -52,7 +51,7 @@ def phantom(size: int, looks: float, seed: int) -> PhantomParameters:
         "shading": 0,
         "bias": 0,
     }
-    return PhantomParameters.model_validate(made)
+    return UnevenParameters.model_validate(made)
 
 
 def coarse(path: Path) -> npt.NDArray[np.float64]:
@@ -63,7 +62,7 @@ def coarse(path: Path) -> npt.NDArray[np.float64]:
     return squares.reshape(nz, ny // MEAN, MEAN, nx // MEAN, MEAN).mean(axis=(2, 4), dtype=float)
 
 
-def errors(p: PhantomParameters) -> dict[str, float]:
+def errors(p: UnevenParameters) -> dict[str, float]:
     """Return the rms difference of each way's volume from the truth, relative to its mean."""
     execution = ExecutionParameters(backend="cpu", workers=cores(), overwrite=True)
     reading = InputParameters()
@@ -93,9 +92,9 @@ def row(size: int, looks: float, seeds: tuple[int, ...]) -> dict[str, object]:
 
 def cost(tiles: int, runs: int) -> dict[str, object]:
     """Measure STITCH of a subject's sections, and STACK by way."""
-    words = ["--sections", "4", "--surface", str(SURFACE), "--surface_jitter", "20", "--tilt", "1"]
+    given = {"sections": 4, "surface": SURFACE, "surface_jitter": 20, "tilt": 1}
     ways = {way: parameters.flags() for way, parameters in WAYS.items()}
-    shape, costs = stack_costs(tiles, words, ways, runs)
+    shape, costs = stack_costs(tiles, given, ways, runs)
     return {"shape": shape, "stitch": costs.pop("stitch"), "ways": costs}
 
 

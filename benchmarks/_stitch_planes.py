@@ -4,19 +4,12 @@ from collections.abc import Mapping
 
 import numpy as np
 from _stitch_cost import section_cost
+from uneven_sections import UnevenParameters, render_tile
 
 from octane.compare.columns import Columns, columns
 from octane.layout.mosaic import Position, Tile
 from octane.layout.placement import TilePlacement
-from octane.processes.phantom.parameters import PhantomParameters
-from octane.processes.phantom.step import (
-    Block,
-    Subject,
-    render_tile,
-    rolled_tile,
-    speckle,
-    stage_errors,
-)
+from octane.processes.phantom.step import Block, Subject, speckle, stage_errors
 from octane.processes.stitch.planes import shifted_along_z
 
 VOXEL = (3.5, 4.0, 4.0)
@@ -26,6 +19,8 @@ SIZES = (64, 96, 128)
 PLANES = 32
 TILES = (3, 3)
 ROLLED = (1, 2, 3, 5, 8)
+ODD = (1, 1)
+"""Tile that is rolled along z."""
 LOOKS = (1, 4, 16, 0)
 """Independent looks in the speckle of a voxel; 0 for no speckle."""
 SEEDS = (1, 2, 3, 4, 5)
@@ -38,7 +33,7 @@ RUNS = 5
 Tiles = Mapping[Tile, Block]
 
 
-def phantom(size: int, seed: int, **given: float) -> PhantomParameters:
+def phantom(size: int, seed: int, **given: float) -> UnevenParameters:
     """Return a subject of one section, which has no speckle yet."""
     made = {
         "sections": 1,
@@ -49,10 +44,10 @@ def phantom(size: int, seed: int, **given: float) -> PhantomParameters:
         "speckle_looks": 0,
         "seed": seed,
     }
-    return PhantomParameters.model_validate({**made, **given})
+    return UnevenParameters.model_validate({**made, **given})
 
 
-def rendered(p: PhantomParameters) -> tuple[Tiles, dict[Tile, Position]]:
+def rendered(p: UnevenParameters) -> tuple[Tiles, dict[Tile, Position]]:
     """Return the tiles without speckle, and the nominal indices of their first voxels."""
     subject = Subject.of(p)
     places = {
@@ -69,7 +64,7 @@ def rendered(p: PhantomParameters) -> tuple[Tiles, dict[Tile, Position]]:
     return tiles, {tile: (y / VOXEL[1], x / VOXEL[2]) for tile, (y, x) in places.items()}
 
 
-def profiled(p: PhantomParameters, tiles: Tiles, looks: int) -> dict[Tile, Columns]:
+def profiled(p: UnevenParameters, tiles: Tiles, looks: int) -> dict[Tile, Columns]:
     """Return the columns of tiles with speckle."""
     if not looks:
         return {tile: columns(voxels) for tile, voxels in tiles.items()}
@@ -98,14 +93,13 @@ def rows(size: int, seeds: tuple[int, ...], water: bool) -> list[dict[str, objec
             profiles = [profiled(p, tiles, looks) for p, (tiles, _) in zip(good, seen, strict=True)]
             for own, (_, starts) in zip(profiles, seen, strict=True):
                 counts["alarms"] += len(shifted_along_z(own, starts, ()))
-            odd = rolled_tile(good[0])[1]
             for planes in ROLLED:
-                rolled = {odd: np.roll(profiles[0][odd], planes, axis=0)}
+                rolled = {ODD: np.roll(profiles[0][ODD], planes, axis=0)}
                 found = shifted_along_z({**profiles[0], **rolled}, seen[0][1], ())
-                counts["others"] += len(found.keys() - {odd})
-                if odd in found:
+                counts["others"] += len(found.keys() - {ODD})
+                if ODD in found:
                     # Rolled deeper, a tile fits higher.
-                    apart = abs(found[odd] + planes)
+                    apart = abs(found[ODD] + planes)
                     counts["found"][planes] += 1
                     counts["exact"][planes] += apart == 0
                     counts["near"][planes] += apart == 1

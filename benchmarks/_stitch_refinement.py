@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import numpy as np
 from _stitch_flat_field import grid_of
 from _stitch_planes import rendered
+from uneven_sections import UnevenParameters
 
 from octane.compare.correlation import TilePair, neighbours, overlap_shift
 from octane.core.geometry import vector
 from octane.layout.mosaic import MosaicGrid, Position, Tile
 from octane.layout.placement import TilePlacement
-from octane.processes.phantom.parameters import PhantomParameters
 from octane.processes.phantom.step import Subject, speckle, stage_errors
 from octane.processes.stitch.blending import Projections, overlap
 from octane.processes.stitch.refinement import refined_positions
@@ -58,7 +58,7 @@ def wrong(places: Mapping[Tile, Position], true: Mapping[Tile, Position]) -> lis
 
 def section(size: int, seed: int) -> list[tuple[int, dict[str, list[float]], bool]]:
     """Return the errors of one section's tiles in each way, and if it was refined, by looks."""
-    p = PhantomParameters.model_validate(
+    p = UnevenParameters.model_validate(
         {
             "sections": 1,
             "tiles": TILES,

@@ -2,13 +2,13 @@
 
 import numpy as np
 from _stitch_cost import section_cost
+from uneven_sections import UnevenParameters, render_tile, surfaces
 
 from octane.compare.columns import columns
 from octane.core.geometry import vector
 from octane.layout.mosaic import MosaicGrid
 from octane.layout.placement import TilePlacement
-from octane.processes.phantom.parameters import PhantomParameters
-from octane.processes.phantom.step import Subject, render_tile, surfaces
+from octane.processes.phantom.step import Subject
 from octane.processes.stitch.record import SurfaceFigures
 from octane.processes.stitch.surface import measured_surface
 
@@ -26,7 +26,7 @@ WATER = {"surface": 15 * VOXEL, "surface_jitter": 3 * VOXEL, "tilt": 1}
 RUNS = 3
 
 
-def phantom(tiles: int, pixels: int, looks: float, seed: int, **given: float) -> PhantomParameters:
+def phantom(tiles: int, pixels: int, looks: float, seed: int, **given: float) -> UnevenParameters:
     """Return a subject whose sections begin within the tissue, if no surface is given."""
     made = {
         "tiles": tiles,
@@ -38,10 +38,10 @@ def phantom(tiles: int, pixels: int, looks: float, seed: int, **given: float) ->
         "speckle_looks": looks,
         "seed": seed,
     }
-    return PhantomParameters.model_validate({**made, **given})
+    return UnevenParameters.model_validate({**made, **given})
 
 
-def measured(p: PhantomParameters, section: int) -> SurfaceFigures:
+def measured(p: UnevenParameters, section: int) -> SurfaceFigures:
     """Measure the surface of a section, whose tiles are rendered in memory."""
     subject, (depth, height, width) = Subject.of(p), p.tile_shape
     shape = (depth, p.tiles[0] * height, p.tiles[1] * width)

@@ -6,10 +6,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 from _stitch_cost import stack_costs
+from uneven_sections import UnevenParameters, render_tile, thicknesses
 
 from octane.compare.columns import columns
-from octane.processes.phantom.parameters import PhantomParameters
-from octane.processes.phantom.step import render_tile, speckle, thicknesses
+from octane.processes.phantom.step import speckle
 from octane.processes.stack.shared_depth import LONGEST
 from octane.processes.stack.thickness import FEWEST_PLANES, SAME, Distance, distance
 
@@ -25,7 +25,7 @@ RUNS = 3
 Section = npt.NDArray[np.float32]
 
 
-def phantom(size: int, seed: int, **given: object) -> PhantomParameters:
+def phantom(size: int, seed: int, **given: object) -> UnevenParameters:
     """Return a subject of four sections, 3 planes thinner or thicker than stated at most."""
     made = {
         "tiles": (1, 1),
@@ -40,11 +40,11 @@ def phantom(size: int, seed: int, **given: object) -> PhantomParameters:
         "speckle_looks": 0,
         "seed": seed,
     }
-    return PhantomParameters.model_validate({**made, **given})
+    return UnevenParameters.model_validate({**made, **given})
 
 
 def measured(
-    sections: list[Section], p: PhantomParameters, looks: float
+    sections: list[Section], p: UnevenParameters, looks: float
 ) -> list[tuple[Distance, float, float]]:
     """Return each pair's distance, its error in planes and the CPU seconds that it took."""
     step = -(-max(p.tile_shape) // LONGEST)
@@ -62,7 +62,7 @@ def measured(
     return found
 
 
-def rows(name: str, cases: list[PhantomParameters], looks: tuple[int, ...]) -> list[dict]:
+def rows(name: str, cases: list[UnevenParameters], looks: tuple[int, ...]) -> list[dict]:
     """Measure the same sections with each amount of speckle."""
     found: dict[int, list[tuple[Distance, float, float]]] = {}
     for p in cases:
@@ -88,7 +88,7 @@ def rows(name: str, cases: list[PhantomParameters], looks: tuple[int, ...]) -> l
 def cost(tiles: int, runs: int) -> dict[str, object]:
     """Measure STITCH of a subject's sections, and STACK with and without thickness."""
     ways = {"stack": [], "auto": ["--section_thickness", "auto"]}
-    _, costs = stack_costs(tiles, ["--sections", "4"], ways, runs)
+    _, costs = stack_costs(tiles, {"sections": 4}, ways, runs)
     return {"tiles": tiles, **{name: own["cpu_seconds"] for name, own in costs.items()}}
 
 

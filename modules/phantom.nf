@@ -14,8 +14,7 @@ process PHANTOM {
     // N4 compares with the truth voxel by voxel, so both need the same grid.
     def truth = "${params.resolution}".isNumber() ? "--truth_resolution ${params.resolution}" : ''
     """
-    phantom.py subject --phantom_seed ${params.phantom_seed ?: 1} ${truth} --overwrite \\
-        --workers ${task.cpus} --memory '${task.memory}'
+    phantom.py subject ${truth} --overwrite --workers ${task.cpus} --memory '${task.memory}'
     """
 
     stub:

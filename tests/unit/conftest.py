@@ -18,11 +18,10 @@ from foreign_images import foreign_image
 from hypothesis import settings
 from made_faults import spoil
 from python_path import python_path
+from uneven_sections import UnevenParameters, make_phantom
 
 from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.core.geometry import Grid, vector
-from octane.processes.phantom.parameters import PhantomParameters
-from octane.processes.phantom.step import make_phantom
 from octane.store.formats.itk_files import FileVolume
 from octane.store.writer import Level, create_image
 
@@ -193,7 +192,7 @@ def write_phantom(tmp_path, execution):
             "attenuation": 0.0,
             "bias": 0.0,
         }
-        parameters = PhantomParameters.model_validate({**small, **given})
+        parameters = UnevenParameters.model_validate({**small, **given})
         make_phantom(tmp_path / name, parameters, execution)
         if change is not None:
             for mosaic in (tmp_path / name / "mosaics").iterdir():

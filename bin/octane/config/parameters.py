@@ -77,13 +77,11 @@ class StepParameters(BaseModel):
     per_subject: ClassVar[bool] = True
     per_task: ClassVar[tuple[str, ...]] = ()
     """Fields that the workflow sets per task: recorded in the command, not in the settings."""
-    in_workflow: ClassVar[tuple[str, ...] | None] = None
-    """Fields that are workflow parameters; None: all without ``workflow=False``."""
 
     @classmethod
     def workflow_name(cls, field: str) -> str | None:
         """Name of a field's workflow parameter; None if it is not one."""
-        if field not in (cls.in_workflow or cls.model_fields):
+        if field not in cls.model_fields:
             return None
         stated = cast("dict[str, str | None]", cls.model_fields[field].json_schema_extra)
         return stated.get("workflow", cls.prefix + field) or None

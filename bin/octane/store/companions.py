@@ -31,10 +31,7 @@ def open_companions(
     paths = {"mask": mask, "weights": weights}
     found = {name: _on_grid(path, volume, RESAMPLE_IT) for name, path in paths.items() if path}
     if truth is not None:
-        remedy = (
-            "make the phantom with --truth_resolution equal to the run's --resolution, and without "
-            "--thickness_jitter"
-        )
+        remedy = "make the phantom with --truth_resolution equal to the run's --resolution"
         for name in ("tissue", "bias"):
             found[name] = _on_grid(truth / f"{name}.ome.zarr", volume, remedy)
     return found

@@ -181,8 +181,7 @@ def test_a_wrong_flag_is_named_with_the_remedy(words, sentence):
         (StitchParameters, "--dark_offset", "--stitch_dark_offset"),
         (StackParameters, "--section-thickness", "--section_thickness"),
         (StackParameters, "--align", "--stack_align"),
-        (PhantomParameters, "--seed=3", "--phantom_seed"),
-        (PhantomParameters, "--tile-shape", "--tile_shape"),
+        (PhantomParameters, "--tile-shape=3", "--tile_shape"),
         (LeaseParameters, "--gpu-slots", "--gpu_slots"),
         (StepParameters, "--vers", "--version"),
     ],
@@ -232,15 +231,13 @@ def test_the_help_says_where_words_stand_and_shows_units_and_a_default_of_0():
 
     text = Parser(main).format_help()
     assert text.splitlines()[0].endswith(" SOURCE [OPTIONS] [-- COMMAND]")
-    assert re.search(r"--phantom_seed INT\s+Seed; .*?\[default:\s+1\]", text, re.DOTALL)
+    assert re.search(r"--seed INT\s+Seed; .*?\[default:\s+1\]", text, re.DOTALL)
     assert re.search(
         r"--shift FLOAT\s+Maximum displacement .*\[micrometer\] \[default: 0", text, re.DOTALL
     )
     assert "[default: False]" not in text
-    with pytest.raises(
-        InputError, match=r"--phantom_sed; did you .* Put the command and its flags after --\.$"
-    ):
-        Parser(main).arguments(["source", "python", "--phantom_sed", "3"])
+    with pytest.raises(InputError, match=r"--sed; .* Put the command and its flags after --\.$"):
+        Parser(main).arguments(["source", "python", "--sed", "3"])
 
 
 @pytest.mark.parametrize("number", ["-1e-3", "-5E+2", "-.5e1", "-7"])

@@ -10,9 +10,6 @@ class PhantomParameters(StepParameters):
     """PHANTOM: a synthetic serial-section OCT subject with its ground truth."""
 
     title: ClassVar[str] = "Phantom"
-    prefix: ClassVar[str] = "phantom_"
-    per_subject: ClassVar[bool] = False
-    in_workflow: ClassVar[tuple[str, ...] | None] = ("seed",)
     sections: int = parameter(4, "Number of sections.", ge=1)
     seed: int = parameter(1, "Seed; the same seed makes the same subject.", ge=0)
     channels: int = parameter(
@@ -37,8 +34,7 @@ class PhantomParameters(StepParameters):
     )
     section_thickness: PositiveFloat = parameter(
         150.0,
-        "Thickness of each cut, as the metadata state it; tissue imaged below it appears again in "
-        "the next section.",
+        "Thickness of each cut; tissue imaged below it appears again in the next section.",
         unit="micrometer",
     )
     speckle_looks: float = parameter(
@@ -72,28 +68,6 @@ class PhantomParameters(StepParameters):
         "Depth of the sections' surface below their first plane; water lies above it.",
         unit="micrometer",
         ge=0,
-    )
-    surface_jitter: float = parameter(
-        0.0, "Maximum difference of a section's surface from that depth.", unit="micrometer", ge=0
-    )
-    tilt: float = parameter(
-        0.0, "Maximum tilt of a section's surface along y and x.", unit="degree", ge=0, lt=45
-    )
-    thickness_jitter: float = parameter(
-        0.0,
-        "Maximum difference of a section's thickness from the stated one.",
-        unit="micrometer",
-        ge=0,
-    )
-    scattering: float = parameter(
-        0.0,
-        "Attenuation coefficient of tissue of reflectivity 1, through which light passes twice; "
-        "that of other tissue is proportional to its reflectivity.",
-        unit="1/millimeter",
-        ge=0,
-    )
-    rolled_planes: int = parameter(
-        0, "Planes by which the middle tile of the middle section is rolled along z."
     )
     dtype: Literal["uint16", "float32"] = parameter("float32", "Type of the mosaics.")
     truth_resolution: PositiveFloat = parameter(

@@ -2,9 +2,9 @@
 
 Every value depends only on its position (and, for speckle, on the tile's own random stream), so
 that two tiles agree where they overlap. Positions are micrometres in the subject: z from the first
-section's surface, y and x from the first tile's nominal edge. A section's surface may be tilted and
-lie below its first plane, under water; depths are measured from it. Further channels are contrasts
-of the same tissue at the same places.
+section's surface, y and x from the first tile's nominal edge. A section's surface may lie below its
+first plane, under water; depths are measured from it. Further channels are contrasts of the same
+tissue at the same places.
 """
 
 import csv
@@ -18,9 +18,8 @@ import numpy.typing as npt
 from octane.config.parameters import ExecutionParameters
 from octane.config.sheets import POSITION_COLUMNS
 from octane.core.arrays import as_dtype
-from octane.core.errors import InputError
 from octane.core.files import writing
-from octane.core.geometry import Grid, Region, Vector, blocks, shape_of, slopes, vector
+from octane.core.geometry import Grid, Region, Vector, blocks, shape_of, vector
 from octane.core.metrics import Metrics, write_json
 from octane.core.progress import Progress
 from octane.core.units import bytes_of
@@ -49,9 +48,6 @@ WATER = 0.01
 
 SCALE = 1000.0
 """Grey levels of reflectivity 1, or of a contrast's value 1."""
-
-SECTION_COLUMNS = ("section", "surface", "tilt_y", "tilt_x", "thickness")
-"""Truth of a section: depth of its surface and thickness in micrometres, tilt in degrees."""
 
 SLAB = 8
 """Planes rendered at once, so that the working arrays stay smaller than the tile."""
@@ -117,52 +113,11 @@ class Subject(NamedTuple):
             for k, d, n, s in zip(p.tiles, pitch, last, p.voxel_size[1:], strict=True)
         ]
         return cls(
-            (sum(thicknesses(p)), across[0], across[1]),
+            (p.sections * p.section_thickness, across[0], across[1]),
             (pitch[0], pitch[1]),
             (tile[0], tile[1], tile[2]),
             (last[0], last[1]),
         )
-
-
-class Surface(NamedTuple):
-    """Surface of a section, where the microscope sees it.
-
-    ``depth`` is that below the first plane's upper edge, in micrometres, in the middle of the
-    subject (y, x); ``tilt`` is in degrees, positive where the surface lies deeper at larger y or x.
-    ``start`` is the surface's place along z in the subject.
-    """
-
-    start: float
-    depth: float
-    tilt: Position
-
-    def below(
-        self, depth: Coordinates, y: Coordinates, x: Coordinates, middle: Position
-    ) -> Coordinates:
-        """Depth below the surface, at depths below the first plane's edge: (z) or (z, y, x)."""
-        if not any(self.tilt):
-            return depth - self.depth
-        v, u = slopes(self.tilt)
-        own = self.depth + v * (y[:, None] - middle[0]) + u * (x - middle[1])
-        return depth[:, None, None] - own
-
-
-def thicknesses(p: PhantomParameters) -> list[float]:
-    """Thickness of each section as cut, micrometres."""
-    generator = np.random.default_rng([p.seed, 3])
-    drawn = generator.uniform(-p.thickness_jitter, p.thickness_jitter, p.sections)
-    return [p.section_thickness + float(change) for change in drawn]
-
-
-def surfaces(p: PhantomParameters) -> list[Surface]:
-    """Surface of each section, uniform over the parameters' range."""
-    generator = np.random.default_rng([p.seed, 4])
-    drawn = generator.uniform(-1, 1, (p.sections, 3)) * (p.surface_jitter, p.tilt, p.tilt)
-    starts = np.cumsum([0.0, *thicknesses(p)])
-    return [
-        Surface(float(start), p.surface + float(change), (float(tilt_y), float(tilt_x)))
-        for start, (change, tilt_y, tilt_x) in zip(starts, drawn, strict=False)
-    ]
 
 
 def _on_axes(z: Coordinates) -> Coordinates:
@@ -312,11 +267,6 @@ def displacements(p: PhantomParameters) -> list[Displacement]:
     return [Displacement(*map(float, move)) for move in drawn]
 
 
-def rolled_tile(p: PhantomParameters) -> tuple[int, Tile]:
-    """Index of the middle section and its middle tile, which ``rolled_planes`` rolls along z."""
-    return p.sections // 2, (p.tiles[0] // 2, p.tiles[1] // 2)
-
-
 def before_displacement(
     p: PhantomParameters, section: int, y: Coordinates, x: Coordinates
 ) -> tuple[Coordinates, Coordinates]:
@@ -352,18 +302,19 @@ def render_tile(
     shape: tuple[int, ...],
     position: Position,
     channel: int = 0,
+    surface: Coordinates | None = None,
 ) -> npt.NDArray[np.float32]:
     """Voxels of one tile in grey levels, (z, y, x), as the microscope would see them.
 
     ``section`` is its index from 0, ``tile`` its row and column, ``shape`` its voxels, ``position``
     its true edge in the subject (y, x) in micrometres. The channel of the axis is in degrees.
+    ``surface`` is the depth of the section's surface at each pixel, instead of ``p.surface``.
     """
     subject = Subject.of(p)
     depth, dy, dx = ((np.arange(n) + 0.5) * s for n, s in zip(shape, p.voxel_size, strict=True))
     y, x = dy + position[0], dx + position[1]
-    surface, (_, ey, ex) = surfaces(p)[section], subject.extent
-    below = surface.below(depth, y, x, (ey / 2, ex / 2))
-    z = surface.start + below
+    below = depth[:, None, None] - (p.surface if surface is None else surface)
+    z = section * p.section_thickness + below
     seen = before_displacement(p, section, y, x)
     if channel == len(contrasts(p)):
         return fiber_angle(subject, z, *seen)
@@ -387,17 +338,11 @@ def _lit(p: PhantomParameters, below: Coordinates, value: Block, contrast: Contr
 
     Further contrasts are ratios of light, which depth does not change.
     """
-    size, below = p.voxel_size[0], _on_axes(below)
     # The part of each voxel that lies below the surface.
-    inside = np.clip(below / size + 0.5, 0, 1).astype(np.float32)
+    inside = np.clip(below / p.voxel_size[0] + 0.5, 0, 1).astype(np.float32)
     if contrast.number:
         return inside * value + (1 - inside) * np.float32(WATER)
     light = np.exp(-p.attenuation * np.maximum(below, 0) / 1000).astype(np.float32)
-    if p.scattering:
-        scattered = value * inside
-        # The light passes all voxels above twice, and half of its own.
-        passed = np.cumsum(scattered, axis=0) - scattered / 2
-        light = light * np.exp(np.float32(-2 * p.scattering * size / 1000) * passed)
     return inside * value * light + (1 - inside) * np.float32(WATER)
 
 
@@ -406,11 +351,6 @@ def make_phantom(
 ) -> Metrics:
     """Write a subject: ``mosaics/``, ``truth/`` and ``positions.csv`` under ``destination``."""
     p = parameters
-    if p.thickness_jitter >= p.section_thickness:
-        raise InputError(
-            f"--thickness_jitter {p.thickness_jitter:g} leaves sections without thickness; give "
-            f"less than --section_thickness, {p.section_thickness:g}."
-        )
     subject = Subject.of(p)
     tiling = _tiling(p, subject)
     metrics = Metrics("phantom", settings=p.model_dump(mode="json"))
@@ -454,8 +394,6 @@ def _write_section(
         _, row, column = (r.start // n for r, n in zip(own, tiling.tile, strict=True))
         tile = (row, column)
         voxels = render_tile(p, section, tile, shape_of(own), positions[tile], channel)
-        if (section, tile) == rolled_tile(p):
-            voxels = np.roll(voxels, p.rolled_planes, axis=0)
         advance(voxels.nbytes)
         made = as_dtype(voxels, p.dtype).reshape(shape_of(region))
         metrics.count("written", made.nbytes)
@@ -497,9 +435,6 @@ def _write_truth(
         _write(folder / f"{name}.ome.zarr", level, "float32", render, execution)
     rows = [(k, *move) for k, move in enumerate(displacements(p), start=1)]
     _write_table(folder / "displacements.csv", [("section", *Displacement._fields), *rows])
-    cuts = zip(surfaces(p), thicknesses(p), strict=True)
-    rows = [(k, own.depth, *own.tilt, thick) for k, (own, thick) in enumerate(cuts, start=1)]
-    _write_table(folder / "sections.csv", [SECTION_COLUMNS, *rows])
     write_json(folder / "truth.json", p.model_dump(mode="json"))
     _, height, width = subject.tile_extent
     _, y, x = ((np.arange(n) + 0.5) * s for n, s in zip(p.tile_shape, p.voxel_size, strict=True))

@@ -21,7 +21,6 @@ from octane.config.types import SectionNumbers, Switch, Text
 from octane.config.validation import read_scratch
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.n4.parameters import N4Parameters
-from octane.processes.phantom.parameters import PhantomParameters
 from octane.processes.pyramid.parameters import PyramidParameters
 from octane.processes.resample.parameters import ResampleParameters
 from octane.processes.stack.parameters import StackParameters
@@ -198,7 +197,6 @@ class Settings(BaseModel):
     stack: StackParameters
     n4: N4Parameters
     pyramid: PyramidParameters
-    phantom: PhantomParameters
 
 
 STEPS = cast(

@@ -17,7 +17,7 @@ TEMPLATE = "conf/subjects/template.config"
 WIDTH = 94
 """Characters of a comment line; the indent brings it to 100."""
 
-LEFT_OUT = ("help", "samplesheet", "phantom", "phantom_seed")
+LEFT_OUT = ("help", "samplesheet", "phantom")
 """Parameters of other kinds of run, left out of a subject's config."""
 
 FIRST = (

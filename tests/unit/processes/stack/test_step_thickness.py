@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from uneven_sections import UnevenParameters, render_tile, thicknesses
 
 from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, vector
-from octane.processes.phantom.parameters import PhantomParameters
-from octane.processes.phantom.step import render_tile, thicknesses
 from octane.processes.report.summary import qualities
 from octane.processes.report.verdict import checks
 from octane.processes.stack.parameters import StackParameters
@@ -34,7 +33,7 @@ def phantom(**given):
         "seed": 5,
         "shift": 20,
     }
-    return PhantomParameters.model_validate({**made, **given})
+    return UnevenParameters.model_validate({**made, **given})
 
 
 @pytest.fixture(scope="module")

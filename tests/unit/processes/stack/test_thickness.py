@@ -4,9 +4,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from uneven_sections import UnevenParameters, render_tile, thicknesses
 
-from octane.processes.phantom.parameters import PhantomParameters
-from octane.processes.phantom.step import render_tile, thicknesses
 from octane.processes.stack.thickness import Distance, distance, solved
 
 TRIED = range(8, 22)
@@ -24,7 +23,7 @@ def sections(looks, **given):
         "speckle_looks": looks,
         "scattering": 1,
     }
-    p = PhantomParameters.model_validate({**made, **given})
+    p = UnevenParameters.model_validate({**made, **given})
     voxels = [render_tile(p, k, (0, 0), p.tile_shape, (0, 0)) for k in range(p.sections)]
     return voxels, [own / 10 for own in thicknesses(p)]
 

@@ -13,13 +13,14 @@ from PIL import Image
 from resampling import apply
 from scipy import ndimage
 from tiles_left_out import leave_out
+from uneven_sections import surfaces
 
 from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.core.errors import OctaneError
 from octane.pipeline.workers import PROCESS_BYTES
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.mosaic.step import write_mosaics
-from octane.processes.phantom.step import Subject, render_tile, surfaces
+from octane.processes.phantom.step import Subject, render_tile
 from octane.processes.resample.parameters import ResampleParameters
 from octane.processes.resample.step import resample_image
 from octane.processes.stitch.attenuation import MOST_STEADY, compensated
@@ -509,19 +510,20 @@ def test_refinement_moves_no_tile_further_than_it_may(reconstruct):
 
 
 def test_a_tile_that_lies_too_deep_is_named_and_stays(reconstruct, stitch):
+    rolled = one(lambda tile: np.roll(tile, 3, axis=0))
     made = {**PHANTOM, "surface": 20, "tilt": 2, "overlap": 0.25, "speckle_looks": 4}
-    image, metrics, _, folder = reconstruct(None, rolled_planes=3, **made)
+    image, metrics, _, folder = reconstruct(None, change=rolled, **made)
     (warning,) = (text for text in metrics.warnings if "planes" in text)
     assert warning == "section_01.ome.zarr: row 1, column 1 fits 3 planes higher."
-    rolled = image.array.opened[:]
+    deep = image.array.opened[:]
     source = folder / "mosaics" / "section_01.ome.zarr"
     again, _, alone = stitch(source, name="alone", workers=1)
-    assert np.array_equal(again, rolled)
+    assert np.array_equal(again, deep)
     assert alone.figures["misplaced"] == metrics.figures["misplaced"]
     image, metrics, _, _ = reconstruct(None, name="good", **made)
     assert metrics.figures["misplaced"] == []
     # The middle tile alone differs.
-    changed = (image.array.opened[:] != rolled).any(axis=0)
+    changed = (image.array.opened[:] != deep).any(axis=0)
     assert changed[50:90, 50:90].mean() > 0.9
     assert not changed[:48].any()
     assert not changed[:, :48].any()

@@ -5,13 +5,13 @@ from itertools import count
 import numpy as np
 import pytest
 from scipy.optimize import curve_fit
+from uneven_sections import UnevenParameters, render_tile, surfaces
 
 from octane.compare.columns import columns
 from octane.core.geometry import vector
 from octane.layout.mosaic import MosaicGrid
 from octane.layout.placement import TilePlacement
-from octane.processes.phantom.parameters import PhantomParameters
-from octane.processes.phantom.step import Subject, render_tile, surfaces
+from octane.processes.phantom.step import Subject
 from octane.processes.stitch import surface
 from octane.processes.stitch.surface import fitted_surface, measured_surface
 
@@ -29,7 +29,7 @@ PHANTOM = {
 
 def measured(change=None, seed=1, *, dark=0.0, **given):
     """Surface of a phantom's first section, whose tiles are changed, and the true one."""
-    p = PhantomParameters.model_validate({**PHANTOM, "seed": seed, **given})
+    p = UnevenParameters.model_validate({**PHANTOM, "seed": seed, **given})
     subject, spacing = Subject.of(p), vector(*p.voxel_size)
     depth, height, width = p.tile_shape
     shape = (depth, p.tiles[0] * height, p.tiles[1] * width)
