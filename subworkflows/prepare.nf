@@ -247,7 +247,7 @@ def subjectOf(meta, input, truth) {
         displacements: fileOf(meta, 'displacements'),
         n4_mask: switched('skip_n4') ? null : fileOf(meta, 'n4_mask'),
         truth: truth,
-        stitch_flat_field: switched('skip_stitch') ? null : fileOf(meta, 'stitch_flat_field'),
+        stitch_flat_field: fileOf(meta, 'stitch_flat_field'),
     ].findAll { _name, path -> path }
     def states = [:]
     def problems = named.collect { name, path -> problemOf(name, path) ?: lookAt(path, states) }

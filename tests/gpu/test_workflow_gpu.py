@@ -72,8 +72,8 @@ def test_a_gpu_that_fails_at_each_attempt_leaves_the_last_one_to_the_cpu(
     # N4 chooses the GPU for this many iterations, of which the threshold leaves one.
     many = ("--n4_iterations", 100_000, "--n4_convergence_threshold", 1000)
     run = succeeding(
-        *(tmp_path, "-profile", "test", "--phantom", "false", "--skip_resample", "--skip_pyramid"),
-        *("--skip_report", "--n4_shrink_factor", 1, *many, "--gpu_count", 1),
+        *(tmp_path, "-profile", "test", "--phantom", "false", "--resolution", "none"),
+        *("--skip_pyramid", "--skip_report", "--n4_shrink_factor", 1, *many, "--gpu_count", 1),
         *("--gpu_lock_dir", tmp_path / "leases", "--input", phantom / "truth" / "tissue.ome.zarr"),
         env={"EMU_LOSE_AT": "5"},
     )

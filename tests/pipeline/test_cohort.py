@@ -201,7 +201,7 @@ def test_a_folder_of_mosaics_may_be_the_place_of_everything(succeeding, phantom,
     # read. Nextflow would read the subject's name as a number.
     folder = tmp_path / "data (1)"
     shutil.copytree(phantom / "mosaics", folder)
-    given = ("--input", ".", "--subject", "01", *SKIPPED, "--skip_resample", "--skip_n4")
+    given = ("--input", ".", "--subject", "01", *SKIPPED, "--resolution", "none", "--skip_n4")
     run = succeeding(folder, *given)
     assert Path(run.outdir / "01" / "01_stack.ome.zarr" / "zarr.json").is_file()
     again = succeeding(folder, *given, "-resume")

@@ -184,7 +184,7 @@ def test_a_cohort_whose_container_is_killed_equals_one_without_containers(
 @pytest.mark.parametrize("end", ["Ctrl-C", "Nextflow is killed", "the wrapper is killed"])
 def test_no_container_outlives_what_started_it(docker, phantom, start_nextflow, tmp_path, end):
     started = start_nextflow(
-        *(tmp_path, "-profile", "test,docker", "--phantom", "false", "--skip_resample", *LONG),
+        *(tmp_path, "-profile", "test,docker", "--phantom", "false", "--resolution", "none", *LONG),
         *("--input", phantom / "truth" / "tissue.ome.zarr", "--skip_report"),
         env=docker.environment,
     )

@@ -334,7 +334,8 @@ def test_a_step_that_fails_says_why_and_leaves_no_result(nextflow, quick, tmp_pa
     image.SetSpacing((0.01, 0.01, 0.01))
     sitk.WriteImage(image, str(tmp_path / "flat.nii"))
     run = nextflow(
-        *(tmp_path, *quick, "--input", "flat.nii", "--skip_resample", "--n4_mask", "none"), **DRAWN
+        *(tmp_path, *quick, "--input", "flat.nii", "--resolution", "none", "--n4_mask", "none"),
+        **DRAWN,
     )
     assert run.code == 1
     assert "executor >" not in run.output

@@ -111,7 +111,7 @@ def test_a_retry_avoids_a_scratch_disk_without_inodes(succeeding, phantom, small
     # The only inode is the file system's root.
     run = succeeding(
         *(tmp_path, "-stub", "--input", f"{phantom}/mosaics", "--skip_n4", "--skip_report"),
-        *("--scratch_dir", small_disk("disk", "nr_inodes=1"), "--skip_stitch"),
+        *("--scratch_dir", small_disk("disk", "nr_inodes=1")),
     )
     assert [status for (status,) in run.tries("STACK")] == ["FAILED", "COMPLETED"]
 
@@ -130,7 +130,7 @@ def test_a_gap_and_a_second_try_are_named_at_the_end_and_in_the_report(
     )
     run = succeeding(
         *(tmp_path, "-c", "fault.config", "--input", mosaics, "--allow_missing_sections", "1"),
-        *("--skip_resample", "--skip_n4", "--skip_pyramid"),
+        *("--skip_n4", "--skip_pyramid"),
     )
     gap = "mosaics: Section 2: missing and left blank, "
     gap += "as --allow_missing_sections permits."

@@ -73,7 +73,7 @@ def test_tasks_ignore_the_callers_python_path(succeeding, quick, phantom, tmp_pa
     for name in ("json", "numpy"):
         (stale / f"{name}.py").write_text("raise SystemExit('stale')\n", encoding="utf-8")
     env = {"PYTHONPATH": str(stale), "PYTHONSAFEPATH": "1"}
-    given = ("--input", phantom / "truth" / "tissue.ome.zarr", "--skip_resample", "--skip_n4")
+    given = ("--input", phantom / "truth" / "tissue.ome.zarr", "--resolution", "none", "--skip_n4")
     run = succeeding(tmp_path, *quick, *given, "--skip_report", env=env)
     assert run.processes() == {"PREFLIGHT", "PYRAMID"}
     assert "WARN" not in run.output

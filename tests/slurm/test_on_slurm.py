@@ -168,7 +168,7 @@ def test_nextflow_that_is_told_to_stop_cancels_its_jobs(cluster, on_slurm, hold)
 
 # Memory and time
 
-ONE_STEP = ("--skip_n4", "--skip_report", "--skip_resample")
+ONE_STEP = ("--skip_n4", "--skip_report", "--resolution", "none")
 
 
 @pytest.fixture

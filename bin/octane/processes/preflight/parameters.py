@@ -105,8 +105,6 @@ class WorkflowParameters(StepParameters):
         None, "A phantom's truth folder; the report compares with it.", per_subject=True
     )
     phantom: Switch = parameter(False, "Make a phantom and run on it, instead of --input.")
-    skip_resample: Switch = parameter(False, "Skip RESAMPLE; the data go on unchanged.")
-    skip_stitch: Switch = parameter(False, "Skip STITCH; the sections are already stitched.")
     skip_n4: Switch = parameter(False, "Skip N4; the volume goes on unchanged.")
     skip_pyramid: Switch = parameter(False, "Skip PYRAMID; the volume keeps a single resolution.")
     skip_report: Switch = parameter(False, "Skip the reports.")

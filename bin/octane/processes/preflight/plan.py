@@ -93,8 +93,7 @@ def idle_in_run(
     source: Path, layout: SubjectLayout, tiles: Acquisition | None, positions: Path | None
 ) -> dict[str, str]:
     """The same for a run whose user gives the table ``positions``, in micrometres, or none."""
-    kind, settings = layout.kind, layout.settings
-    overlap = None if settings.workflow.skip_stitch else settings.stitch.overlap
+    kind, settings, overlap = layout.kind, layout.settings, layout.settings.stitch.overlap
     is_placed = kind == "mosaic" and positions is not None
     idle = idle_flags(source, kind, settings.mosaic, None if is_placed else overlap, tiles)
     if positions is None:

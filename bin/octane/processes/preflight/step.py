@@ -63,6 +63,7 @@ from octane.processes.preflight.samplesheet import check_samplesheet
 from octane.processes.preflight.schema import settings_of
 from octane.processes.preflight.space import check_space
 from octane.processes.preflight.subject import (
+    ABUTTING,
     SubjectLayout,
     is_resampled,
     lay_out_mosaic,
@@ -281,14 +282,11 @@ def _plan(
             _require_no_mosaic(volumes[0])
         settings = _derived(settings, kind, inputs.left_out, tiles)
         if kind != "volume":
-            is_stitched = kind == "mosaic" and not workflow.skip_stitch
             with collecting(problems):
-                require_surfaces([] if is_stitched else volumes, settings.stack)
-        if tiles is not None and not (placed or workflow.skip_stitch):
+                require_surfaces([] if kind == "mosaic" else volumes, settings.stack)
+        if tiles is not None and not placed:
             problems.append(str(unplaced_tiles(tiles.folder)))
-            # The other checks need no places.
-            others = workflow.model_copy(update={"skip_stitch": True})
-            settings = settings.model_copy(update={"workflow": others})
+            settings = settings.model_copy(update={"stitch": ABUTTING})
         _check_volumes(volumes, kind, settings, beside, inputs.closed, problems)
         if tiles is None:
             with collecting(problems):
@@ -388,8 +386,6 @@ def _derived(
 ) -> Settings:
     """Settings with what follows from the inputs."""
     resampled = {"layout": "volume" if kind == "volume" else "mosaic"}
-    if settings.workflow.skip_resample:
-        resampled["resolution"] = None
     grid = {} if tiles is None else {"rows": tiles.grid.rows, "columns": tiles.grid.columns}
     changes = {
         "mosaic": settings.mosaic.model_copy(update=grid),
@@ -444,14 +440,14 @@ def _check_volumes(
             for name, is_on in moving.items()
             if is_on
         ]
-    is_compensated = settings.stitch.attenuation != "none" and not workflow.skip_stitch
+    is_compensated = settings.stitch.attenuation != "none"
     if kind == "mosaic" and is_compensated and settings.stack.section_thickness == AUTO:
         problems.append(
             "--section_thickness auto compares the light of deep planes, which "
             "--stitch_attenuation changes; omit one, or measure in a run without attenuation and "
             "give its table of thicknesses with --displacements."
         )
-    coefficients = settings.stitch.attenuation == "coefficient" and not workflow.skip_stitch
+    coefficients = settings.stitch.attenuation == "coefficient"
     if kind == "mosaic" and coefficients and not workflow.skip_n4:
         problems.append(
             "--stitch_attenuation coefficient makes a volume in 1/mm, whose values N4 would "
@@ -500,20 +496,19 @@ def _check_volume(
     ):
         raise InputError(
             f"{volume.path} is a section, which is not resampled, and its voxels do not have the "
-            "--resolution; give --skip_resample, or the mosaics."
+            "--resolution; omit it, or give the mosaics."
         )
     if isinstance(volume, Image) and kind == "mosaic":
         tiling, placement = lay_out_mosaic(volume, settings, beside.get("positions"))
-        if placement is not None:
-            stitch = applicable(settings.stitch, volume, is_placed=False)
-            if stitch.attenuation != "none":
-                dtype = resample.dtype if is_resampled(kind, settings) else "input"
-                own = output_type(dtype, volume.dtype)
-                require_compensable(str(volume.path), own, tiling.shape[0])
-            if "stitch_flat_field" in beside:
-                stitch = stitch.model_copy(update={"flat_field": str(beside["stitch_flat_field"])})
-            # A flat field is compared with tiles in pixels of the source.
-            given_flat_field(volume, MosaicGrid.of(volume), placement, stitch)
+        stitch = applicable(settings.stitch, volume, is_placed=False)
+        if stitch.attenuation != "none":
+            dtype = resample.dtype if is_resampled(kind, settings) else "input"
+            own = output_type(dtype, volume.dtype)
+            require_compensable(str(volume.path), own, tiling.shape[0])
+        if "stitch_flat_field" in beside:
+            stitch = stitch.model_copy(update={"flat_field": str(beside["stitch_flat_field"])})
+        # A flat field is compared with tiles in pixels of the source.
+        given_flat_field(volume, MosaicGrid.of(volume), placement, stitch)
     _require_chunks(volume)
     if not workflow.skip_n4 and volume.dtype.kind not in "fiu":
         raise InputError(

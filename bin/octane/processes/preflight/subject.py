@@ -30,10 +30,14 @@ from octane.processes.stack.layout.stack import (
 )
 from octane.processes.stack.layout.surfaces import NONE_MEASURED
 from octane.processes.stitch.layout import nominal_positions
+from octane.processes.stitch.parameters import StitchParameters
 from octane.store.image import Image
 from octane.store.stated import orientation_in_words
 from octane.store.volume import Volume
 from octane.store.volumes import lost_directions, overruled
+
+ABUTTING = StitchParameters(overlap=(0.0, 0.0))
+"""Tiles side by side, for what does not depend on their places."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class SubjectLayout:
         Volumes as they were given: mosaics, sections or one volume.
     mosaics, placements
         Tiles of each mosaic as STITCH gets them, and their places in its section; empty for other
-        inputs, and ``placements`` also without STITCH.
+        inputs.
     slabs
         Sections in the volume; empty if a volume was given.
     volume
@@ -121,7 +125,7 @@ class SubjectLayout:
             # Without PYRAMID, the last volume is the result.
             steps[-1] = replace(steps[-1], published=steps[-1].voxels)
         if not workflow.keep_intermediates:
-            # As in processes/preflight/tasks.py: N4 and PYRAMID share files, and STACK may be the last.
+            # As in tasks.py: N4 and PYRAMID share files, and STACK may be the last.
             names = [step.name for step in steps]
             first = (
                 names.index("N4") if "N4" in names else names.index("STACK") if self.slabs else 0
@@ -206,16 +210,14 @@ def is_resampled(kind: str, settings: Settings) -> bool:
 
 def lay_out_mosaic(
     image: Image, settings: Settings, positions: Path | None = None
-) -> tuple[MosaicGrid, TilePlacement | None]:
-    """Tiles of a mosaic as STITCH gets them, and their places (None if STITCH is skipped).
+) -> tuple[MosaicGrid, TilePlacement]:
+    """Tiles of a mosaic as STITCH gets them, and their places.
 
     Raises an OctaneError if the chunks are not tiles or their positions are missing.
     """
     tiling = MosaicGrid.of(image)
     if is_resampled("mosaic", settings):
         tiling = tiling.resampled(target_of(image, settings.resample))
-    if settings.workflow.skip_stitch:
-        return tiling, None
     places = nominal_positions(image, tiling, settings.stitch, positions)
     return tiling, TilePlacement(tiling, places)
 
@@ -254,11 +256,9 @@ def lay_out_subject(
         if kind == "mosaic":
             laid = [lay_out_mosaic(image, settings, positions) for image in images]
             mosaics = [tiling for tiling, _ in laid]
-            placements = [placement for _, placement in laid if placement is not None]
+            placements = [placement for _, placement in laid]
             grids = [tiling.grid for tiling in mosaics]
-        boxes = [(grid.edge, grid.extent) for grid in grids]
-        if placements:
-            boxes = [(placement.edge, placement.extent) for placement in placements]
+        boxes = [(box.edge, box.extent) for box in placements or grids]
         grid, slabs = lay_out(images, boxes, settings.stack, grids[0].spacing)
     workflow, pyramid = settings.workflow, settings.pyramid
     levels = [] if workflow.skip_pyramid else level_grids(grid, pyramid.resolutions)

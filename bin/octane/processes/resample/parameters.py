@@ -1,9 +1,16 @@
 """Parameters of RESAMPLE."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator
 
 from octane.config.parameters import StepParameters, parameter
-from octane.config.types import Codec, DType, Lengths3
+from octane.config.types import Codec, DType, Lengths3, only
+
+
+def _target(value: object) -> object:
+    """Read 'none' as None; empty text, as of an unset variable, stays an error."""
+    return None if str(only(value)).strip().lower() == "none" else value
 
 
 class ResampleParameters(StepParameters):
@@ -11,10 +18,10 @@ class ResampleParameters(StepParameters):
 
     title: ClassVar[str] = "Resampling"
     prefix: ClassVar[str] = "resample_"
-    resolution: Lengths3 | None = parameter(
+    resolution: Annotated[Lengths3 | None, BeforeValidator(_target)] = parameter(
         None,
-        "Target voxel size: one number, or three in the order z y x. Unset: RESAMPLE is skipped "
-        "and the data keep their voxel size.",
+        "Target voxel size: one number, or three in the order z y x. Unset or 'none': RESAMPLE is "
+        "skipped and the data keep their voxel size.",
         unit="micrometer",
         workflow="resolution",
     )

@@ -228,7 +228,7 @@ def test_tiles_without_places_are_named_by_their_folder_with_all_other_problems(
     first, second = str(caught.value).splitlines()
     assert first.startswith(f"The tiles in {source} do not state how they overlap; give --overlap")
     assert second.endswith("or give --allow_missing_sections 4.")
-    plan(source, allow_missing_sections=4, section_thickness=10, skip_stitch=True)
+    plan(source, allow_missing_sections=4, section_thickness=10, overlap=0)
 
 
 def test_a_table_may_place_tiles_of_excluded_sections(write_tiles, plan):

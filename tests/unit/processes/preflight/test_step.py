@@ -113,8 +113,7 @@ def test_each_step_gets_its_own_flags(plan, mosaics):
     ("given", "first"),
     [
         ({"input_kind": "mosaic", "resolution": 25}, "resample"),
-        ({"input_kind": "mosaic", "resolution": 25, "skip_resample": True}, "stitch"),
-        ({"input_kind": "mosaic", "skip_stitch": True}, "stack"),
+        ({"input_kind": "mosaic", "resolution": "none"}, "stitch"),
         ({"input_kind": "section"}, "stack"),
         ({"input_kind": "volume", "resolution": 25}, "resample"),
         ({"input_kind": "volume"}, "n4"),
@@ -492,8 +491,6 @@ def test_surfaces_that_stitch_does_not_measure_are_refused(
     auto = {"section_surface": "auto"}
     (line,) = problems(mosaics, section_level=True)
     assert line.endswith("give --section_surface auto as well.")
-    (line,) = problems(mosaics, skip_stitch=True, **auto)
-    assert re.search(r"which .*section_01.* does not state; give the mosaics, or --section_s", line)
     assert (
         "--section_surface auto --section_level true"
         in plan(mosaics, section_level=True, overlap=0.1, **auto)["flags"]["stack"]
@@ -690,7 +687,7 @@ def test_what_a_step_cannot_do_is_refused_unless_it_is_skipped(
     plan(volume, pyramid_resolutions="5 25", skip_pyramid=True)
     source = write_foreign("a_1.zarr", ONES, chunks=TILE)
     assert "--overlap" in problems(source)[0]
-    plan(source, skip_stitch=True)
+    plan(source, input_kind="section")
 
 
 def test_a_scratch_folder_must_be_there(problems, plan, volume, tmp_path):
@@ -869,7 +866,7 @@ def test_other_voxels_behind_the_path_of_a_header_are_noticed(plans, write_file,
             {"resolution": 20},
             "a different grid than .* after RESAMPLE: .*of 20 x 20 x 20",
         ),
-        ("n4_mask", 10, {"resolution": 20, "skip_resample": True}, ""),
+        ("n4_mask", 10, {"resolution": "none"}, ""),
         ("truth", 20, {}, "of 20 x 20 x 20 um .*; make the phantom with --truth_resolution"),
     ],
 )
