@@ -788,7 +788,6 @@ TASKS = {
 
 COPYING = {
     "TIFF tiles": lambda c: c["tiles"],
-    "mosaics": lambda c: c["codec"],
     "copying the files, MB/s": lambda c: _rate(c, "copy"),
     "`mosaic.py`, MB/s": lambda c: _rate(c, "work"),
     "ratio": lambda c: f"{c['speed_over_copy']:.2f}",

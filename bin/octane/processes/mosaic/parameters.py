@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator
 
 from octane.config.parameters import StepParameters, parameter
-from octane.config.types import Codec, Counts3, Texts, as_assignments, or_none
+from octane.config.types import Counts3, Texts, as_assignments, or_none
 
 TileOrder = Literal[
     "rows-snake-top-left",
@@ -78,4 +78,3 @@ class TileParameters(StepParameters):
     raw_type: Annotated[str | None, BeforeValidator(or_none)] = parameter(
         None, "Type of the voxels of a file without a header, such as uint16, or >u2 (big-endian)."
     )
-    codec: Codec = parameter("blosc-lz4", "Compression of the mosaic grids.")

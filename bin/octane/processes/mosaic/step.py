@@ -18,6 +18,7 @@ from octane.compare.comparison import Images, shrink_factor
 from octane.compare.correlation import coarse, finite
 from octane.compare.orientation import FoundOrientation, Orientation, find_orientation
 from octane.config.parameters import ExecutionParameters, InputParameters
+from octane.config.types import INTERMEDIATE
 from octane.core.arrays import require_cpu
 from octane.core.errors import InputError, visible
 from octane.core.files import require_free, writing
@@ -193,7 +194,6 @@ def _write_section(
     The middle tiles come first, and are compared if ``placing`` is given, before the others are
     read.
     """
-    section.require_codec(p.codec)
     grid, several = section.grid, len(section.channels) > 1
     level = Level(grid.grid, grid.tile)
     logger.info(
@@ -205,7 +205,7 @@ def _write_section(
         store,
         [level],
         section.dtype,
-        codec=p.codec,
+        codec=INTERMEDIATE,
         attributes=section.attributes,
         channels=names,
         overwrite=execution.overwrite,

@@ -116,4 +116,4 @@ class N4Parameters(StepParameters):
     dtype: DType = parameter(
         "input", "Type of the corrected volume; integers are rounded and clipped."
     )
-    codec: Codec = parameter("zstd", "Compression of the corrected volume.")
+    codec: Codec = parameter("zstd", "Compression of the corrected volume.", workflow=False)

@@ -17,7 +17,7 @@ from octane.config.parameters import (
     StepParameters,
     parameter,
 )
-from octane.config.types import SectionNumbers, Switch, Text
+from octane.config.types import Codec, SectionNumbers, Switch, Text
 from octane.config.validation import read_scratch
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.n4.parameters import N4Parameters
@@ -105,6 +105,7 @@ class WorkflowParameters(StepParameters):
         None, "A phantom's truth folder; the report compares with it.", per_subject=True
     )
     phantom: Switch = parameter(False, "Make a phantom and run on it, instead of --input.")
+    codec: Codec = parameter("zstd", "Compression of the results.", per_subject=True)
     skip_n4: Switch = parameter(False, "Skip N4; the volume goes on unchanged.")
     skip_pyramid: Switch = parameter(False, "Skip PYRAMID; the volume keeps a single resolution.")
     skip_report: Switch = parameter(False, "Skip the reports.")

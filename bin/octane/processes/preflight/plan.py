@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from octane.config.types import NEAREST
+from octane.config.types import INTERMEDIATE, NEAREST
 from octane.core.records import ENDINGS
 from octane.layout.mosaic import MosaicGrid, idle_overlap, read_positions
 from octane.layout.sections import number_or_first
@@ -359,7 +359,7 @@ class SubjectPlan:
             changes["stitch"]["overlap"] = None
         # With --skip_n4, PYRAMID links the stacked volume's chunks, which need the final codec.
         if not settings.workflow.skip_n4:
-            changes["stack"] = {"codec": "blosc-lz4"}
+            changes["stack"] = {"codec": INTERMEDIATE}
         models = [
             getattr(settings, name).model_copy(update=changes.get(name)) for name in MODELS[step]
         ]

@@ -56,6 +56,8 @@ def settings_of(given: Mapping[str, object]) -> Settings:
     steps: dict[str, dict[str, object]] = {step: {} for step in STEPS}
     for entry in entries():
         steps[entry.step][entry.field] = flat[entry.name]
+    for step in ("stack", "n4", "pyramid"):
+        steps[step]["codec"] = flat["codec"]
     return Settings.model_validate(steps)
 
 

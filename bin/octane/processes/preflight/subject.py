@@ -90,7 +90,7 @@ class SubjectLayout:
     def bytes(self) -> list[StepBytes]:
         """Bytes that each step of the run writes, in order."""
         workflow, n4 = self.settings.workflow, self.settings.n4
-        dtype, codec = self.inputs[0].dtype, None
+        dtype = self.inputs[0].dtype
         steps: list[StepBytes] = []
         if self.from_tiles:
             written = [MosaicGrid.of(i).voxels for i in self.inputs if isinstance(i, Image)]
@@ -107,17 +107,16 @@ class SubjectLayout:
         imaged = sum(min(s.thickness, s.extent[0]) for s in self.slabs if s.image is not None)
         part = imaged / thick if self.slabs else 1.0
         if self.slabs:
-            codec = self.settings.stack.codec
             steps.append(StepBytes("STACK", round(part * _bytes([self.volume], dtype))))
         if not workflow.skip_n4:
-            dtype, codec = output_type(n4.dtype, dtype), n4.codec
+            dtype = output_type(n4.dtype, dtype)
             bias = _bytes([self.volume], np.dtype(np.float32)) if workflow.save_bias_field else 0
             corrected = round(part * _bytes([self.volume], dtype))
             steps.append(StepBytes("N4", corrected + bias, published=bias))
         if self.levels:
             voxels = round(part * _bytes(self.levels, dtype))
-            # The codec is still None for an input, which is not linked.
-            first, is_linked = self.levels[0], codec == self.settings.pyramid.codec
+            # An input is not linked.
+            first, is_linked = self.levels[0], bool(self.slabs) or not workflow.skip_n4
             is_linked &= first.shape == self.volume.shape
             linked = round(part * _bytes([first], dtype)) if is_linked else 0
             steps.append(StepBytes("PYRAMID", voxels - linked, linked, voxels))

@@ -17,4 +17,4 @@ class PyramidParameters(StepParameters):
         "10, 25, 50 and 100 that is coarser.",
         unit="micrometer",
     )
-    codec: Codec = parameter("zstd", "Compression of the pyramid.")
+    codec: Codec = parameter("zstd", "Compression of the pyramid.", workflow=False)

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator
 
 from octane.config.parameters import StepParameters, parameter
-from octane.config.types import Codec, DType, Lengths3, only
+from octane.config.types import INTERMEDIATE, Codec, DType, Lengths3, only
 
 
 def _target(value: object) -> object:
@@ -43,8 +43,4 @@ class ResampleParameters(StepParameters):
         workflow="allow_upsampling",
     )
     dtype: DType = parameter("input", "Type of the output; integers are rounded and clipped.")
-    codec: Codec = parameter(
-        "blosc-lz4",
-        "Compression of the resampled mosaics, which are temporary and read once. The default "
-        "writes and reads fastest for its size; use none if disk space is plentiful.",
-    )
+    codec: Codec = parameter(INTERMEDIATE, "Compression of the output.", workflow=False)

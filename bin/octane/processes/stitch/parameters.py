@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from octane.config.parameters import StepParameters, parameter
-from octane.config.types import Codec, Fractions2, PositiveFloat, word_or_file
+from octane.config.types import Fractions2, PositiveFloat, word_or_file
 
 FLAT_FIELD_WORDS = ("estimate", "none", "null", "")
 """Values of ``stitch_flat_field`` that are not files; all but the first mean none."""
@@ -61,7 +61,4 @@ class StitchParameters(OverlapParameters):
         "Attenuation of light with depth, from each column's own intensities by a depth-resolved "
         "model. compensate: undo it; coefficient: write the attenuation coefficient, in 1/mm, "
         "instead of intensities. It needs intensities, floating-point and not logarithms.",
-    )
-    codec: Codec = parameter(
-        "blosc-lz4", "Compression of the stitched sections, which are temporary and read once."
     )

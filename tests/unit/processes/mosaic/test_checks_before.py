@@ -128,7 +128,6 @@ def test_the_tasks_write_what_the_command_writes(write_tiles, plan, tmp_path, wr
     assert [metrics.figures["not_imaged"] for metrics in noted] == [0, 1]
     # Neither the grid nor how it was found is a setting of the task.
     assert noted[0].settings.keys().isdisjoint(TileParameters.searching)
-    assert noted[0].settings["codec"] == "blosc-lz4"
     (line,) = noted[1].warnings
     assert line == "Section 7 has no file for row 1, column 1: declared as not imaged."
     assert line in made.remarks
@@ -291,15 +290,6 @@ def test_a_section_without_a_full_tile_is_refused_or_left_out(write_tiles, plan,
     run_task(items_of(made)[0], flags, source, tmp_path / "task")
     image = open_image(tmp_path / "task" / "section_02.ome.zarr")
     assert image.grid.shape == (3, 40, 71)
-
-
-def test_tiles_too_large_for_the_codec_are_refused_before_any_task(write_tiles, plan, monkeypatch):
-    source = write_tiles(write_ome_tiff)
-    monkeypatch.setattr("octane.processes.mosaic.section_tiles.BLOSC_BYTES", 3 * 20 * 30 * 2 - 1)
-    given = {"overlap": "0.1", "section_thickness": 10, "allow_missing_sections": 4}
-    with pytest.raises(OctaneError, match=r"3\.6 kB, more than blosc-lz4 .* --tile_codec zstd"):
-        plan(source, **given)
-    plan(source, **given, tile_codec="zstd")
 
 
 def test_a_problem_of_all_files_is_told_once(write_tiles, plan):
