@@ -55,8 +55,7 @@ def reasonOf(row) {
 
 // The meaning of an exit code, for tasks that could not report their error.
 def endOf(exit) {
-    def memory = "was killed (exit ${exit}), by a user or for lack of memory; raise --max_memory, or give it more, " +
-        'as in docs/hpc.md'
+    def memory = "was killed (exit ${exit}), by a user or for lack of memory; give it more, as in docs/hpc.md"
     def outside = "was terminated (exit ${exit}), like a cancelled job; .command.log in its folder may say why"
     def time = 'exceeded its time limit (exit 140); give it more, as in docs/hpc.md'
     def lost = 'lost its GPU or its node (exit 104); .command.log in its folder may say more'

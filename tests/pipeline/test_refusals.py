@@ -45,10 +45,9 @@ LAUNCH = {
     "tilde": (["--outdir", "~/out"], "--outdir is ~/out, in which no shell expanded the ~;"),
     # Nextflow itself reads these before any task.
     "values": (
-        ["-profile", "test", *("--max_memory", "lots", "--max_cpus", "0", "--gpu_count", "x")],
+        ["-profile", "test", *("--gpu_slots", "0", "--gpu_count", "x")],
         "--gpu_count is 'x': input should be a valid integer, unable to parse string as an "
-        "integer.\n--max_cpus is 0: input should be greater than or equal to 1.\n"
-        "--max_memory is 'lots': give a size such as '32 GB'.\n",
+        "integer.\n--gpu_slots is 0: input should be greater than or equal to 1.\n",
     ),
     "unknown": (["-profile", "test", "--n4_shrink_facto", "4"], "--n4_shrink_facto"),
     "mount": (
@@ -190,7 +189,7 @@ COMMANDS = {
     ),
     "main.nf --outdir=x -with-report r.html -name two -bg -with-trace": ([], "main.nf --outdir=x"),
     # The script may come last.
-    "--max_cpus 2 main.nf --input a b": (["b"], "--max_cpus 2 main.nf --input a b"),
+    "--gpu_slots 2 main.nf --input a b": (["b"], "--gpu_slots 2 main.nf --input a b"),
 }
 """Parts of command lines, and what is read from them."""
 

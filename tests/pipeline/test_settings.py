@@ -24,8 +24,6 @@ def test_a_params_file(succeeding, phantom, tmp_path):
         "resolution: 10\n"
         "publish_dir_mode: copy\n"
         f"scratch_dir: {tmp_path}/scratch/\n"
-        "max_cpus: 1\n"
-        "max_memory: 1 GB\n"
         "gpu_slots: 3\n"
         "gpu_timeout: 60\n"
         'gpu_lock_dir: "it\'s here"\n',
@@ -34,7 +32,7 @@ def test_a_params_file(succeeding, phantom, tmp_path):
     # Nextflow's local executor (26.10) would refuse a task that requests an accelerator; and a task
     # that waits for a GPU must not have a time limit.
     (tmp_path / "show.config").write_text(
-        "process { withName: 'N4|STACK' {\n"
+        "process { resourceLimits = [cpus: 1, memory: 1.GB]\nwithName: 'N4|STACK' {\n"
         '    afterScript = { "# asked ${task.accelerator?.request}, ${task.time}" }\n} }\n'
     )
     run = succeeding(

@@ -40,7 +40,7 @@ def test_steps_that_are_switched_off_are_passed_through(succeeding, switched, tm
         (tmp_path / "mosaics" / f"section_{number}.ome.zarr").mkdir(parents=True)
     # Nextflow 26.04 passes all command-line values as text.
     values = dict.fromkeys(SWITCHES, "false") | dict.fromkeys((*switched, "trace_report"), "true")
-    values |= {"gpu_count": "2", "gpu_slots": "3", "max_cpus": "2"}
+    values |= {"gpu_count": "2", "gpu_slots": "3"}
     text = "".join(f'{name}: "{value}"\n' for name, value in values.items())
     (tmp_path / "text.yml").write_text(text, encoding="utf-8")
     run = succeeding(

@@ -238,7 +238,8 @@ def test_time_and_memory_that_the_workflow_itself_asks_for_grow_with_the_attempt
         exec REAL "$@"
         """,
     )
-    run = on_slurm("--input", volume, *ONE_STEP, "--max_memory", "20 GB", profiles="slurm")
+    limit = "process.resourceLimits = [memory: 20.GB]"
+    run = on_slurm("--input", volume, *ONE_STEP, config=limit, profiles="slurm")
     assert asked(run, "-t") == [
         ("FAILED", "137", "05:00:00"),
         ("FAILED", "137", "10:00:00"),

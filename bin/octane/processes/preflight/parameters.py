@@ -1,6 +1,5 @@
 """Parameters of the workflow: its own, and those of all processes."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -25,13 +24,6 @@ from octane.processes.pyramid.parameters import PyramidParameters
 from octane.processes.resample.parameters import ResampleParameters
 from octane.processes.stack.parameters import StackParameters
 from octane.processes.stitch.parameters import StitchParameters
-
-
-def _memory(value: object) -> object:
-    # The pattern of resourceLimits in conf/base.config, which Nextflow reads before this check.
-    if not re.fullmatch(r"(?=.*[1-9])[0-9]+([.][0-9]+)? *[KMGT]B?", str(value).strip()):
-        raise ValueError("give a size such as '32 GB'")
-    return value
 
 
 def _joined(value: object) -> object:
@@ -147,12 +139,6 @@ class WorkflowParameters(StepParameters):
         "limit, for machines without GPUs. Ignored on Slurm, which allocates GPUs itself.",
         ge=0,
         le=9999,
-    )
-    max_cpus: int | None = parameter(
-        None, "Maximum CPUs per task; unset: the machine's.", ge=1, le=9999
-    )
-    max_memory: Annotated[str, BeforeValidator(_memory)] | None = parameter(
-        None, "Maximum memory per task, such as '32 GB'."
     )
     container: str | None = parameter(
         None,

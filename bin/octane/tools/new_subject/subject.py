@@ -38,8 +38,6 @@ FIRST = (
     "input_unit",
     "orientation",
     "scratch_dir",
-    "max_cpus",
-    "max_memory",
     "gpu_count",
     "gpu_slots",
 )
