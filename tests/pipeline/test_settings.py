@@ -148,13 +148,15 @@ def test_slurm_gets_the_options_of_every_job_and_a_lost_one_is_tried_again(
         (slurm / name).chmod(0o755)
     (tmp_path / "fast.config").write_text(
         "executor { pollInterval = '200ms'\nqueueStatInterval = '200ms'\n"
-        "exitReadTimeout = '1s' }\n",
+        "exitReadTimeout = '1s' }\n"
+        "process { withLabel: gpu_slot {\n"
+        "    accelerator = { task.ext.onCpu ? null : [request: 1, type: 'fake'] }\n} }\n",
         encoding="utf-8",
     )
     run = succeeding(
         *(tmp_path, "-stub", "-profile", "slurm,gpu", "-c", "fast.config"),
-        *("--slurm_queue", "cpu", "--slurm_gpu_queue", "gpu", "--slurm_account", "lab"),
-        *("--slurm_gpu_type", "fake", "--slurm_options=--qos=low --nice=1"),
+        *("--slurm_queue", "cpu", "--slurm_gpu_queue", "gpu"),
+        "--slurm_options=--account=lab --qos=low --nice=1",
         *("--input", f"{phantom}/mosaics", "--resolution", "10"),
         env={"PATH": f"{slurm}:{environment['PATH']}"},
     )
@@ -214,5 +216,5 @@ def test_on_slurm_jobs_ask_for_no_more_time_than_the_partition_allows(
     assert jobs == [
         ("7", "PartitionTimeLimit"), ("12", "AssocGrpCPUMinutesLimit"), ("13", "JobHeldUser"),
     ]  # fmt: skip
-    remedies = ("--slurm_queue", "--slurm_account", "scontrol release 13")
+    remedies = ("--slurm_queue", "--account", "scontrol release 13")
     assert all(own in line for own, line in zip(remedies, warnings, strict=True))

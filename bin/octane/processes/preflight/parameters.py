@@ -151,16 +151,10 @@ class WorkflowParameters(StepParameters):
     slurm_gpu_queue: str | None = parameter(
         None, "Partition for jobs that ask for a GPU; unset: slurm_queue."
     )
-    slurm_gpu_type: str | None = parameter(
-        None, "Type of GPU to ask Slurm for, such as a100, if the cluster has several."
-    )
-    slurm_account: str | None = parameter(
-        None, "Account that the jobs of -profile slurm are charged to."
-    )
     slurm_options: str | None = parameter(
         None,
-        "Further options of sbatch for every job of -profile slurm, such as '--qos=normal'; GPU "
-        "jobs also get --gres.",
+        "Further options of sbatch for every job of -profile slurm, such as '--account=lab "
+        "--qos=normal'; GPU jobs also get --gres.",
     )
     trace_report: Switch = parameter(
         True, "Write Nextflow's trace, timeline, report and DAG to pipeline_info."
