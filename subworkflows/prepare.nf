@@ -86,7 +86,7 @@ def checkLaunch() {
     def closed = (1..<place.nameCount + 1)
         .collect { n -> place.root.resolve(place.subpath(0, n)) }
         .find { path -> path.exists() && !path.isDirectory() }
-    def mounts = [outdir: new File(outdir).absolutePath] + params.subMap('scratch_dir', 'gpu_lock_dir')
+    def mounts = [outdir: new File(outdir).absolutePath] + params.subMap('scratch_dir')
     def divided = workflow.containerEngine ? mounts.find { _name, path -> "${path}".contains(':') } : null
     def sheet = params.samplesheet ? localFile('samplesheet', params.samplesheet.toString()) : null
     def further = furtherWords(workflow.commandLine)

@@ -132,8 +132,8 @@ def test_the_tasks_find_all_they_need_in_their_containers(
         *(tmp_path, "-profile", f"test,{name}", *quick[2:], "--subject", "sub-01", *given),
         *("--input", linked.parent),
         *("--skip_n4", "--skip_pyramid", "--skip_report", "--scratch_dir", f"{wanted}/"),
-        *("--gpu_count", "2", "--gpu_slots", "3", "--gpu_lock_dir", "/var/tmp"),
-        env=env,
+        *("--gpu_count", "2", "--gpu_slots", "3"),
+        env={**env, "OCTANE_GPU_LOCK_DIR": "/var/tmp"},
     )
     # PREFLIGHT warns that scratch and work folder are on one disk here.
     warnings = [line for line in run.output.splitlines() if "WARN" in line]

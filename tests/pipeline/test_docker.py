@@ -227,7 +227,7 @@ def test_containers_share_the_leases_of_a_node(docker, elsewhere):
         ).strip()
 
     elsewhere.chmod(0o1777)
-    request = ("--memory", "3GB", "--backend", "gpu", "--timeout", "1", "--")
+    request = ("--memory", "3GB", "--backend", "gpu", "--gpu_timeout", "1", "--")
     holder = lease("--subject", "first", *request, "sleep", "600", detached=True)
     waited(lambda: "first" in lease("--status"), "the first container's lease")
     refused = lease(*request, "true", check=False)

@@ -186,7 +186,6 @@ def completed(tmp_path, environment):
         (["--backend", ""], ["auto", "gpu", "cpu"]),
         # Files, which bash itself completes.
         (["--status", "true", ""], []),
-        (["--gpu_lock_dir", ""], []),
     ],
 )
 def test_tab_completes_flags_and_words(completed, words, completions):

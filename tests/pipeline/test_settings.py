@@ -25,8 +25,7 @@ def test_a_params_file(succeeding, phantom, tmp_path):
         "publish_dir_mode: copy\n"
         f"scratch_dir: {tmp_path}/scratch/\n"
         "gpu_slots: 3\n"
-        "gpu_timeout: 60\n"
-        'gpu_lock_dir: "it\'s here"\n',
+        "gpu_timeout: 60\n",
         encoding="utf-8",
     )
     # Nextflow's local executor (26.10) would refuse a task that requests an accelerator; and a task
@@ -53,7 +52,6 @@ def test_a_params_file(succeeding, phantom, tmp_path):
         for line in (
             "export OCTANE_GPU_SLOTS='3'",
             "export OCTANE_GPU_TIMEOUT='60'",
-            r"export OCTANE_GPU_LOCK_DIR='it'\''s here'",
         ):
             assert line in run.wrapper(process)
         # Without a container, CuPy's default folder in the home persists.
@@ -168,8 +166,7 @@ def test_slurm_gets_the_options_of_every_job_and_a_lost_one_is_tried_again(
         assert options[options.index("-p") + 1] == ("gpu" if on_gpu else "cpu")
         assert {"--account=lab", "--qos=low", "--nice=1", "--no-requeue"} <= set(options)
         assert ("--gres=gpu:fake:1" in options) == on_gpu
-        for variable in ("OCTANE_GPU_SLOTS='1'", "OCTANE_AUTO_TIMEOUT='300.0'"):
-            assert (f"export {variable}\n" in wrapper) == on_gpu
+        assert ("export OCTANE_GPU_SLOTS='1'\n" in wrapper) == on_gpu
         assert "OCTANE_GPU_TIMEOUT" not in wrapper
 
 

@@ -58,9 +58,12 @@ def test_no_two_tasks_hold_one_gpu_and_leases_stay_within_what_slurm_gave(
     run = on_slurm(
         *("--input", subject / "mosaics", "--stitch_flat_field", "none"),
         *("--skip_n4", "--skip_pyramid", "--skip_report"),
-        *("--backend", "auto", "--gpu_lock_dir", tmp_path / "leases"),
+        *("--backend", "auto"),
         profiles="test,slurm,gpu",
-        env={"OCTANE_SIMULATED_GPUS": "4x40GB"},
+        env={
+            "OCTANE_SIMULATED_GPUS": "4x40GB",
+            "OCTANE_GPU_LOCK_DIR": str(tmp_path / "leases"),
+        },
     )
     assert "--gres=gpu:1" in run.wrapper("RESAMPLE")
     jobs, leases = (

@@ -13,7 +13,6 @@ says so (``per_subject``); the others apply to the entire run.
 """
 
 import re
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -205,29 +204,17 @@ class LeaseParameters(StepParameters):
     gpu_slots: int = parameter(
         1, "Tasks that may share one GPU.", variable="OCTANE_GPU_SLOTS", ge=1, le=9999
     )
-    auto_timeout: float = parameter(
-        AUTO_TIMEOUT,
-        "How long backend auto waits for a GPU before it falls back to the CPU.",
-        unit="second",
-        variable="OCTANE_AUTO_TIMEOUT",
-        ge=0,
-    )
     gpu_timeout: Annotated[
         Annotated[float, Field(ge=0)] | None,
         BeforeValidator(or_none),
     ] = parameter(
         None,
-        "How long backend gpu waits for a GPU before it fails; unset: no limit.",
+        "How long a task waits for a GPU; then backend auto takes the CPU, and backend gpu fails. "
+        "Unset: 300 with auto, no limit with gpu.",
         unit="second",
         variable="OCTANE_GPU_TIMEOUT",
-    )
-    gpu_lock_dir: Path | None = parameter(
-        None,
-        "Folder on the node for the leases of everyone who shares its GPUs. Unset: "
-        "$OCTANE_GPU_LOCK_DIR, else /var/tmp/octane-gpu-leases.",
-        variable="OCTANE_GPU_LOCK_DIR",
     )
 
     def timeout(self, backend: str) -> float | None:
         """Seconds that a backend waits for a GPU; None: no limit."""
-        return self.auto_timeout if backend == "auto" else self.gpu_timeout
+        return AUTO_TIMEOUT if self.gpu_timeout is None and backend == "auto" else self.gpu_timeout
