@@ -7,7 +7,6 @@ from pydantic import ValidationError
 
 from octane.config.parameters import ExecutionParameters, InputParameters, LeaseParameters
 from octane.core.units import bytes_of
-from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.n4.parameters import N4Parameters
 from octane.processes.preflight.parameters import WorkflowParameters
 from octane.processes.pyramid.parameters import PyramidParameters
@@ -105,7 +104,7 @@ def test_the_command_follows_itk():
     ("model", "name", "value"),
     [
         (InputParameters, "channel_kind", ",a" * 30_000),
-        (TileParameters, "table_columns", "y=a" + " " * 60_000 + "b x=c"),
+        (ExportParameters, "region", "z=1:2" + " " * 60_000 + "b x=3:4"),
         (ExportParameters, "region", f"z={'1' * 60_000}x:2"),
     ],
 )

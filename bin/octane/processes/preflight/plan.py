@@ -345,7 +345,7 @@ class SubjectPlan:
             changes["execution"] = {"backend": "cpu"}
         # The tile list says which file is which tile, but not how many rows and columns a section
         # has, nor what to change if rows and columns run the other way.
-        needed = {"rows", "columns", "order", "flip", "transpose"}
+        needed = {"rows", "columns", "order", "flip"}
         listed = {*TileParameters.searching} - needed
         changes["mosaic"] = {name: getattr(TileParameters(), name) for name in listed}
         # The workflow stages files, and adds their flags.

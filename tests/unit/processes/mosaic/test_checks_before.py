@@ -180,12 +180,12 @@ def test_the_file_that_describes_a_set_is_in_each_of_its_tasks(plan, tmp_path, e
 
 def test_the_measured_channel_is_compared_as_it_is_placed(write_tiles, plan, tmp_path):
     source = write_tiles(write_ome_tiff, placed=True)
-    given = {"section_thickness": 10, "allow_missing_sections": 4, "tile_transpose": "true"}
+    given = {"section_thickness": 10, "allow_missing_sections": 4, "tile_flip": "transpose"}
     made = plan(source, **given, stitch_check_overlap="warning")
     words = flags_of(made)["mosaic"].split()
     assert "--compare" in words
     assert words[words.index("--stitch_check_overlap") + 1] == "warning"
-    assert words[words.index("--tile_transpose") + 1] == "true"
+    assert words[words.index("--tile_flip") + 1] == "transpose"
     header, first = items_of(made)[0]["tile_list"].splitlines()[:2]
     assert header.endswith(",y,x")
     assert first.split(",")[-2:] == ["0.0", "0.0"]
@@ -212,9 +212,8 @@ def test_a_table_of_places_is_an_input_of_the_run(write_tiles, plan, tmp_path):
     source = write_tiles(write_ome_tiff, placed=True)
     rows = [{"r": r, "c": c, "y": 60 * r, "x": 80 * c} for r, c in np.ndindex(2, 3)]
     table = write_csv(tmp_path / "stage.csv", rows)
-    columns = "row=r column=c"
     made = plan(source, {"tile_table": table}, section_thickness=10, allow_missing_sections=4,
-                tile_table=str(table), tile_table_columns=columns)  # fmt: skip
+                tile_table=str(table))  # fmt: skip
     assert f"places from {table}." in made.found
     assert items_of(made)[1]["positions"].splitlines()[-1] == "7,1,2,60.0,160.0"
     assert "table" not in flags_of(made)["mosaic"]
