@@ -36,7 +36,9 @@ def wordsOf(task) {
 // How the tasks of a subject failed according to Nextflow's trace, by the names of their records.
 def endsOf(id) {
     def trace = outputFolder().resolve('pipeline_info/trace.txt')
-    def rows = switched('trace_report') && trace.exists() ? trace.splitCsv(header: true, sep: '\t') : []
+    // A run without a trace may find that of an earlier one.
+    def isOwn = trace.exists() && trace.lastModified() >= workflow.start.toInstant().toEpochMilli()
+    def rows = isOwn ? trace.splitCsv(header: true, sep: '\t') : []
     return rows.findAll { row -> row.status in ['FAILED', 'ABORTED'] }.collectEntries { row ->
         def found = (row.name =~ /(?:.*:)?([A-Z0-9_]+) \(([^:]*):?(.*)\)$/).collect { parts -> parts.drop(1) }
         def (step, subject, item) = found ? found[0] : ['', '', '']

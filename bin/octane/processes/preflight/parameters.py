@@ -156,9 +156,6 @@ class WorkflowParameters(StepParameters):
         "Further options of sbatch for every job of -profile slurm, such as '--account=lab "
         "--qos=normal'; GPU jobs also get --gres.",
     )
-    trace_report: Switch = parameter(
-        True, "Write Nextflow's trace, timeline, report and DAG to pipeline_info."
-    )
     help: Switch = parameter(False, "Print the parameters and stop.")
 
 
