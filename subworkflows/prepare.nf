@@ -23,7 +23,7 @@ workflow SUBJECTS {
     else {
         input = localFile('input', asWritten('input').toString())
         meta = [id: (asWritten('subject') ?: input.simpleName).toString()]
-        subjects = channel.of([meta, input, fileOf(meta, 'truth') ?: []])
+        subjects = channel.of([meta, input, []])
     }
 
     emit:
@@ -166,7 +166,7 @@ def rowsOf(sheet) {
     }
     return rows.findAll().collect { given ->
         def meta = [id: given.subject ?: '', given: given, folder: sheet.toAbsolutePath().parent.toString()]
-        [meta, fileOf(meta, 'input'), fileOf(meta, 'truth')]
+        [meta, fileOf(meta, 'input'), []]
     }
 }
 
@@ -290,7 +290,7 @@ def requestOf(list) {
         def marks = subject.files.input ? marksOf(subject.files.input) : [:]
         subject.meta.subMap('id', 'given') + [marks: marks, staged: subject.files.keySet(), problems: subject.problems]
     }
-    return groovy.json.JsonOutput.toJson([parameters: parameters, subjects: subjects])
+    return groovy.json.JsonOutput.toJson([parameters: parameters, subjects: subjects, resumed: workflow.resume])
 }
 
 // Size and time of each part of an input (of a store's metadata), because the same path may lead to other data on a

@@ -148,12 +148,13 @@ def test_slurm_gets_the_options_of_every_job_and_a_lost_one_is_tried_again(
         "executor { pollInterval = '200ms'\nqueueStatInterval = '200ms'\n"
         "exitReadTimeout = '1s' }\n"
         "process { withLabel: gpu_slot {\n"
+        "    queue = { task.ext.onCpu ? 'cpu' : 'gpu' }\n"
         "    accelerator = { task.ext.onCpu ? null : [request: 1, type: 'fake'] }\n} }\n",
         encoding="utf-8",
     )
     run = succeeding(
         *(tmp_path, "-stub", "-profile", "slurm,gpu", "-c", "fast.config"),
-        *("--slurm_queue", "cpu", "--slurm_gpu_queue", "gpu"),
+        *("--slurm_queue", "cpu"),
         "--slurm_options=--account=lab --qos=low --nice=1",
         *("--input", f"{phantom}/mosaics", "--resolution", "10"),
         env={"PATH": f"{slurm}:{environment['PATH']}"},
@@ -199,7 +200,7 @@ def test_on_slurm_jobs_ask_for_no_more_time_than_the_partition_allows(
         encoding="utf-8",
     )
     run = succeeding(
-        *(tmp_path, "-stub", "-profile", "slurm", "-c", "fast.config", "--slurm_gpu_queue", "gpu"),
+        *(tmp_path, "-stub", "-profile", "slurm", "-c", "fast.config"),
         *("--input", f"{phantom}/mosaics"),
         env={"PATH": f"{slurm}:{environment['PATH']}"},
     )

@@ -21,9 +21,10 @@ def test_the_results_are_those_of_a_run_on_this_machine(cluster, on_slurm, succe
     undisturbed = checksums(local.outdir)
     on_slurm.given = []
     run = on_slurm(
-        *("--slurm_queue", "cpu", "--slurm_gpu_queue", "gpu"),
+        *("--slurm_queue", "cpu"),
         *("--slurm_options=--account=lab --nice=1", "--backend", "auto"),
         config="""process { withLabel: gpu_slot {
+            queue = { task.ext.onCpu ? 'cpu' : 'gpu' }
             accelerator = { task.ext.onCpu ? null : [request: 1, type: 'fake'] }
         } }""",
         profiles="test,slurm,gpu",

@@ -46,6 +46,7 @@ class N4Parameters(StepParameters):
         False,
         "Fit every finite voxel of the mask, as ITK does: also values <= 0, without their "
         "logarithm, and outliers, which may leave the field flat.",
+        workflow=False,
     )
     weights: Annotated[str | None, BeforeValidator(or_none)] = parameter(
         None,
@@ -93,9 +94,11 @@ class N4Parameters(StepParameters):
         0.15, "Full width at half maximum of the field's histogram, in log intensity."
     )
     wiener_filter_noise: PositiveFloat = parameter(
-        0.01, "Noise term of the Wiener filter that sharpens the histogram."
+        0.01, "Noise term of the Wiener filter that sharpens the histogram.", workflow=False
     )
-    number_of_histogram_bins: int = parameter(200, "Bins of the log intensity histogram.", ge=2)
+    number_of_histogram_bins: int = parameter(
+        200, "Bins of the log intensity histogram.", workflow=False, ge=2
+    )
     control_points: ControlPoints = parameter(
         (4, 4, 4),
         "Control points of the first level, one number or three in ITK's order x y z; each level "

@@ -93,9 +93,6 @@ class WorkflowParameters(StepParameters):
         "left out.",
         per_subject=True,
     )
-    truth: Path | None = parameter(
-        None, "A phantom's truth folder; the report compares with it.", per_subject=True
-    )
     phantom: Switch = parameter(False, "Make a phantom and run on it, instead of --input.")
     codec: Codec = parameter("zstd", "Compression of the results.", per_subject=True)
     skip_n4: Switch = parameter(False, "Skip N4; the volume goes on unchanged.")
@@ -128,11 +125,6 @@ class WorkflowParameters(StepParameters):
         "contain variables such as '$SLURM_TMPDIR' and must exist, or end in / for tasks to create "
         "it. Use a scratch folder if the work directory is on a slow network file system.",
     )
-    check_space: Switch = parameter(
-        True,
-        "Stop before any work if the results will not fit on the disk. false: only warn, for a "
-        "resumed run that has written most of them already.",
-    )
     gpu_count: int = parameter(
         0,
         "GPUs of this machine; at most gpu_count x gpu_slots tasks use them at a time. 0: no "
@@ -140,16 +132,8 @@ class WorkflowParameters(StepParameters):
         ge=0,
         le=9999,
     )
-    container: str | None = parameter(
-        None,
-        "Image of -profile docker and apptainer; unset: octane:VERSION, and octane-VERSION.sif in "
-        "the project's folder.",
-    )
     slurm_queue: str | None = parameter(
         None, "Partition for the jobs of -profile slurm; unset: the cluster's default."
-    )
-    slurm_gpu_queue: str | None = parameter(
-        None, "Partition for jobs that ask for a GPU; unset: slurm_queue."
     )
     slurm_options: str | None = parameter(
         None,

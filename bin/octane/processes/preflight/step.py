@@ -96,7 +96,8 @@ def make_plans(
         JSON: ``parameters`` of the run and its ``subjects``, each with its name (``id``), its own
         parameters (``given``), size and time of the input's parts as the launch saw them
         (``marks``), the parameters whose files are staged (``staged``), and sentences on files that
-        cannot be staged (``problems``). Of one without an input, only parameters are checked.
+        cannot be staged (``problems``). Of one without an input, only parameters are checked. A
+        run that is ``resumed`` may have written its results already.
     sources, beside
         Folders of the staged inputs, and of the other files in the order of ``staged``, each in a
         folder of its number from 1.
@@ -173,7 +174,8 @@ def make_plans(
     channels = [steps for plan in plans for steps in plan.bytes()]
     work, workflow = output.parent.resolve(), plans[0].layout.settings.workflow
     about = [f"{plan.subject}: {plan.about()}" for plan in plans]
-    notes = [*about, *check_space(channels, name, work, workflow), *warned]
+    is_resumed = bool(asked.get("resumed"))
+    notes = [*about, *check_space(channels, name, work, workflow, is_resumed=is_resumed), *warned]
     alone = run.get("channels") in (None, "")
     found = [plan.as_json(chosen_alone=alone) for plan in plans]
     write_json(output, {"plans": found, "notes": notes})
@@ -426,7 +428,7 @@ def _check_volumes(
             )
         return
     workflow = settings.workflow
-    if (workflow.truth or "truth" in beside) and not workflow.skip_n4:
+    if "truth" in beside and not workflow.skip_n4:
         moving = {
             "stack_align": settings.stack.align != "none",
             "section_surface": settings.stack.section_surface != 0,
@@ -435,8 +437,8 @@ def _check_volumes(
             "flip_sections": bool(settings.stack.flips),
         }
         problems += [
-            f"--truth shows the sections where they were imaged, and --{name} moves them; omit one "
-            "of the two."
+            f"--phantom compares with sections where they were imaged, and --{name} moves them; "
+            "omit one of the two."
             for name, is_on in moving.items()
             if is_on
         ]

@@ -264,7 +264,7 @@ def test_displacements_are_of_sections(plan, problems, volume, mosaics, tmp_path
     table.write_text("section,y,x,rotation\n1,10,0,0\n", encoding="utf-8")
     (line,) = problems(volume, {"displacements": table})
     assert line == f"--displacements moves sections, and {volume} is one volume; omit it."
-    (line,) = problems(mosaics, {"displacements": table}, truth="truth")
+    (line,) = problems(mosaics, {"displacements": table, "truth": tmp_path})
     assert "--displacements moves them; omit one" in line
 
 
@@ -662,17 +662,16 @@ def test_tiles_that_were_not_imaged_need_neither_chunks_nor_space(mosaics, tmp_p
     assert after.voxels * 12 == before.voxels * 10
 
 
-def test_a_truth_is_not_compared_with_sections_that_are_moved(problems, plan, mosaics):
+def test_a_truth_is_not_compared_with_sections_that_are_moved(problems, plan, mosaics, tmp_path):
     moving = (
         *(("stack_align", "rigid"), ("section_surface", 5), ("section_surface", "auto")),
         *(("section_thickness", "auto"), ("flip_sections", "1: x")),
     )
     for name, value in moving:
-        (line,) = problems(mosaics, truth="truth", **{name: value})
-        assert line.startswith("--truth shows the sections where they were imaged")
+        (line,) = problems(mosaics, {"truth": tmp_path}, **{name: value})
+        assert line.startswith("--phantom")
         assert f"--{name} moves them" in line
-    for given in ({"skip_n4": True}, {"stack_align": "none"}):
-        plan(mosaics, **{"truth": "truth", "stack_align": "rigid", **given})
+    plan(mosaics, {"truth": tmp_path}, stack_align="rigid", skip_n4=True)
 
 
 def test_what_a_step_cannot_do_is_refused_unless_it_is_skipped(
