@@ -14,7 +14,7 @@ include { PROGRESS } from './subworkflows/progress'
 include { complete ; escapeMarkup ; forgetIfRefused ; lockOutdir ; outcomeOf } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
 include { empty ; fed ; named ; recorded } from './lib/plan'
-include { codeVersions ; switched } from './lib/functions'
+include { codeVersions ; helpText ; switched } from './lib/functions'
 
 // PREFLIGHT's plan lists every task: its step, its flags, and the names of the data that it reads.
 workflow OCTANE {
@@ -95,8 +95,8 @@ workflow OCTANE {
 }
 
 workflow {
-    if (switched('help')) {
-        log.info(file("${projectDir}/lib/help.txt").text)
+    if ("${params.help}" != 'false') {
+        log.info(helpText("${params.help}" == 'all'))
     }
     else {
         watchSlurm()

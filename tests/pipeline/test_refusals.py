@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 
@@ -347,14 +348,21 @@ def test_a_step_that_fails_says_why_and_leaves_no_result(nextflow, quick, tmp_pa
     assert "Results:" not in run.output
 
 
-def test_help_prints_every_parameter_and_runs_nothing(succeeding, project, tmp_path):
+@pytest.mark.parametrize("asked", ["true", "all"])
+def test_help_prints_parameters_and_runs_nothing(succeeding, project, tmp_path, asked):
     # Nextflow 26.04 passes command-line switches as text.
-    (tmp_path / "help.yml").write_text('help: "true"\n', encoding="utf-8")
+    (tmp_path / "help.yml").write_text(f'help: "{asked}"\n', encoding="utf-8")
     run = succeeding(tmp_path, "-params-file", "help.yml", give_outdir=False)
     schema = json.loads((project / "nextflow_schema.json").read_text(encoding="utf-8"))
-    names = [name for group in schema["$defs"].values() for name in group["properties"]]
-    assert len(names) > 50
-    assert [name for name in names if f"  --{name} " not in run.output] == []
+    groups = [group["properties"] for group in schema["$defs"].values()]
+    hidden = {name: "hidden" in own for group in groups for name, own in group.items()}
+    assert 15 <= [*hidden.values()].count(False) <= 25
+    printed = re.findall(r"^  --(\w+) ", run.output, re.MULTILINE)
+    assert printed == [
+        name for name, is_hidden in hidden.items() if asked == "all" or not is_hidden
+    ]
+    shown = run.output[run.output.index("nextflow run main.nf --input") :]
+    assert max(map(len, shown.splitlines())) <= 100
     # Every launch leaves these.
     left = {path.name.split(".log")[0] for path in tmp_path.iterdir()}
     assert left <= {".nextflow", "work", "help.yml"}

@@ -34,6 +34,9 @@ class TileParameters(StepParameters):
     """MOSAIC: the microscope's tiles in files, written as mosaic grids."""
 
     title: ClassVar[str] = "Tiles in files"
+    needed: ClassVar[str] = (
+        "If the input is tiles in files, and their names or places are not recognised."
+    )
     prefix: ClassVar[str] = "tile_"
     searching: ClassVar[tuple[str, ...]] = (
         *("pattern", "rows", "columns", "order", "table", "flip"),
@@ -44,6 +47,7 @@ class TileParameters(StepParameters):
         "Names of the tiles' files, such as '{section}/tile_x{column}_y{row}.tif', with {section}, "
         "{row}, {column} or {tile}, {plane} and {channel}, and * for anything else. Unset: found "
         "if the names are unambiguous.",
+        shown=True,
     )
     rows: int | None = parameter(
         None, "Rows of tiles in a section. Unset: from the names or places.", ge=1
@@ -55,6 +59,7 @@ class TileParameters(StepParameters):
         None,
         "Order in which numbered tiles ({tile}) were imaged: along rows or columns, in the same "
         "direction (raster) or in alternating ones (snake), from a corner.",
+        shown=True,
     )
     table: Path | None = parameter(
         None,

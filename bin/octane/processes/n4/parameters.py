@@ -35,12 +35,16 @@ class N4Parameters(StepParameters):
     """N4: bias field fitted on the shrunk volume and applied chunk by chunk."""
 
     title: ClassVar[str] = "N4 bias field correction"
+    needed: ClassVar[str] = (
+        "If the correction is too strong, too weak, or spoiled by the background."
+    )
     prefix: ClassVar[str] = "n4_"
     mask: Annotated[str | None, BeforeValidator(_mask)] = parameter(
         None,
         "Voxels that the field is fitted to: a file of 0 and 1 on the volume's grid, 'tissue' for "
         "a mask computed from the data (Otsu per section), unset or 'none' for every voxel.",
         workflow_default="tissue",
+        shown=True,
     )
     use_all_voxels: bool = parameter(
         False,
@@ -111,7 +115,11 @@ class N4Parameters(StepParameters):
         unit="millimeter",
     )
     strength: float = parameter(
-        1.0, "Degree of correction: 0 leaves the input unchanged, 1 corrects fully.", ge=0, le=1
+        1.0,
+        "Degree of correction: 0 leaves the input unchanged, 1 corrects fully.",
+        ge=0,
+        le=1,
+        shown=True,
     )
     nonfinite: Literal["error", "mask"] = parameter(
         "error", "NaN and Inf in the volume: stop with an error, or mask them out of the fit."

@@ -31,28 +31,42 @@ def _joined(value: object) -> object:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
+def _helped(value: object) -> object:
+    """Read a switch, or 'all'."""
+    text = str(value).strip().lower()
+    if text not in ("true", "false", "all"):
+        raise ValueError("write true, false or all")
+    return text if text == "all" else text == "true"
+
+
 class WorkflowParameters(StepParameters):
     """Input, output, steps and resources of a run."""
 
     title: ClassVar[str] = "Workflow"
+    needed: ClassVar[str] = "What to run, on what, and where the results go: for every run."
     per_subject: ClassVar[bool] = False
     input: Path | None = parameter(
         None,
         "A folder of tiles in files, of mosaic grids or of sections (one OME-Zarr each), one "
         "mosaic, or one volume.",
         per_subject=True,
+        shown=True,
     )
     samplesheet: Path | None = parameter(
         None,
         "CSV table of a cohort, instead of --input: one row per subject, with the columns subject, "
         "input and any parameters that differ.",
+        shown=True,
     )
-    outdir: Path = parameter(Path("results"), "Folder for the results; created if missing.")
+    outdir: Path = parameter(
+        Path("results"), "Folder for the results; created if missing.", shown=True
+    )
     subject: str | None = parameter(
         None,
         "Name of the subject; unset: the name of the input. In a params file, quote a name of "
         "digits.",
         per_subject=True,
+        shown=True,
     )
     input_kind: Literal["auto", "mosaic", "section", "volume"] = parameter(
         "auto",
@@ -66,6 +80,7 @@ class WorkflowParameters(StepParameters):
         "Channels in the results: all, or numbers or names, such as '0 2' or 'GFP, slow axis'. "
         "Tiles and sections of each lie where those of --channel do. Unset: only --channel.",
         per_subject=True,
+        shown=True,
     )
     positions: Path | None = parameter(
         None,
@@ -95,13 +110,14 @@ class WorkflowParameters(StepParameters):
     )
     phantom: Switch = parameter(False, "Make a phantom and run on it, instead of --input.")
     codec: Codec = parameter("zstd", "Compression of the results.", per_subject=True)
-    skip_n4: Switch = parameter(False, "Skip N4; the volume goes on unchanged.")
+    skip_n4: Switch = parameter(False, "Skip N4; the volume goes on unchanged.", shown=True)
     skip_pyramid: Switch = parameter(False, "Skip PYRAMID; the volume keeps a single resolution.")
     skip_report: Switch = parameter(False, "Skip the reports.")
     keep_going: Switch = parameter(
         False,
         "If a task still fails after its retries, drop only its subject: the run goes on with the "
         "others, and ends with exit code 1. Without it the entire run stops.",
+        shown=True,
     )
     save_bias_field: Switch = parameter(
         False, "Also publish the multiplicative bias field at full resolution."
@@ -112,7 +128,9 @@ class WorkflowParameters(StepParameters):
         "in outdir is emptied first. Without it such a run is refused.",
     )
     publish_dir_mode: Literal["symlink", "copy"] = parameter(
-        "symlink", "How results appear in outdir: as links into the work directory, or as copies."
+        "symlink",
+        "How results appear in outdir: as links into the work directory, or as copies.",
+        shown=True,
     )
     keep_intermediates: Switch = parameter(
         True,
@@ -124,6 +142,7 @@ class WorkflowParameters(StepParameters):
         "Where tasks run. false: the work directory; true: the node's TMPDIR; or a path, which may "
         "contain variables such as '$SLURM_TMPDIR' and must exist, or end in / for tasks to create "
         "it. Use a scratch folder if the work directory is on a slow network file system.",
+        shown=True,
     )
     gpu_count: int = parameter(
         0,
@@ -131,6 +150,7 @@ class WorkflowParameters(StepParameters):
         "limit, for machines without GPUs. Ignored on Slurm, which allocates GPUs itself.",
         ge=0,
         le=9999,
+        shown=True,
     )
     slurm_queue: str | None = parameter(
         None, "Partition for the jobs of -profile slurm; unset: the cluster's default."
@@ -140,7 +160,9 @@ class WorkflowParameters(StepParameters):
         "Further options of sbatch for every job of -profile slurm, such as '--account=lab "
         "--qos=normal'; GPU jobs also get --gres.",
     )
-    help: Switch = parameter(False, "Print the parameters and stop.")
+    help: Annotated[bool | str, BeforeValidator(_helped)] = parameter(
+        False, "Print these parameters and stop; all: every parameter.", shown=True
+    )
 
 
 class Settings(BaseModel):
@@ -169,7 +191,7 @@ STEPS = cast(
 class Entry:
     """One parameter of the workflow, with its step and its field.
 
-    With ``per_subject`` it may be a samplesheet column.
+    With ``per_subject`` it may be a samplesheet column. ``--help`` has it if it is ``shown``.
     """
 
     name: str
@@ -179,6 +201,7 @@ class Entry:
     default: object
     unit: str | None
     per_subject: bool
+    shown: bool
 
 
 def entries() -> Iterator[Entry]:
@@ -189,7 +212,8 @@ def entries() -> Iterator[Entry]:
             if name := model.workflow_name(field):
                 default = stated.get("workflow_default", info.default)
                 per_subject = bool(stated.get("per_subject", model.per_subject))
-                yield Entry(name, step, field, info, default, stated.get("unit"), per_subject)
+                unit, shown = stated.get("unit"), bool(stated.get("shown"))
+                yield Entry(name, step, field, info, default, unit, per_subject, shown)
 
 
 def by_step() -> Iterator[tuple[str, type[StepParameters], list[Entry]]]:

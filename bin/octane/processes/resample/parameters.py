@@ -17,6 +17,7 @@ class ResampleParameters(StepParameters):
     """RESAMPLE: tiles (or a volume) resampled to the target resolution."""
 
     title: ClassVar[str] = "Resampling"
+    needed: ClassVar[str] = "If the results are to be coarser than the data."
     prefix: ClassVar[str] = "resample_"
     resolution: Annotated[Lengths3 | None, BeforeValidator(_target)] = parameter(
         None,
@@ -24,6 +25,7 @@ class ResampleParameters(StepParameters):
         "skipped and the data keep their voxel size.",
         unit="micrometer",
         workflow="resolution",
+        shown=True,
     )
     scale: Lengths3 | None = parameter(
         None,

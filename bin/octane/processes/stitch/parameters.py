@@ -22,6 +22,7 @@ class OverlapParameters(StepParameters):
         "Overlap of neighbouring tiles as a fraction of a tile: one number, or two in the order y "
         "x. Unset: read from the mosaic's metadata. 0: tiles abut.",
         workflow="overlap",
+        shown=True,
     )
     check_overlap: Literal["error", "warning"] = parameter(
         "error",
@@ -36,6 +37,7 @@ class StitchParameters(OverlapParameters):
     """STITCH: tiles of one section placed and blended."""
 
     title: ClassVar[str] = "Stitching"
+    needed: ClassVar[str] = "If sections consist of tiles."
     prefix: ClassVar[str] = "stitch_"
     refine: bool = parameter(
         False,
@@ -50,6 +52,7 @@ class StitchParameters(OverlapParameters):
         "Flat-field correction of tiles that darken towards their edges. estimate: from the "
         "overlaps of each section's tiles; FILE: a TIFF or .npy of the illumination of a full tile "
         "(octane's own, or BaSiC's); none: no correction. The report measures the shading.",
+        shown=True,
     )
     dark_offset: Annotated[float, Field(ge=0, allow_inf_nan=False)] = parameter(
         0.0,
