@@ -15,7 +15,7 @@ include { complete ; escapeMarkup ; forgetIfRefused ; lockOutdir } from './subwo
 include { failIfChanged ; outcomes ; reported } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
 include { empty ; fed ; named ; recorded } from './lib/plan'
-include { codeVersions ; switched } from './lib/functions'
+include { codeVersions ; helpText ; switched } from './lib/functions'
 
 // PREFLIGHT's plan lists every task: its step, its flags, and the names of the data that it reads.
 workflow OCTANE {
@@ -82,8 +82,8 @@ workflow OCTANE {
 }
 
 workflow {
-    if (switched('help')) {
-        log.info(file("${projectDir}/lib/help.txt").text)
+    if ("${params.help}" != 'false') {
+        log.info(helpText("${params.help}" == 'all'))
     }
     else {
         watchSlurm()

@@ -149,7 +149,7 @@ def leases(xp: ModuleType, quick: bool) -> dict[str, object]:
     # Of several GPUs, the same for all three.
     one = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": one}
-    command = [*slot, "--backend", "gpu", "--timeout", "60", "--memory", f"{reserved}B", "--"]
+    command = [*slot, "--backend", "gpu", "--gpu_timeout", "60", "--memory", f"{reserved}B", "--"]
     holders = [
         subprocess.Popen(
             [*command, sys.executable, "-c", HOLDER, str(used), str(seconds)],

@@ -81,7 +81,7 @@ def command(source: Path, destination: Path, record: Path, workers: int) -> list
         PROJECT / "bin" / "resample.py",
         source,
         destination,
-        *("--resolution", f"{RESOLUTION:g}", "--backend", "cpu", "--resample_codec", "zstd"),
+        *("--resolution", f"{RESOLUTION:g}", "--backend", "cpu", "--codec", "zstd"),
         *("--workers", str(workers), "--memory", "4GB"),
         *("--metrics", record),
     ]

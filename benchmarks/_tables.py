@@ -776,7 +776,7 @@ TASKS = {
     "tasks": lambda c: str(c["tasks"]),
     "at once": lambda c: str(c["queueSize"]),
     "asked every": lambda c: c["pollInterval"],
-    "`trace_report`": lambda c: "on" if c["trace_report"] else "off",
+    "trace and pages": lambda c: "on" if c["records"] else "off",
     "minutes": lambda c: f"{c['first']['seconds'] / 60:.1f}",
     "ms a task": lambda c: f"{c['ms_per_task']:.0f}",
     "ms of a core a task": lambda c: f"{1000 * c['first']['cpu_seconds'] / c['tasks']:.0f}",
@@ -788,7 +788,6 @@ TASKS = {
 
 COPYING = {
     "TIFF tiles": lambda c: c["tiles"],
-    "mosaics": lambda c: c["codec"],
     "copying the files, MB/s": lambda c: _rate(c, "copy"),
     "`mosaic.py`, MB/s": lambda c: _rate(c, "work"),
     "ratio": lambda c: f"{c['speed_over_copy']:.2f}",

@@ -24,6 +24,8 @@ SETTINGS = """
 executor {{ queueSize = {queue}; pollInterval = '{poll}'; cpus = {cpus}; memory = 1.TB }}
 process {{ cpus = 1; memory = 1.MB; maxForks = {queue} }}
 """
+PAGES = ("trace", "timeline", "report", "dag")
+"""Nextflow's own records of a run."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +79,13 @@ def resident(pid: int) -> int:
 def run(folder: Path, sheet: Path, case: Case, *arguments: str) -> dict[str, object]:
     """Run the workflow once: seconds, tasks, memory."""
     config = folder / "settings.config"
-    config.write_text(
-        SETTINGS.format(queue=case.queue, poll=case.poll, cpus=case.queue), encoding="utf-8"
-    )
+    off = "".join(f"{name}.enabled = false\n" for name in PAGES if not case.records)
+    settings = SETTINGS.format(queue=case.queue, poll=case.poll, cpus=case.queue)
+    config.write_text(settings + off, encoding="utf-8")
     command = [
         *("nextflow", "run", str(PROJECT / "main.nf"), "-stub", "-c", str(config)),
         *("--samplesheet", str(sheet), "--outdir", str(folder / "out"), "--resolution", "10"),
-        *("--trace_report", str(case.records).lower(), *arguments),
+        *arguments,
     ]
     environment = {**os.environ, "NXF_ANSI_LOG": "false"}
     start, cpu = time.perf_counter(), os.times()
@@ -134,7 +136,7 @@ def day(case: Case) -> dict[str, object]:
             "tasks": count,
             "queueSize": case.queue,
             "pollInterval": case.poll,
-            "trace_report": case.records,
+            "records": case.records,
             "first": first,
             "work": counted(folder / "work"),
             "cache": counted(folder / ".nextflow"),

@@ -13,7 +13,7 @@ while sleep "$pause" && kill -0 "$PPID" 2>/dev/null; do
         case $reason in
             JobHeld*) why="it is held. Release it: scontrol release $job" ;;
             *Grp*Minutes*) why='the budget of its account is used up. Stop the run, and run it again with -resume and another' \
-                why+=' --slurm_account, or once there is a new budget.' ;;
+                why+=' --account in --slurm_options, or once there is a new budget.' ;;
             *) why='it asks for more than its partition or account allows. Stop the run, lower process.resourceLimits or' \
                 why+=' choose another --slurm_queue, as in docs/hpc.md, and run again with -resume.' ;;
         esac

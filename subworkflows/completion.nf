@@ -47,10 +47,11 @@ def outcomeOf(id, plan, files) {
     return sentence ? [missing: missing, changed: mixed, sentence: sentence] : null
 }
 
-// Nextflow's table of tasks, or null.
+// Nextflow's table of tasks, or null. A run without one may find that of an earlier run.
 def trace() {
     def table = outputFolder().resolve('pipeline_info/trace.txt')
-    return switched('trace_report') && table.exists() ? table.toString() : null
+    def isOwn = table.exists() && table.lastModified() >= workflow.start.toInstant().toEpochMilli()
+    return isOwn ? table.toString() : null
 }
 
 // Lines of bin/summary.py, as [level, text]. Not its exit code: a run that is stopped interrupts whoever waits for it.

@@ -22,7 +22,7 @@ workflow SUBJECTS {
     else {
         input = localFile('input', asWritten('input').toString())
         meta = [id: (asWritten('subject') ?: input.simpleName).toString()]
-        subjects = channel.of([meta, input, fileOf(meta, 'truth') ?: []])
+        subjects = channel.of([meta, input, []])
     }
 
     emit:
@@ -85,7 +85,7 @@ def checkLaunch() {
     def closed = (1..<place.nameCount + 1)
         .collect { n -> place.root.resolve(place.subpath(0, n)) }
         .find { path -> path.exists() && !path.isDirectory() }
-    def mounts = [outdir: new File(outdir).absolutePath] + params.subMap('scratch_dir', 'gpu_lock_dir')
+    def mounts = [outdir: new File(outdir).absolutePath] + params.subMap('scratch_dir')
     def divided = workflow.containerEngine ? mounts.find { _name, path -> "${path}".contains(':') } : null
     def sheet = params.samplesheet ? localFile('samplesheet', params.samplesheet.toString()) : null
     def further = furtherWords(workflow.commandLine)
@@ -165,7 +165,7 @@ def rowsOf(sheet) {
     }
     return rows.findAll().collect { given ->
         def meta = [id: given.subject ?: '', given: given, folder: sheet.toAbsolutePath().parent.toString()]
-        [meta, fileOf(meta, 'input'), fileOf(meta, 'truth')]
+        [meta, fileOf(meta, 'input'), []]
     }
 }
 
@@ -246,7 +246,7 @@ def subjectOf(meta, input, truth) {
         displacements: fileOf(meta, 'displacements'),
         n4_mask: switched('skip_n4') ? null : fileOf(meta, 'n4_mask'),
         truth: truth,
-        stitch_flat_field: switched('skip_stitch') ? null : fileOf(meta, 'stitch_flat_field'),
+        stitch_flat_field: fileOf(meta, 'stitch_flat_field'),
     ].findAll { _name, path -> path }
     def problems = named.collectEntries { name, path -> [name, problemOf(name, path)] }.findAll { _name, text -> text }
     def files = named.findAll { name, _path -> !problems[name] }
@@ -278,7 +278,7 @@ def requestOf(list) {
     def subjects = list.collect { subject ->
         subject.meta.subMap('id', 'given') + [staged: subject.files.keySet(), problems: subject.problems]
     }
-    return groovy.json.JsonOutput.toJson([parameters: parameters, subjects: subjects])
+    return groovy.json.JsonOutput.toJson([parameters: parameters, subjects: subjects, resumed: workflow.resume])
 }
 
 // Claim a subject's folder in outdir for its input, named in input.json; an input that was moved or corrected counts as

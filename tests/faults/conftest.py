@@ -11,7 +11,7 @@ from runs import checksums
 def volume(phantom: Path) -> list[object]:
     """Arguments of a run on one volume: only PREFLIGHT, N4 and PYRAMID."""
     return [
-        *("-profile", "test", "--phantom", "false", "--skip_resample", "--skip_report"),
+        *("-profile", "test", "--phantom", "false", "--resolution", "none", "--skip_report"),
         *("--n4_iterations", "3", "--input", phantom / "truth" / "tissue.ome.zarr"),
     ]
 

@@ -157,7 +157,7 @@ def test_a_result_is_not_published(nextflow, succeeding, quick, phantom, tmp_pat
         "process { withName: PYRAMID { publishDir = [] } }\n", encoding="utf-8"
     )
     volume = phantom / "truth" / "tissue.ome.zarr"
-    given = (*quick, "--input", volume, "--subject", "brain", "--skip_n4", "--skip_resample")
+    given = (*quick, "--input", volume, "--subject", "brain", "--skip_n4", "--resolution", "none")
     given += ("--publish_dir_mode", mode)
     result = tmp_path / "out" / "brain" / "brain.ome.zarr"
     run = nextflow(tmp_path, *given, "-c", "fault.config")

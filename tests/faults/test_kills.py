@@ -76,7 +76,7 @@ def test_the_kernel_kills_a_task_for_its_memory(
     assert run.code == 1
     assert run.tries("N4", "exit") == [("FAILED", "137")]
     assert last_words(run.output).startswith(
-        "N4 (tissue) was killed (exit 137), by a user or for lack of memory; raise --max_memory"
+        "N4 (tissue) was killed (exit 137), by a user or for lack of memory; give it more"
     )
     assert whole(tmp_path / "work") == []
     assert checksums(run.outdir) == {}

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from lease_storm import SIZE, Span, faults, spans_of
 
-from octane.config.parameters import LeaseParameters
 from octane.gpu import lease as leases
 from octane.gpu.inventory import VARIABLE, simulated_uuid
 from octane.gpu.lease import lease
@@ -79,7 +78,7 @@ def test_another_users_records_are_hostile(folder, content):
             fcntl.flock(stack.enter_context(path.open()), fcntl.LOCK_EX)
         with LeaseFolder(folder) as opened:
             assert opened.held(FIRST) == [(f"{FIRST}.0", OTHER_USER, UNREADABLE)]
-        assert "(unreadable)" in status(LeaseParameters())
+        assert "(unreadable)" in status()
         # The other user keeps that GPU exclusively, but is ignored in the queue.
         assert given() == f"{SECOND}.0"
 

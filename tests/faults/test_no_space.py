@@ -75,9 +75,8 @@ def test_the_output_is_full_when_results_are_copied_there(
     nextflow, succeeding, small_disk, volume, undisturbed, mode, least, enough
 ):
     out = small_disk("out", least)
-    # All tasks are cached, so results are only copied. --check_space false, because PREFLIGHT would
-    # refuse so small a disk; it could not foresee that others fill one during the run.
-    arguments = (*volume, "--publish_dir_mode", mode, "--check_space", "false", "-resume")
+    # All tasks are cached, so results are only copied.
+    arguments = (*volume, "--publish_dir_mode", mode, "-resume")
     run = nextflow(undisturbed.folder, *arguments, outdir=out / "results")
     assert run.code != 0
     # Nextflow may report below it that other results could not be published either.

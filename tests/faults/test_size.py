@@ -18,12 +18,12 @@ def test_a_cohort_of_2000_subjects(start_nextflow, tmp_path):
         rows.append(f"sub-{number:04},{store}")
     (tmp_path / "cohort.csv").write_text("\n".join(rows), encoding="utf-8")
     (tmp_path / "small.config").write_text(
-        "executor { cpus = 16; memory = 1.TB }\nprocess { cpus = 1; memory = 1.MB }\n",
+        "executor { cpus = 16; memory = 1.TB }\nprocess { cpus = 1; memory = 1.MB }\n"
+        + "".join(f"{name}.enabled = false\n" for name in ("trace", "timeline", "report", "dag")),
         encoding="utf-8",
     )
     run = start_nextflow(
         *(tmp_path, "-stub", "-c", "small.config", "--samplesheet", "cohort.csv"),
-        *("--trace_report", "false"),
     )
     assert run.process.wait(3500) == 0, run.output
     # One PREFLIGHT task checks all subjects, and one page shows all.

@@ -167,7 +167,8 @@ def test_a_cupy_that_cannot_compute_leaves_the_work_to_the_cpu(
         raise no_library(cupy, kind)
 
     monkeypatch.setattr(cupy, "ones", fail)
-    metrics, sharing = Metrics("test"), LeaseParameters(gpu_lock_dir=tmp_path / "leases")
+    monkeypatch.setenv("OCTANE_GPU_LOCK_DIR", str(tmp_path / "leases"))
+    metrics, sharing = Metrics("test"), LeaseParameters()
 
     def find(backend):
         more = {"batch": 1, "backend": backend, "subject": "test"}
@@ -192,8 +193,7 @@ def test_a_step_without_cudas_headers_ends_with_one_sentence(tmp_path):
     import subprocess
     command = [sys.executable, *{command!r}]
     for backend in ("gpu", "auto"):
-        more = "--workers", "1", "--gpu_lock_dir", str(folder / "leases")
-        print(subprocess.run([*command, backend, *more]).returncode)
+        print(subprocess.run([*command, backend, "--workers", "1"]).returncode)
     """
     done = run_process(tmp_path, code, CUDA_PATH=None, CUDA_HOME=None)
     assert done.stdout.split() == ["1", "0"], done.stderr

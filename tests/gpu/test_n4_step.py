@@ -18,7 +18,7 @@ SHAPE = (24, 36, 40)
 
 
 @pytest.fixture
-def correct(cupy, tmp_path):
+def correct(cupy, tmp_path, monkeypatch):
     """Correct on a device; return the voxels and the metrics."""
 
     def run(source, backend, workers=2, memory="2GB", **parameters):
@@ -31,7 +31,8 @@ def correct(cupy, tmp_path):
             InputParameters(),
             ExecutionParameters(backend=backend, workers=workers, memory=memory, overwrite=True),
         )
-        sharing = LeaseParameters(gpu_lock_dir=tmp_path / "leases", gpu_timeout=60)
+        monkeypatch.setenv("OCTANE_GPU_LOCK_DIR", str(tmp_path / "leases"))
+        sharing = LeaseParameters(gpu_timeout=60)
         metrics = correct_bias(prepared, sharing)
         corrected = open_volume(destination)
         return corrected.read(tuple(slice(0, n) for n in corrected.grid.shape)), metrics

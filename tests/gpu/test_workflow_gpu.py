@@ -19,8 +19,8 @@ def runs(cupy, succeeding, tmp_path_factory) -> dict[str, Run]:
     """One run on two GPUs, with another job on the first, and one run on the CPU."""
     folder = tmp_path_factory.mktemp("gpus")
     leases = folder / "leases"
-    shared = ("--gpu_count", 2, "--gpu_slots", 2, "--gpu_lock_dir", leases)
-    more = {"env": {"EMU_DEVICES": "2"}}
+    shared = ("--gpu_count", 2, "--gpu_slots", 2)
+    more = {"env": {"EMU_DEVICES": "2", "OCTANE_GPU_LOCK_DIR": str(leases)}}
     with lease(10**9, backend="gpu", timeout=60, slots=2, folder=leases) as held:
         assert held.gpu is not None
         gpu = succeeding(folder / "gpu", "-profile", "test,gpu", *shared, **more)
@@ -72,10 +72,10 @@ def test_a_gpu_that_fails_at_each_attempt_leaves_the_last_one_to_the_cpu(
     # N4 chooses the GPU for this many iterations, of which the threshold leaves one.
     many = ("--n4_iterations", 100_000, "--n4_convergence_threshold", 1000)
     run = succeeding(
-        *(tmp_path, "-profile", "test", "--phantom", "false", "--skip_resample", "--skip_pyramid"),
-        *("--skip_report", "--n4_shrink_factor", 1, *many, "--gpu_count", 1),
-        *("--gpu_lock_dir", tmp_path / "leases", "--input", phantom / "truth" / "tissue.ome.zarr"),
-        env={"EMU_LOSE_AT": "5"},
+        *(tmp_path, "-profile", "test", "--phantom", "false", "--resolution", "none"),
+        *("--skip_pyramid", "--skip_report", "--n4_shrink_factor", 1, *many, "--gpu_count", 1),
+        *("--input", phantom / "truth" / "tissue.ome.zarr"),
+        env={"EMU_LOSE_AT": "5", "OCTANE_GPU_LOCK_DIR": str(tmp_path / "leases")},
     )
     assert run.tries("N4", "exit") == [("FAILED", "104")] * 2 + [("COMPLETED", "0")]
     assert record(run, "N4", "n4")["backend"] == "cpu"

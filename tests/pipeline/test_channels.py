@@ -167,9 +167,10 @@ def test_each_subject_of_a_sheet_has_the_channels_of_its_row(
         f"subject,input,channels\nbrain,{folder}/mosaics,{names}\nother,{folder}/mosaics,\n",
         encoding="utf-8",
     )
-    words = [word for word in given if word not in ("--input", "mosaics", "--subject", "brain")]
+    replaced = ("--input", "mosaics", "--subject", "brain", "--resolution", "20")
+    words = [word for word in given if word not in replaced]
     run = succeeding(
-        *(tmp_path, *words, "--samplesheet", sheet, "--skip_report", "--skip_resample"),
+        *(tmp_path, *words, "--samplesheet", sheet, "--skip_report", "--resolution", "none"),
         *("--save_bias_field", "true", *(f"--skip_{step}" for step in skipped)),
     )
     ending = {"n4": "_stack", "pyramid": "_n4", "": ""}["".join(skipped[:1])]
@@ -268,7 +269,7 @@ def test_real_tiles_with_a_file_for_each_channel_become_the_image(succeeding, tm
         *("--input", "tiles", "--subject", "brain", "--overlap", cut.overlap),
         *("--tile_pattern", "s{section}_r{row}_c{column}_{channel}.ome.tif"),
         *("--channel", "AF568", "--channels", "all", "--stitch_refine", "true"),
-        *("--skip_resample", "--skip_n4", "--skip_pyramid"),
+        *("--skip_n4", "--skip_pyramid"),
     )
     found = voxels(run.outdir / RESULT)
     # Files are sorted by the names of their channels.

@@ -116,7 +116,7 @@ def test_a_subject_alone_with_every_value_as_text_is_the_same(succeeding, cohort
         for entry in entries()
         if entry.default is not None and entry.name not in ("outdir", "scratch_dir")
     }
-    given |= {"resolution": 10, "n4_iterations": 3, "n4_shrink_factor": 2, "max_cpus": 2}
+    given |= {"resolution": 10, "n4_iterations": 3, "n4_shrink_factor": 2}
     given |= {"phantom": False, "skip_report": True, "skip_pyramid": True, "gpu_slots": 2}
     # As in the test profile.
     given |= {"n4_z_profile_gain": True}
@@ -202,7 +202,7 @@ def test_a_folder_of_mosaics_may_be_the_place_of_everything(succeeding, phantom,
     # read. Nextflow would read the subject's name as a number.
     folder = tmp_path / "data (1)"
     shutil.copytree(phantom / "mosaics", folder)
-    given = ("--input", ".", "--subject", "01", *SKIPPED, "--skip_resample", "--skip_n4")
+    given = ("--input", ".", "--subject", "01", *SKIPPED, "--resolution", "none", "--skip_n4")
     run = succeeding(folder, *given)
     assert Path(run.outdir / "01" / "01_stack.ome.zarr" / "zarr.json").is_file()
     again = succeeding(folder, *given, "-resume")

@@ -72,10 +72,10 @@ os.execvpe(words[1], words[1:], kept)
 
 
 CASES = {
-    "docker": (["--container", "lab/octane:7"], "lab/octane:7", "--gpus all"),
-    "apptainer": ([], f"{{project}}/octane-{__version__}.sif", "--nv"),
+    "docker": ("process.container = 'lab/octane:7'", "lab/octane:7", "--gpus all"),
+    "apptainer": ("", f"{{project}}/octane-{__version__}.sif", "--nv"),
 }
-"""Arguments, image, and GPU option of each engine."""
+"""Config, image, and GPU option of each engine."""
 
 
 EVERY = ["docker", pytest.param("apptainer", marks=pytest.mark.soak)]
@@ -122,18 +122,19 @@ def test_the_tasks_find_all_they_need_in_their_containers(
     engine, succeeding, quick, phantom, tmp_path
 ):
     name, env, log, elsewhere = engine
-    given, _, gpu = CASES[name]
+    config, _, gpu = CASES[name]
+    (tmp_path / "image.config").write_text(config, encoding="utf-8")
     wanted = tmp_path / "disk" / "new"
     wanted.parent.mkdir()
     linked = tmp_path / "linked" / "section_01.ome.zarr"
     linked.parent.mkdir()
     linked.symlink_to(shutil.copytree(phantom / "mosaics" / linked.name, elsewhere / linked.name))
     run = succeeding(
-        *(tmp_path, "-profile", f"test,{name}", *quick[2:], "--subject", "sub-01", *given),
-        *("--input", linked.parent),
+        *(tmp_path, "-profile", f"test,{name}", *quick[2:], "-c", "image.config"),
+        *("--input", linked.parent, "--subject", "sub-01"),
         *("--skip_n4", "--skip_pyramid", "--skip_report", "--scratch_dir", f"{wanted}/"),
-        *("--gpu_count", "2", "--gpu_slots", "3", "--gpu_lock_dir", "/var/tmp"),
-        env=env,
+        *("--gpu_count", "2", "--gpu_slots", "3"),
+        env={**env, "OCTANE_GPU_LOCK_DIR": "/var/tmp"},
     )
     # PREFLIGHT warns that scratch and work folder are on one disk here.
     warnings = [line for line in run.output.splitlines() if "WARN" in line]

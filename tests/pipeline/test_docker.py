@@ -185,7 +185,7 @@ def test_a_cohort_whose_container_is_killed_equals_one_without_containers(
 @pytest.mark.parametrize("end", ["Ctrl-C", "Nextflow is killed", "the wrapper is killed"])
 def test_no_container_outlives_what_started_it(docker, phantom, start_nextflow, tmp_path, end):
     started = start_nextflow(
-        *(tmp_path, "-profile", "test,docker", "--phantom", "false", "--skip_resample", *LONG),
+        *(tmp_path, "-profile", "test,docker", "--phantom", "false", "--resolution", "none", *LONG),
         *("--input", phantom / "truth" / "tissue.ome.zarr", "--skip_report"),
         env=docker.environment,
     )
@@ -228,7 +228,7 @@ def test_containers_share_the_leases_of_a_node(docker, elsewhere):
         ).strip()
 
     elsewhere.chmod(0o1777)
-    request = ("--memory", "3GB", "--backend", "gpu", "--timeout", "1", "--")
+    request = ("--memory", "3GB", "--backend", "gpu", "--gpu_timeout", "1", "--")
     holder = lease("--subject", "first", *request, "sleep", "600", detached=True)
     waited(lambda: "first" in lease("--status"), "the first container's lease")
     refused = lease(*request, "true", check=False)

@@ -129,8 +129,8 @@ def test_the_newest_versions_on_the_newest_python_make_the_same(environment, tmp
     call(folder / "python", *pip, *(tmp_path / "wheels").iterdir())
     lines = (
         "phantom p --sections 2 --tiles 2 --tile_shape 12,64,64 --bias 0.4",
-        "resample p/mosaics/section_01.ome.zarr 1.ome.zarr --scale 0.5 --resample_codec blosc-lz4",
-        "resample p/mosaics/section_02.ome.zarr 2.ome.zarr --scale 0.5 --resample_codec none",
+        "resample p/mosaics/section_01.ome.zarr 1.ome.zarr --scale 0.5 --codec blosc-lz4",
+        "resample p/mosaics/section_02.ome.zarr 2.ome.zarr --scale 0.5 --codec none",
         "stitch 1.ome.zarr section_01.ome.zarr --stitch_refine",
         "stitch 2.ome.zarr section_02.ome.zarr",
         "stack stack.ome.zarr section_01.ome.zarr section_02.ome.zarr",
@@ -186,7 +186,6 @@ def completed(tmp_path, environment):
         (["--backend", ""], ["auto", "gpu", "cpu"]),
         # Files, which bash itself completes.
         (["--status", "true", ""], []),
-        (["--gpu_lock_dir", ""], []),
     ],
 )
 def test_tab_completes_flags_and_words(completed, words, completions):

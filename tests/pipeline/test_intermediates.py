@@ -87,8 +87,7 @@ def test_results_are_the_same_in_less_space(start_nextflow, make_phantom, quick,
     [
         (("--scratch_dir", "true", "--publish_dir_mode", "copy"), 5),
         (("--skip_n4",), 4),
-        (("--skip_stitch", "--input_kind", "mosaic", "--skip_n4"), 2),
-        (("--skip_resample", "--skip_pyramid"), 3),
+        (("--resolution", "none", "--skip_pyramid"), 3),
     ],
 )
 def test_other_ways_of_running(succeeding, given, tmp_path, more, count):
@@ -103,7 +102,7 @@ def test_a_volume_stays_where_it_was_given(succeeding, quick, phantom, tmp_path)
     source = phantom / "truth" / "tissue.ome.zarr"
     given = (*quick, "--skip_report", "--input", source, *EMPTYING)
     before = voxels(source)
-    succeeding(tmp_path / "given", *given, "--skip_resample")
+    succeeding(tmp_path / "given", *given, "--resolution", "none")
     assert emptied(tmp_path / "given") == []
     succeeding(tmp_path / "resampled", *given, "--resolution", "20")
     assert len(emptied(tmp_path / "resampled")) == 1

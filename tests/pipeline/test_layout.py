@@ -16,6 +16,7 @@ from octane.config.flags import Parser
 PROJECT = Path(__file__).resolve().parents[2]
 
 OTHERS_FLAGS = {
+    "--account",
     *("--batch", "--comment", "--constraint", "--cpus-per-task", "--error-exitcode", "--format"),
     *("--gres", "--help", "--ignore", "--me", "--mem", "--no-deps", "--ome-zarr-version", "--qos"),
     *("--only-binary", "--output", "--plugin", "--require-hashes", "--signal", "--time", "--tool"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 
@@ -45,10 +46,9 @@ LAUNCH = {
     "tilde": (["--outdir", "~/out"], "--outdir is ~/out, in which no shell expanded the ~;"),
     # Nextflow itself reads these before any task.
     "values": (
-        ["-profile", "test", *("--max_memory", "lots", "--max_cpus", "0", "--gpu_count", "x")],
+        ["-profile", "test", *("--gpu_slots", "0", "--gpu_count", "x")],
         "--gpu_count is 'x': input should be a valid integer, unable to parse string as an "
-        "integer.\n--max_cpus is 0: input should be greater than or equal to 1.\n"
-        "--max_memory is 'lots': give a size such as '32 GB'.\n",
+        "integer.\n--gpu_slots is 0: input should be greater than or equal to 1.\n",
     ),
     "unknown": (["-profile", "test", "--n4_shrink_facto", "4"], "--n4_shrink_facto"),
     "mount": (
@@ -191,7 +191,7 @@ COMMANDS = {
     ),
     "main.nf --outdir=x -with-report r.html -name two -bg -with-trace": ([], "main.nf --outdir=x"),
     # The script may come last.
-    "--max_cpus 2 main.nf --input a b": (["b"], "--max_cpus 2 main.nf --input a b"),
+    "--gpu_slots 2 main.nf --input a b": (["b"], "--gpu_slots 2 main.nf --input a b"),
 }
 """Parts of command lines, and what is read from them."""
 
@@ -320,7 +320,8 @@ def test_a_step_that_fails_says_why_and_leaves_no_result(nextflow, quick, tmp_pa
     image.SetSpacing((0.01, 0.01, 0.01))
     sitk.WriteImage(image, str(tmp_path / "flat.nii"))
     run = nextflow(
-        *(tmp_path, *quick, "--input", "flat.nii", "--skip_resample", "--n4_mask", "none"), **DRAWN
+        *(tmp_path, *quick, "--input", "flat.nii", "--resolution", "none", "--n4_mask", "none"),
+        **DRAWN,
     )
     assert run.code == 1
     assert "executor >" not in run.output
@@ -333,14 +334,21 @@ def test_a_step_that_fails_says_why_and_leaves_no_result(nextflow, quick, tmp_pa
     assert "Results:" not in run.output
 
 
-def test_help_prints_every_parameter_and_runs_nothing(succeeding, project, tmp_path):
+@pytest.mark.parametrize("asked", ["true", "all"])
+def test_help_prints_parameters_and_runs_nothing(succeeding, project, tmp_path, asked):
     # Nextflow 26.04 passes command-line switches as text.
-    (tmp_path / "help.yml").write_text('help: "true"\n', encoding="utf-8")
+    (tmp_path / "help.yml").write_text(f'help: "{asked}"\n', encoding="utf-8")
     run = succeeding(tmp_path, "-params-file", "help.yml", give_outdir=False)
     schema = json.loads((project / "nextflow_schema.json").read_text(encoding="utf-8"))
-    names = [name for group in schema["$defs"].values() for name in group["properties"]]
-    assert len(names) > 50
-    assert [name for name in names if f"  --{name} " not in run.output] == []
+    groups = [group["properties"] for group in schema["$defs"].values()]
+    hidden = {name: "hidden" in own for group in groups for name, own in group.items()}
+    assert 15 <= [*hidden.values()].count(False) <= 25
+    printed = re.findall(r"^  --(\w+) ", run.output, re.MULTILINE)
+    assert printed == [
+        name for name, is_hidden in hidden.items() if asked == "all" or not is_hidden
+    ]
+    shown = run.output[run.output.index("nextflow run main.nf --input") :]
+    assert max(map(len, shown.splitlines())) <= 100
     # Every launch leaves these.
     left = {path.name.split(".log")[0] for path in tmp_path.iterdir()}
     assert left <= {".nextflow", "work", "help.yml"}

@@ -32,7 +32,7 @@ def again(succeeding, folder, code):
     """Run once; return a function that resumes this run with more arguments."""
     given = (
         *("-stub", "--input", "mosaics", "--n4_mask", "truth/bias.ome.zarr"),
-        *("--positions", "positions.csv", "--truth", "truth/tissue.ome.zarr"),
+        *("--positions", "positions.csv"),
     )
     assert succeeding(folder, *given, code=code).processes("COMPLETED") == ALL
     return lambda *arguments: succeeding(folder, *given, "-resume", *arguments, code=code)
@@ -61,13 +61,6 @@ def again(succeeding, folder, code):
             (),
             {"PREFLIGHT", *AFTER_N4},
             id="mask",
-            marks=pytest.mark.soak,
-        ),
-        pytest.param(
-            "truth/tissue.ome.zarr/0/c/0/0/0",
-            (),
-            {"PREFLIGHT", *AFTER_N4},
-            id="truth",
             marks=pytest.mark.soak,
         ),
     ],

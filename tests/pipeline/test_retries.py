@@ -25,7 +25,8 @@ ONCE = {
 def test_failures_that_a_retry_may_fix_are_retried(succeeding, phantom, tmp_path):
     faults = ", ".join(f"{name}: '{script}'" for name, script in ONCE.items())
     (tmp_path / "fault.config").write_text(
-        "process { withName: STACK {\n"
+        "process { resourceLimits = [cpus: 2, memory: 2.GB]\n"
+        "withName: STACK {\n"
         # A killed wrapper is retried although its memory cannot grow.
         "    memory = { meta.id == 'wrapper' ? 2.GB : 1.GB * task.attempt }\n"
         f"    beforeScript = {{ task.attempt == 1 ? [{faults}][meta.id] : '' }}\n"
@@ -37,7 +38,6 @@ def test_failures_that_a_retry_may_fix_are_retried(succeeding, phantom, tmp_path
     run = succeeding(
         *(tmp_path, "-stub", "-c", "fault.config", "--samplesheet", "sheet.csv"),
         *("--skip_n4", "--skip_pyramid", "--skip_report", "--scratch_dir", tmp_path),
-        *("--max_memory", "2 GB"),
     )
     for name in ONCE:
         first = "2 GB" if name == "wrapper" else "1 GB"
@@ -50,7 +50,7 @@ def test_failures_that_a_retry_may_fix_are_retried(succeeding, phantom, tmp_path
 STOPS = {
     "memory-limit": (
         *("PREFLIGHT", "exit 137", ["2 GB", "3 GB"]),
-        "was killed (exit 137), by a user or for lack of memory; raise --max_memory, or give it",
+        "was killed (exit 137), by a user or for lack of memory; give it more, as in docs/hpc.md",
     ),
     "lost": (
         *("STACK", "exit 143", ["3 GB"] * 3),
@@ -89,12 +89,13 @@ def test_failures_that_retries_cannot_fix_stop_the_run(
     nextflow, phantom, tmp_path, process, script, memory, words
 ):
     (tmp_path / "fault.config").write_text(
-        f"process {{ withName: {process} {{ beforeScript = {{ '{script}' }} }} }}\n",
+        "process { resourceLimits = [cpus: 2, memory: 3.GB]\n"
+        f"withName: {process} {{ beforeScript = {{ '{script}' }} }} }}\n",
         encoding="utf-8",
     )
     run = nextflow(
         *(tmp_path, "-stub", "-c", "fault.config", "--input", f"{phantom}/mosaics"),
-        *("--skip_n4", "--skip_report", "--max_memory", "3 GB"),
+        *("--skip_n4", "--skip_report"),
     )
     assert run.code == 1
     assert run.tries(process, "memory") == [("FAILED", given) for given in memory]
@@ -103,7 +104,6 @@ def test_failures_that_retries_cannot_fix_stop_the_run(
     # Nextflow may add warnings between the workflow's last lines, and after them.
     (last,) = re.findall(r"run again with -resume\.\n(?:.+\n)?octane stopped: (.+)", run.output)
     assert words in last
-    assert "--max_memory 3" not in run.output
 
 
 @soak
@@ -111,7 +111,7 @@ def test_a_retry_avoids_a_scratch_disk_without_inodes(succeeding, phantom, small
     # The only inode is the file system's root.
     run = succeeding(
         *(tmp_path, "-stub", "--input", f"{phantom}/mosaics", "--skip_n4", "--skip_report"),
-        *("--scratch_dir", small_disk("disk", "nr_inodes=1"), "--skip_stitch"),
+        *("--scratch_dir", small_disk("disk", "nr_inodes=1")),
     )
     assert [status for (status,) in run.tries("STACK")] == ["FAILED", "COMPLETED"]
 
@@ -131,7 +131,7 @@ def test_a_gap_and_a_second_try_are_named_at_the_end_and_in_the_report(
     )
     run = succeeding(
         *(tmp_path, "-c", "fault.config", "--input", mosaics, "--allow_missing_sections", "1"),
-        *("--skip_resample", "--skip_n4", "--skip_pyramid"),
+        *("--skip_n4", "--skip_pyramid"),
     )
     gap = "mosaics: Section 2: missing and left blank, "
     gap += "as --allow_missing_sections permits."

@@ -77,7 +77,7 @@ def test_inputs_are_links_and_outputs_are_written_twice_out_of_scratch(
     disk = small_disk("disk", "size=24m")
     run = succeeding(
         *(tmp_path, *quick, "--input", phantom / "mosaics", "--scratch_dir", disk),
-        *("--skip_resample", "--skip_n4", "--skip_report", "--publish_dir_mode", "copy"),
+        *("--resolution", "none", "--skip_n4", "--skip_report", "--publish_dir_mode", "copy"),
     )
     assert list(disk.iterdir()) == []
     staged = [line for line in run.wrapper("STACK").splitlines() if "input/section_01" in line]

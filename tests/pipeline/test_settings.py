@@ -24,17 +24,14 @@ def test_a_params_file(succeeding, phantom, tmp_path):
         "resolution: 10\n"
         "publish_dir_mode: copy\n"
         f"scratch_dir: {tmp_path}/scratch/\n"
-        "max_cpus: 1\n"
-        "max_memory: 1 GB\n"
         "gpu_slots: 3\n"
-        "gpu_timeout: 60\n"
-        'gpu_lock_dir: "it\'s here"\n',
+        "gpu_timeout: 60\n",
         encoding="utf-8",
     )
     # Nextflow's local executor (26.10) would refuse a task that requests an accelerator; and a task
     # that waits for a GPU must not have a time limit.
     (tmp_path / "show.config").write_text(
-        "process { withName: 'N4|STACK' {\n"
+        "process { resourceLimits = [cpus: 1, memory: 1.GB]\nwithName: 'N4|STACK' {\n"
         '    afterScript = { "# asked ${task.accelerator?.request}, ${task.time}" }\n} }\n'
     )
     run = succeeding(
@@ -55,7 +52,6 @@ def test_a_params_file(succeeding, phantom, tmp_path):
         for line in (
             "export OCTANE_GPU_SLOTS='3'",
             "export OCTANE_GPU_TIMEOUT='60'",
-            r"export OCTANE_GPU_LOCK_DIR='it'\''s here'",
         ):
             assert line in run.wrapper(process)
         # Without a container, CuPy's default folder in the home persists.
@@ -73,7 +69,7 @@ def test_tasks_ignore_the_callers_python_path(succeeding, quick, phantom, tmp_pa
     for name in ("json", "numpy"):
         (stale / f"{name}.py").write_text("raise SystemExit('stale')\n", encoding="utf-8")
     env = {"PYTHONPATH": str(stale), "PYTHONSAFEPATH": "1"}
-    given = ("--input", phantom / "truth" / "tissue.ome.zarr", "--skip_resample", "--skip_n4")
+    given = ("--input", phantom / "truth" / "tissue.ome.zarr", "--resolution", "none", "--skip_n4")
     run = succeeding(tmp_path, *quick, *given, "--skip_report", env=env)
     assert run.processes() == {"PREFLIGHT", "PYRAMID"}
     assert "WARN" not in run.output
@@ -151,13 +147,16 @@ def test_slurm_gets_the_options_of_every_job_and_a_lost_one_is_tried_again(
         (slurm / name).chmod(0o755)
     (tmp_path / "fast.config").write_text(
         "executor { pollInterval = '200ms'\nqueueStatInterval = '200ms'\n"
-        "exitReadTimeout = '1s' }\n",
+        "exitReadTimeout = '1s' }\n"
+        "process { withLabel: gpu_slot {\n"
+        "    queue = { task.ext.onCpu ? 'cpu' : 'gpu' }\n"
+        "    accelerator = { task.ext.onCpu ? null : [request: 1, type: 'fake'] }\n} }\n",
         encoding="utf-8",
     )
     run = succeeding(
         *(tmp_path, "-stub", "-profile", "slurm,gpu", "-c", "fast.config"),
-        *("--slurm_queue", "cpu", "--slurm_gpu_queue", "gpu", "--slurm_account", "lab"),
-        *("--slurm_gpu_type", "fake", "--slurm_options=--qos=low --nice=1"),
+        *("--slurm_queue", "cpu"),
+        "--slurm_options=--account=lab --qos=low --nice=1",
         *("--input", f"{phantom}/mosaics", "--resolution", "10"),
         env={"PATH": f"{slurm}:{environment['PATH']}"},
     )
@@ -169,8 +168,7 @@ def test_slurm_gets_the_options_of_every_job_and_a_lost_one_is_tried_again(
         assert options[options.index("-p") + 1] == ("gpu" if on_gpu else "cpu")
         assert {"--account=lab", "--qos=low", "--nice=1", "--no-requeue"} <= set(options)
         assert ("--gres=gpu:fake:1" in options) == on_gpu
-        for variable in ("OCTANE_GPU_SLOTS='1'", "OCTANE_AUTO_TIMEOUT='300.0'"):
-            assert (f"export {variable}\n" in wrapper) == on_gpu
+        assert ("export OCTANE_GPU_SLOTS='1'\n" in wrapper) == on_gpu
         assert "OCTANE_GPU_TIMEOUT" not in wrapper
 
 
@@ -203,7 +201,7 @@ def test_on_slurm_jobs_ask_for_no_more_time_than_the_partition_allows(
         encoding="utf-8",
     )
     run = succeeding(
-        *(tmp_path, "-stub", "-profile", "slurm", "-c", "fast.config", "--slurm_gpu_queue", "gpu"),
+        *(tmp_path, "-stub", "-profile", "slurm", "-c", "fast.config"),
         *("--input", f"{phantom}/mosaics"),
         env={"PATH": f"{slurm}:{environment['PATH']}"},
     )
@@ -217,5 +215,5 @@ def test_on_slurm_jobs_ask_for_no_more_time_than_the_partition_allows(
     assert jobs == [
         ("7", "PartitionTimeLimit"), ("12", "AssocGrpCPUMinutesLimit"), ("13", "JobHeldUser"),
     ]  # fmt: skip
-    remedies = ("--slurm_queue", "--slurm_account", "scontrol release 13")
+    remedies = ("--slurm_queue", "--account", "scontrol release 13")
     assert all(own in line for own, line in zip(remedies, warnings, strict=True))

@@ -9,7 +9,7 @@ from uneven_sections import UnevenParameters, make_phantom, thicknesses
 
 from octane.config.parameters import ExecutionParameters
 
-QUICK = ("--input", "made/mosaics", "--skip_resample", "--skip_n4", "--skip_pyramid")
+QUICK = ("--input", "made/mosaics", "--skip_n4", "--skip_pyramid")
 PHANTOM = UnevenParameters.model_validate({
     "sections": 3, "tiles": (1, 2), "tile_shape": (24, 100, 100), "voxel_size": (10.0, 10.0, 10.0),
     "section_thickness": 160.0, "thickness_jitter": 30.0, "seed": 3,

@@ -21,8 +21,12 @@ def test_the_results_are_those_of_a_run_on_this_machine(cluster, on_slurm, succe
     undisturbed = checksums(local.outdir)
     on_slurm.given = []
     run = on_slurm(
-        *("--slurm_queue", "cpu", "--slurm_gpu_queue", "gpu", "--slurm_account", "lab"),
-        *("--slurm_gpu_type", "fake", "--slurm_options=--nice=1", "--backend", "auto"),
+        *("--slurm_queue", "cpu"),
+        *("--slurm_options=--account=lab --nice=1", "--backend", "auto"),
+        config="""process { withLabel: gpu_slot {
+            queue = { task.ext.onCpu ? 'cpu' : 'gpu' }
+            accelerator = { task.ext.onCpu ? null : [request: 1, type: 'fake'] }
+        } }""",
         profiles="test,slurm,gpu",
     )
     assert checksums(run.outdir) == undisturbed
@@ -55,9 +59,12 @@ def test_no_two_tasks_hold_one_gpu_and_leases_stay_within_what_slurm_gave(
     run = on_slurm(
         *("--input", subject / "mosaics", "--stitch_flat_field", "none"),
         *("--skip_n4", "--skip_pyramid", "--skip_report"),
-        *("--backend", "auto", "--gpu_lock_dir", tmp_path / "leases"),
+        *("--backend", "auto"),
         profiles="test,slurm,gpu",
-        env={"OCTANE_SIMULATED_GPUS": "4x40GB"},
+        env={
+            "OCTANE_SIMULATED_GPUS": "4x40GB",
+            "OCTANE_GPU_LOCK_DIR": str(tmp_path / "leases"),
+        },
     )
     assert "--gres=gpu:1" in run.wrapper("RESAMPLE")
     jobs, leases = (
@@ -168,7 +175,7 @@ def test_nextflow_that_is_told_to_stop_cancels_its_jobs(cluster, on_slurm, hold)
 
 # Memory and time
 
-ONE_STEP = ("--skip_n4", "--skip_report", "--skip_resample")
+ONE_STEP = ("--skip_n4", "--skip_report", "--resolution", "none")
 
 
 @pytest.fixture
@@ -238,7 +245,8 @@ def test_time_and_memory_that_the_workflow_itself_asks_for_grow_with_the_attempt
         exec REAL "$@"
         """,
     )
-    run = on_slurm("--input", volume, *ONE_STEP, "--max_memory", "20 GB", profiles="slurm")
+    limit = "process.resourceLimits = [memory: 20.GB]"
+    run = on_slurm("--input", volume, *ONE_STEP, config=limit, profiles="slurm")
     assert asked(run, "-t") == [
         ("FAILED", "137", "05:00:00"),
         ("FAILED", "137", "10:00:00"),

@@ -23,7 +23,8 @@ from octane.gpu import nvml
 
 folder = Path(sys.argv[1])
 logging.basicConfig(filename=folder / "log", level=logging.INFO)
-sharing = LeaseParameters(gpu_lock_dir=folder / "leases", auto_timeout=60, gpu_timeout=60)
+os.environ["OCTANE_GPU_LOCK_DIR"] = str(folder / "leases")
+sharing = LeaseParameters(gpu_timeout=60)
 
 def on_device(work, backend="auto", batch=1, bytes=10**8):
     metrics = Metrics("test")

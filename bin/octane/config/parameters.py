@@ -13,7 +13,6 @@ says so (``per_subject``); the others apply to the entire run.
 """
 
 import re
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -37,11 +36,16 @@ def parameter(
     per_subject: bool | None = None,
     alias: str | None = None,
     variable: str | None = None,
+    shown: bool | None = None,
     **limits: float,
 ) -> Value:
-    """Define a model's field; ``limits`` are pydantic's ``ge``, ``gt``, ``le`` and ``lt``."""
+    """Define a model's field; ``limits`` are pydantic's ``ge``, ``gt``, ``le`` and ``lt``.
+
+    The workflow's ``--help`` has those that are ``shown``, and ``--help all`` the others too.
+    """
     extra = {"unit": unit, "workflow": workflow, "per_subject": per_subject}
     extra |= {"workflow_default": workflow_default, "alias": alias, "variable": variable}
+    extra |= {"shown": shown}
     stated = {name: value for name, value in extra.items() if value is not None}
     # pydantic's stubs type each limit separately; at run time Field accepts a mapping.
     field = Field(default, description=description, json_schema_extra=stated, **limits)  # ty: ignore
@@ -72,6 +76,8 @@ class StepParameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
     title: ClassVar[str] = ""
+    needed: ClassVar[str] = ""
+    """Who needs these parameters, in a sentence."""
     prefix: ClassVar[str] = ""
     """Prefix of the fields' names in the workflow."""
     per_subject: ClassVar[bool] = True
@@ -123,6 +129,9 @@ class InputParameters(StepParameters):
     """How input files are read."""
 
     title: ClassVar[str] = "Reading input"
+    needed: ClassVar[str] = (
+        "If the input does not state its voxel size, unit or orientation, or has several channels."
+    )
     input_unit: Unit | None = parameter(
         None,
         "Unit of the voxel size of OME-Zarr or TIFF input that does not state it; never guessed. "
@@ -133,6 +142,7 @@ class InputParameters(StepParameters):
         "Voxel size of input, such as TIFF, that does not state it along all axes: one number, or "
         "three in the order z y x.",
         unit="micrometer",
+        shown=True,
     )
     missing_chunks: Literal["error", "fill"] = parameter(
         "error",
@@ -150,6 +160,7 @@ class InputParameters(StepParameters):
         None,
         "Channel of multi-channel input to measure: its number from 0, or its name in the "
         "metadata. Without --channels it is also the only one that is read and written.",
+        shown=True,
     )
     channel_kind: Annotated[Texts, BeforeValidator(_kinds)] = parameter(
         (),
@@ -170,11 +181,13 @@ class ExecutionParameters(StepParameters):
     """Device, memory and threads of a step."""
 
     title: ClassVar[str] = "Device and resources"
+    needed: ClassVar[str] = "If GPUs are to be used or left alone."
     per_task: ClassVar[tuple[str, ...]] = ("memory", "workers", "overwrite")
     backend: Literal["auto", "gpu", "cpu"] = parameter(
         "auto",
         "Device: auto uses a GPU if one is available and expected to be faster, gpu requires one, "
         "cpu uses none.",
+        shown=True,
     )
     memory: Size = parameter(
         "4GB",
@@ -201,33 +214,22 @@ class LeaseParameters(StepParameters):
     """
 
     title: ClassVar[str] = "Sharing GPUs"
+    needed: ClassVar[str] = "If several tasks or users share a GPU."
     per_subject: ClassVar[bool] = False
     gpu_slots: int = parameter(
         1, "Tasks that may share one GPU.", variable="OCTANE_GPU_SLOTS", ge=1, le=9999
-    )
-    auto_timeout: float = parameter(
-        AUTO_TIMEOUT,
-        "How long backend auto waits for a GPU before it falls back to the CPU.",
-        unit="second",
-        variable="OCTANE_AUTO_TIMEOUT",
-        ge=0,
     )
     gpu_timeout: Annotated[
         Annotated[float, Field(ge=0)] | None,
         BeforeValidator(or_none),
     ] = parameter(
         None,
-        "How long backend gpu waits for a GPU before it fails; unset: no limit.",
+        "How long a task waits for a GPU; then backend auto takes the CPU, and backend gpu fails. "
+        "Unset: 300 with auto, no limit with gpu.",
         unit="second",
         variable="OCTANE_GPU_TIMEOUT",
-    )
-    gpu_lock_dir: Path | None = parameter(
-        None,
-        "Folder on the node for the leases of everyone who shares its GPUs. Unset: "
-        "$OCTANE_GPU_LOCK_DIR, else /var/tmp/octane-gpu-leases.",
-        variable="OCTANE_GPU_LOCK_DIR",
     )
 
     def timeout(self, backend: str) -> float | None:
         """Seconds that a backend waits for a GPU; None: no limit."""
-        return self.auto_timeout if backend == "auto" else self.gpu_timeout
+        return AUTO_TIMEOUT if self.gpu_timeout is None and backend == "auto" else self.gpu_timeout

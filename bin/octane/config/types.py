@@ -13,6 +13,8 @@ from octane.core.units import bytes_of, plain_number, without_comma
 Unit = Literal["nanometer", "micrometer", "millimeter", "centimeter", "meter"]
 DType = Literal["input", "uint8", "uint16", "int16", "float32", "float64"]
 Codec = Literal["zstd", "blosc-lz4", "none"]
+INTERMEDIATE: Codec = "blosc-lz4"
+"""Codec of what the next step reads once: the fastest for its size."""
 OmeZarrVersion = Literal["0.5", "0.4"]
 OME_ZARR: OmeZarrVersion = "0.5"
 """Version of OME-Zarr that every step writes."""

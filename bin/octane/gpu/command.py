@@ -18,9 +18,6 @@ class Request(StepParameters):
     backend: Literal["auto", "gpu", "cpu"] = parameter(
         "auto", "If no GPU is free in time: auto runs without one, gpu fails. cpu uses none."
     )
-    timeout: float | None = parameter(
-        None, "Seconds to wait, instead of --auto_timeout and --gpu_timeout."
-    )
     subject: str = parameter("", "Purpose shown to other users; unset: the command's name.")
 
 
@@ -47,11 +44,11 @@ def main(
         Show GPUs, slots, holders and waiters.
     """
     if status:
-        sys.stdout.write(shown(sharing))
+        sys.stdout.write(shown())
         return
     if request.memory is None:
         raise OctaneError("--memory is missing; give the command's GPU memory, such as 4GB.")
     if not command:
         raise OctaneError("The command is missing; write it after --.")
     required = parse_memory(request.memory)
-    run_on_share(command, required, request.backend, request.timeout, request.subject, sharing)
+    run_on_share(command, required, request.backend, request.subject, sharing)

@@ -252,7 +252,7 @@ class LeaseFolder:
         return LeaseFolderError(
             f"GPU leases cannot be stored in {self.path} ({error.strerror}): it must be a folder "
             f"of this node with free space, writable by all (chmod 1777 {self.path}); or give "
-            "another --gpu_lock_dir, the same for all who share the GPUs."
+            "another in OCTANE_GPU_LOCK_DIR, the same for all who share the GPUs."
         )
 
 

@@ -180,7 +180,6 @@ class _Run(Generic[Result]):
                 backend=backend,
                 timeout=None if limit is None else max(0.0, limit - waited),
                 slots=sharing.gpu_slots,
-                folder=sharing.gpu_lock_dir,
                 subject=subject,
                 avoid=self.left,
             ) as held:

@@ -18,7 +18,7 @@ from octane.gpu.lease import ABSENT, default_folder, lease, read_gpus
 from octane.gpu.lease_folder import Held, LeaseFolder
 
 
-def status(sharing: LeaseParameters) -> str:
+def status() -> str:
     """Describe GPUs, slots, holders and waiters for a terminal."""
     try:
         gpus, reason = read_gpus(), "no GPU was found"
@@ -26,7 +26,7 @@ def status(sharing: LeaseParameters) -> str:
         gpus, reason = (), str(error)
     if not gpus:
         return f"No GPU can be leased, because {reason}.\n"
-    with LeaseFolder(sharing.gpu_lock_dir or default_folder()) as folder:
+    with LeaseFolder(default_folder()) as folder:
         loads, queue = [load_of(folder, gpu) for gpu in gpus], waiters(folder)
     allowed = visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     lines = []
@@ -67,7 +67,6 @@ def run_on_share(
     words: list[str],
     required: int,
     backend: str,
-    timeout: float | None,
     subject: str,
     sharing: LeaseParameters,
 ) -> None:
@@ -78,9 +77,8 @@ def run_on_share(
     with lease(
         required,
         backend=backend,
-        timeout=sharing.timeout(backend) if timeout is None else timeout,
+        timeout=sharing.timeout(backend),
         slots=sharing.gpu_slots,
-        folder=sharing.gpu_lock_dir,
         subject=subject or Path(words[0]).name,
     ) as held:
         if held.slot is not None:

@@ -43,6 +43,8 @@ COMPRESSORS: dict[Codec, list[BytesBytesCodec]] = {
     "none": [Crc32cCodec()],
 }
 """Codecs of chunks, each with a checksum that reveals a damaged chunk."""
+BLOSC_BYTES = 2**31 - 17
+"""Most bytes of a chunk that blosc compresses."""
 Json = dict[str, Any]
 """JSON object of an image's metadata."""
 
@@ -333,6 +335,8 @@ def create_image(
     ----------
     levels
         Finest first.
+    codec
+        A level whose chunks are larger than blosc compresses has zstd instead of it.
     attributes
         Stored under ``octane``, but for ``orientation`` (of z, y and x), which the axes state; may
         be filled until the block ends. Viewers show ``channel``.
@@ -378,9 +382,9 @@ def create_image(
                 array = create_array(partial, path, metadata, 2)
             else:
                 shards = level.shards and (*one, *level.shards)
-                metadata = array_metadata(
-                    shape, np.dtype(dtype), chunks, shards, COMPRESSORS[codec]
-                )
+                is_large = prod(chunks) * np.dtype(dtype).itemsize > BLOSC_BYTES
+                own = "zstd" if is_large and codec == "blosc-lz4" else codec
+                metadata = array_metadata(shape, np.dtype(dtype), chunks, shards, COMPRESSORS[own])
                 array = create_array(partial, path, metadata)
             chosen = places if len(writers) == at else ()
             writers.append(DirectWriter(array, chosen, to_disk=to_disk))

@@ -63,9 +63,7 @@ CHANGED = {
         "pattern": "{section}/x{column} y{row}*.tif",
         "rows": 3,
         "order": "rows-snake-top-left",
-        "table_columns": ["x=Stage X", "y=stage_y"],
-        "flip": "yx",
-        "transpose": True,
+        "flip": "transpose-yx",
         "raw_shape": [64, 128, 96],
         "raw_type": ">u2",
     },
@@ -129,7 +127,7 @@ def test_a_flag_is_written_in_several_ways(words, changed):
 
 def test_words_without_a_flag_stand_before_and_after_flags():
     given = arguments(
-        PyramidParameters, "--pyramid_codec", "none", "a", "b", "--names", "c", "--names", "d"
+        PyramidParameters, "--codec", "none", "a", "b", "--names", "c", "--names", "d"
     )
     assert given["sources"] == [Path("a"), Path("b")]
     assert given["names"] == [Path("c"), Path("d")]
@@ -177,7 +175,7 @@ def test_a_wrong_flag_is_named_with_the_remedy(words, sentence):
         (N4Parameters, "--shrink-factor", "--n4_shrink_factor"),
         (N4Parameters, "--mask", "--n4_mask"),
         (ResampleParameters, "--allow-upsampling", "--allow_upsampling"),
-        (ResampleParameters, "--codec", "--resample_codec"),
+        (ResampleParameters, "--dtype", "--resample_dtype"),
         (StitchParameters, "--dark_offset", "--stitch_dark_offset"),
         (StackParameters, "--section-thickness", "--section_thickness"),
         (StackParameters, "--align", "--stack_align"),

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 
 import pytest
 
-from octane.config.parameters import LeaseParameters
 from octane.gpu import status
 from octane.gpu.inventory import VARIABLE, Gpu, simulated_uuid
 from octane.gpu.lease_folder import LeaseFolder
@@ -83,7 +82,7 @@ def held(tmp_path):
 
 def test_a_command_runs_with_the_gpu_and_its_exit_code_is_passed_on(ended, tmp_path):
     code, out, _ = ended(
-        *("--memory", "4GB", "--backend", "auto", "--timeout", "60"),
+        *("--memory", "4GB", "--backend", "auto", "--gpu_timeout", "60"),
         command=("sh", "-c", "echo $CUDA_VISIBLE_DEVICES $0 $1; exit 7", "--memory", "x"),
     )
     assert (code, out) == (7, f"{FIRST} --memory x\n")
@@ -147,7 +146,7 @@ def test_without_a_gpu_in_time_the_command_runs_with_none(there, ended):
     for _ in range(2):
         there("--memory", "4GB")
     shown = {"command": ("sh", "-c", "echo [$CUDA_VISIBLE_DEVICES]")}
-    code, out, err = ended("--memory", "4GB", "--auto_timeout", "0.1", **shown)
+    code, out, err = ended("--memory", "4GB", "--gpu_timeout", "0.1", **shown)
     assert (code, out) == (0, "[]\n")
     assert "no GPU came free within 0.1 s" in err
     code, out, err = ended("--memory", "4GB", "--backend", "gpu", "--gpu_timeout", "0", **shown)
@@ -188,6 +187,6 @@ def test_the_state_of_gpus_is_shown(tmp_path, monkeypatch):
         Gpu(1, SECOND, "A40", 0, 0, fault="GPU is lost"),
     )
     monkeypatch.setattr(status, "read_gpus", lambda: gpus)
-    shown = status.status(LeaseParameters(gpu_lock_dir=tmp_path / "leases"))
+    shown = status.status()
     assert "10.0 GB of 40.0 GB free, 10.0 GB available, 97 % busy" in shown
     assert "NVML reports: GPU is lost" in shown

@@ -183,7 +183,7 @@ def test_a_full_or_read_only_folder_is_one_clear_sentence(folder, monkeypatch, c
         with pytest.raises(OctaneError, match=r"No space left.*free space") as caught:
             use(folder)
     assert str(folder) in str(caught.value)
-    assert "--gpu_lock_dir" in str(caught.value)
+    assert "OCTANE_GPU_LOCK_DIR" in str(caught.value)
     assert names(folder) == []
 
 

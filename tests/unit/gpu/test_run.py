@@ -75,8 +75,8 @@ def on_gpu(tmp_path, quick):
         devices = devices or FakeDevices()
         quick.setenv(VARIABLE, gpus)
         quick.setattr(run, "CupyDevice", devices)
-        folder = tmp_path / "leases"
-        sharing = LeaseParameters(gpu_lock_dir=folder, auto_timeout=timeout, gpu_timeout=timeout)
+        quick.setenv("OCTANE_GPU_LOCK_DIR", str(tmp_path / "leases"))
+        sharing = LeaseParameters(gpu_timeout=timeout)
         metrics = Metrics("test")
         more = {"sharing": sharing, "metrics": metrics, "subject": "test"}
         result = run.on_device(work, lambda n: n * GB, batch=batch, backend=backend, **more)

@@ -1,6 +1,7 @@
 """Arrays match what zarr opens, and images match the specification."""
 
 import json
+from math import prod
 
 import numpy as np
 import pytest
@@ -97,3 +98,14 @@ def test_metadata_of_images_are_those_of_the_specification(tmp_path, levels, kin
     assert json.dumps(ome) == json.dumps(attributes["ome"])
     assert attributes["octane"] == noted
     assert json.dumps(group.metadata.to_dict(), indent=2) == content
+
+
+def test_chunks_larger_than_blosc_compresses_have_zstd(tmp_path, monkeypatch):
+    grid, size = Grid(SHAPE, (10.0, 10.0, 10.0), (0.0, 0.0, 0.0)), 4 * prod(CHUNKS)
+    for limit, codec in ((size, "blosc-lz4"), (size - 1, "zstd")):
+        monkeypatch.setattr("octane.store.writer.BLOSC_BYTES", limit)
+        path = tmp_path / f"{codec}.ome.zarr"
+        with create_image(path, [Level(grid, CHUNKS)], "f4", codec="blosc-lz4") as (writer,):
+            writer[tuple(slice(0, n) for n in SHAPE)] = np.ones(SHAPE, np.float32)
+        _, compressor, *_ = json.loads((path / "0/zarr.json").read_text())["codecs"]
+        assert compressor["name"] == codec.partition("-")[0]

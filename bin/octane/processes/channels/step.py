@@ -122,7 +122,7 @@ def _require_alike(first: Source, other: Source) -> None:
     require_one_orientation([first.levels[0], other.levels[0]])
     for word, flag, a, b in (
         ("voxels", "n4_dtype", other.levels[0].dtype, first.levels[0].dtype),
-        ("chunks", "pyramid_codec", other.codec, first.codec),
+        ("chunks", "codec", other.codec, first.codec),
     ):
         if a != b:
             raise InputError(

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator
 
 from octane.config.parameters import StepParameters, parameter
-from octane.config.types import Codec, Counts3, Texts, as_assignments, or_none
+from octane.config.types import Counts3, or_none
 
 TileOrder = Literal[
     "rows-snake-top-left",
@@ -26,15 +26,20 @@ TileOrder = Literal[
     "columns-raster-bottom-left",
     "columns-raster-bottom-right",
 ]
+TRANSPOSE: Literal["transpose"] = "transpose"
+TileFlip = Literal["", "y", "x", "yx", "transpose", "transpose-y", "transpose-x", "transpose-yx"]
 
 
 class TileParameters(StepParameters):
     """MOSAIC: the microscope's tiles in files, written as mosaic grids."""
 
     title: ClassVar[str] = "Tiles in files"
+    needed: ClassVar[str] = (
+        "If the input is tiles in files, and their names or places are not recognised."
+    )
     prefix: ClassVar[str] = "tile_"
     searching: ClassVar[tuple[str, ...]] = (
-        *("pattern", "rows", "columns", "order", "table", "table_columns", "flip", "transpose"),
+        *("pattern", "rows", "columns", "order", "table", "flip"),
     )
     """Fields by which tiles are found; PREFLIGHT's tile list replaces them."""
     pattern: Annotated[str | None, BeforeValidator(or_none)] = parameter(
@@ -42,6 +47,7 @@ class TileParameters(StepParameters):
         "Names of the tiles' files, such as '{section}/tile_x{column}_y{row}.tif', with {section}, "
         "{row}, {column} or {tile}, {plane} and {channel}, and * for anything else. Unset: found "
         "if the names are unambiguous.",
+        shown=True,
     )
     rows: int | None = parameter(
         None, "Rows of tiles in a section. Unset: from the names or places.", ge=1
@@ -53,6 +59,7 @@ class TileParameters(StepParameters):
         None,
         "Order in which numbered tiles ({tile}) were imaged: along rows or columns, in the same "
         "direction (raster) or in alternating ones (snake), from a corner.",
+        shown=True,
     )
     table: Path | None = parameter(
         None,
@@ -60,17 +67,11 @@ class TileParameters(StepParameters):
         "TeraStitcher, or a CSV table. Unset: such a file among the tiles, the tiles' own "
         "metadata, or else a grid with --overlap.",
     )
-    table_columns: Annotated[Texts, BeforeValidator(as_assignments)] = parameter(
-        (),
-        "Columns of a CSV table by its own names, such as 'x=stage_x_um y=stage_y_um file=name'.",
-    )
-    flip: Literal["", "y", "x", "yx"] = parameter(
+    flip: TileFlip = parameter(
         "",
         "Axes along which rows, columns and places run against the images; voxels are not changed. "
-        "mosaic.py --dry_run proposes it.",
-    )
-    transpose: bool = parameter(
-        False, "Exchange rows and columns, and y and x of the places, before they are flipped."
+        "transpose: rows and columns, and y and x of the places, are exchanged first. mosaic.py "
+        "--dry_run proposes it.",
     )
     raw_shape: Annotated[Counts3 | None, BeforeValidator(or_none)] = parameter(
         None, "Voxels of a tile in a file without a header, in the order z y x."
@@ -78,4 +79,13 @@ class TileParameters(StepParameters):
     raw_type: Annotated[str | None, BeforeValidator(or_none)] = parameter(
         None, "Type of the voxels of a file without a header, such as uint16, or >u2 (big-endian)."
     )
-    codec: Codec = parameter("blosc-lz4", "Compression of the mosaic grids.")
+
+    @property
+    def transpose(self) -> bool:
+        """Whether rows and columns are exchanged before they are flipped."""
+        return self.flip.startswith(TRANSPOSE)
+
+    @property
+    def flipped(self) -> str:
+        """Axes that are flipped."""
+        return self.flip.removeprefix(TRANSPOSE).lstrip("-")

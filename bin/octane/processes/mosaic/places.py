@@ -48,6 +48,19 @@ COLUMNS = ("file", "tile", "section", "row", "column", "z", "y", "x")
 """Columns of a CSV table; others are not read."""
 AXES = ("z", "y", "x")
 """Columns of positions."""
+USUAL = {
+    "file": ("filename", "name", "image", "imagename", "tilename"),
+    "tile": ("tilenumber", "tileindex", "tileid"),
+    "section": ("sectionnumber", "slice", "slicenumber"),
+    "row": ("r", "rowindex", "tilerow"),
+    "column": ("c", "col", "colindex", "columnindex", "tilecol", "tilecolumn"),
+    **{
+        axis: tuple(f"{word}{axis}" for word in ("stage", "pos", "position", "tile"))
+        + tuple(f"{axis}{word}" for word in ("stage", "pos", "position"))
+        for axis in AXES
+    },
+}
+"""Names that other programs give to these columns, in small letters without other signs."""
 SUFFIX = re.compile(r"[ _(\[]([^\W_]+)[)\]]?$")
 """Unit at the end of a column's name, as in ``stage_y_mm`` or ``Y [px]``."""
 LENGTHS = {**METRIC, **INCHES}
@@ -55,17 +68,14 @@ LENGTHS = {**METRIC, **INCHES}
 PIXELS = ("px", "pixel", "pixels", "voxel", "voxels")
 
 
-def read_places(path: Path, columns: Mapping[str, str], unit: str | None = None) -> list[Place]:
+def read_places(path: Path, unit: str | None = None) -> list[Place]:
     """Read a table of places.
 
     Parameters
     ----------
     path
-        The table.
-    columns
-        Names in a CSV table for the columns file, tile, section, row, column, z, y and x. A
-        unit at the end of a position's name, as in ``stage_y_mm`` or ``Y [px]``, holds for its
-        column; otherwise positions are in micrometres.
+        The table. In CSV, a unit at the end of a position's name, as in ``stage_y_mm`` or
+        ``Y [px]``, holds for its column; otherwise positions are in micrometres.
     unit
         Unit of OME-XML's positions in the ``reference frame``.
 
@@ -77,11 +87,7 @@ def read_places(path: Path, columns: Mapping[str, str], unit: str | None = None)
     content = _content(path, whole=True)
     is_xml = bool(_root(content))
     if not is_xml and not FIJI.search(content):
-        return _csv_places(path, read_table(path), columns)
-    if columns:
-        raise InputError(
-            f"{path} is not a CSV table; omit --tile_table_columns, or give a CSV table."
-        )
+        return _csv_places(path, read_table(path))
     if not is_xml:
         return _fiji_places(path, content)
     tree = parse_xml(content, path)
@@ -97,8 +103,8 @@ def read_places(path: Path, columns: Mapping[str, str], unit: str | None = None)
     return READERS[root](path, tree)
 
 
-def find_places(folder: Path, columns: Mapping[str, str]) -> Path | None:
-    """Table of places among the tiles, or None; ``columns`` as for :func:`read_places`.
+def find_places(folder: Path) -> Path | None:
+    """Table of places among the tiles, or None; in CSV its columns have octane's own names.
 
     Fiji's registered table takes precedence over the one that it was made from. An InputError names
     the tables if several are left.
@@ -107,7 +113,7 @@ def find_places(folder: Path, columns: Mapping[str, str]) -> Path | None:
         files = [f for f in sorted(folder.iterdir()) if f.is_file() and f.name[0] != "."]
     except OSError as error:
         raise unreadable(error) from error
-    found = [f for f in files if f.suffix.lower() in TABLES and _is_place_table(f, columns)]
+    found = [f for f in files if f.suffix.lower() in TABLES and _is_place_table(f)]
     replaced = {f.with_name(f.name.removesuffix(REGISTERED) + ".txt") for f in found}
     found = [f for f in found if f not in replaced or f.name.endswith(REGISTERED)]
     if len(found) > 1:
@@ -118,27 +124,27 @@ def find_places(folder: Path, columns: Mapping[str, str]) -> Path | None:
     return found[0] if found else None
 
 
-def unused_tables(folder: Path, columns: Mapping[str, str]) -> list[str]:
+def unused_tables(folder: Path) -> list[str]:
     """Sentences on the CSV tables in a folder that :func:`find_places` does not take for places."""
     files = [f for f in sorted(folder.iterdir()) if f.is_file() and f.name[0] != "."]
     lines = []
     for file in files:
         content = _as_utf_8(_content(file)) if file.suffix.lower() in (".csv", ".tsv") else b""
         cells = _header(content)
-        if len(cells) > 1 and not _is_table(content, columns):
+        if len(cells) > 1 and not _is_table(content):
             shown = ", ".join(cells)[:200]
             lines.append(
                 f"{file.name} lies there, but its columns are {shown}; if it places the tiles, "
-                "give --tile_table_columns, such as 'file=Name y=stage_y x=stage_x'."
+                f"give --tile_table {file}."
             )
     return lines
 
 
-def _is_place_table(file: Path, columns: Mapping[str, str]) -> bool:
+def _is_place_table(file: Path) -> bool:
     """Tell whether a file is a table of places; raise if it is one in UTF-16."""
     content = _content(file)
     text = _as_utf_8(content)
-    is_table = _is_table(text, columns)
+    is_table = _is_table(text)
     if is_table and text is not content:
         raise InputError(f"{file} is a table of places in UTF-16; save it as UTF-8.")
     return is_table
@@ -176,13 +182,13 @@ def _root(content: bytes) -> str:
     return "?"
 
 
-def _is_table(content: bytes, columns: Mapping[str, str]) -> bool:
+def _is_table(content: bytes) -> bool:
     """Tell whether a file among the tiles is a table of places."""
     if root := _root(content):
         return root in READERS
     if FIJI.search(content):
         return True
-    return _place_tiles(_names_of(_header(content), columns))
+    return _place_tiles(_names_of(_header(content)))
 
 
 def _place_tiles(columns: Collection[str]) -> bool:
@@ -192,21 +198,32 @@ def _place_tiles(columns: Collection[str]) -> bool:
     return {"y", "x"} <= names and bool(named)
 
 
-def _names_of(cells: Collection[str], columns: Mapping[str, str]) -> dict[str, str]:
+def _names_of(cells: Collection[str]) -> dict[str, str]:
     """Name in a header of each of :data:`COLUMNS` that it has, in letters of any case.
 
     Those of axes may end in a unit.
     """
     names: dict[str, str] = {}
     for own in COLUMNS:
-        if (given := columns.get(own, own)) in cells:
-            names[own] = given
-        elif own not in columns:
-            bare = {c: _without_unit(c) if own in AXES else c for c in cells}
-            for called in (bare, {c: name.lower() for c, name in bare.items()}):
-                found = [cell for cell, name in called.items() if name == own]
-                if len(found) == 1:
-                    names.setdefault(own, found[0])
+        if own in cells:
+            names[own] = own
+            continue
+        bare = {c: _without_unit(c) if own in AXES else c for c in cells}
+        for called in (bare, {c: name.lower() for c, name in bare.items()}):
+            found = [cell for cell, name in called.items() if name == own]
+            if len(found) == 1:
+                names.setdefault(own, found[0])
+    return names
+
+
+def _usual_names_of(cells: Collection[str]) -> dict[str, str]:
+    """As :func:`_names_of`, with :data:`USUAL` names for the columns that are missing."""
+    names = _names_of(cells)
+    for own, usual in USUAL.items():
+        bare = {c: _without_unit(c) if own in AXES else c for c in cells}
+        found = [c for c, name in bare.items() if re.sub(r"[\W_]", "", name.lower()) in usual]
+        if own not in names and len(found) == 1:
+            names[own] = found[0]
     return names
 
 
@@ -249,25 +266,15 @@ def _fiji_places(path: Path, content: bytes) -> list[Place]:
     return distinct_places(path, places)
 
 
-def _csv_places(path: Path, table: Sheet, columns: Mapping[str, str]) -> list[Place]:
-    """Places of a CSV table; ``columns`` are its names for :data:`COLUMNS`."""
-    for own, name in columns.items():
-        if own not in COLUMNS:
-            raise InputError(
-                f"--tile_table_columns names '{own}', which is not a column of places; use "
-                f"{', '.join(COLUMNS)}."
-            )
-        if name not in table.columns:
-            raise InputError(
-                f"{path} lacks the column '{name}' of --tile_table_columns; its columns are "
-                f"{', '.join(table.columns)}."
-            )
-    names = _names_of(table.columns, columns)
+def _csv_places(path: Path, table: Sheet) -> list[Place]:
+    """Places of a CSV table; the names of its columns may be octane's or all that are usual."""
+    names = _names_of(table.columns)
+    if not _place_tiles(names):
+        names = _usual_names_of(table.columns)
     if not _place_tiles(names):
         raise InputError(
             f"{path} must have the columns y and x, and file, tile, or row and column, but its "
-            f"columns are {', '.join(table.columns)}; correct its header, or give "
-            "--tile_table_columns, such as 'file=Name y=stage_y_mm x=stage_x_mm'."
+            f"columns are {', '.join(table.columns)}; correct its header."
         )
     factors, unit = _units(path, names)
     places: list[Place] = []

@@ -54,10 +54,9 @@ def find_placed(
     names fit ``pattern``. ``unit`` is that of OME-XML's positions without one. An InputError names
     the first file that a table leaves out.
     """
-    columns = columns_of(p)
-    table = p.table or find_places(folder, columns)
+    table = p.table or find_places(folder)
     if table is not None:
-        return _matched(every, pattern, read_places(table, columns, unit), contents, table)
+        return _matched(every, pattern, read_places(table, unit), contents, table)
     # A table in a section's folder places the tiles of that section.
     beside: dict[Path, list[NamedFile]] = defaultdict(list)
     for file in every:
@@ -66,11 +65,11 @@ def find_placed(
         place: own
         for place, files in beside.items()
         if place != folder and any(file.name in contents for file in files)
-        if (own := find_places(place, columns)) is not None
+        if (own := find_places(place)) is not None
     }
     if tables:
         placed = [
-            _matched(beside[place], pattern, read_places(own, columns, unit), contents, own)
+            _matched(beside[place], pattern, read_places(own, unit), contents, own)
             for place, own in tables.items()
         ]
         left = next((name for name in contents if (folder / name).parent not in tables), None)
@@ -83,18 +82,8 @@ def find_placed(
         source = placed[0].source + (f" and {len(placed) - 1} more" if placed[1:] else "")
         remarks = [remark for own in placed for remark in own.remarks]
         return Placed(source, places, remarks, tuple(tables.values()))
-    if columns:
-        raise InputError(
-            f"{folder} holds no table of places with the columns of --tile_table_columns; correct "
-            "them, or give the table with --tile_table."
-        )
     files = [file for file in every if file.name in contents]
     return _from_metadata(folder, files, contents, p, unit)
-
-
-def columns_of(p: TileParameters) -> dict[str, str]:
-    """Names in a CSV table of the columns that octane knows."""
-    return dict(word.partition("=")[::2] for word in p.table_columns)
 
 
 def is_named_by(places: Sequence[Place], files: Sequence[NamedFile], pattern: NamePattern) -> bool:

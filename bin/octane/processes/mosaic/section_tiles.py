@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.sheets import POSITION_COLUMNS
-from octane.config.types import Codec
 from octane.core.errors import InputError
 from octane.core.files import writing
 from octane.core.geometry import Grid, shape_of, spelled, vector
 from octane.core.orientation import spelled_orientation
-from octane.core.units import counted, format_bytes
+from octane.core.units import counted
 from octane.layout.mosaic import MosaicGrid, Position, Tile, position_rows
 from octane.processes.mosaic.tile_files import TileFile
 from octane.processes.mosaic.tile_grid import TileEntry, TileGrid
@@ -25,9 +24,6 @@ from octane.store.channels import joined_attributes, name_of
 from octane.store.stated import Attributes
 
 Kind = TypeVar("Kind")
-
-BLOSC_BYTES = 2**31 - 17
-"""Most bytes of a chunk that blosc compresses."""
 
 
 def section_name(number: int) -> str:
@@ -104,14 +100,6 @@ class SectionTiles:
     def decoding(self) -> int:
         """Most memory for decoding a plane of any file."""
         return max(part.file.decoding for parts in self.files.values() for part in parts)
-
-    def require_codec(self, codec: Codec) -> None:
-        """Raise if a codec cannot compress the tiles."""
-        if codec == "blosc-lz4" and self.tile_bytes > BLOSC_BYTES:
-            raise InputError(
-                f"Section {self.number} has tiles of {format_bytes(self.tile_bytes)}, more than "
-                "blosc-lz4 compresses; give --tile_codec zstd."
-            )
 
     def buffer(self) -> npt.NDArray:
         """Memory for a full tile."""

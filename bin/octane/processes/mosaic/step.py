@@ -18,6 +18,7 @@ from octane.compare.comparison import Images, shrink_factor
 from octane.compare.correlation import coarse, finite
 from octane.compare.orientation import FoundOrientation, Orientation, find_orientation
 from octane.config.parameters import ExecutionParameters, InputParameters
+from octane.config.types import INTERMEDIATE
 from octane.core.arrays import require_cpu
 from octane.core.errors import InputError, visible
 from octane.core.files import require_free, writing
@@ -38,7 +39,7 @@ from octane.layout.mosaic import (
 from octane.pictures.tile_map import placed_tiles, preview_map, require_svg
 from octane.pipeline.workers import plan_workers, run_tiles
 from octane.processes.mosaic.orders import changed_order, other_way, tile_at
-from octane.processes.mosaic.parameters import TileOrder, TileParameters
+from octane.processes.mosaic.parameters import TRANSPOSE, TileOrder, TileParameters
 from octane.processes.mosaic.record import MosaicFigures
 from octane.processes.mosaic.section_tiles import SectionTiles, write_positions
 from octane.processes.mosaic.survey import Acquisition, not_imaged, not_kept, survey, survey_listed
@@ -193,7 +194,6 @@ def _write_section(
     The middle tiles come first, and are compared if ``placing`` is given, before the others are
     read.
     """
-    section.require_codec(p.codec)
     grid, several = section.grid, len(section.channels) > 1
     level = Level(grid.grid, grid.tile)
     logger.info(
@@ -205,7 +205,7 @@ def _write_section(
         store,
         [level],
         section.dtype,
-        codec=p.codec,
+        codec=INTERMEDIATE,
         attributes=section.attributes,
         channels=names,
         overwrite=execution.overwrite,
@@ -446,12 +446,11 @@ def _middle(section: SectionTiles) -> list[Tile]:
 
 
 def _changed(change: Orientation, p: TileParameters) -> str:
-    """Spell the flags that change the orientation further."""
-    before = p.flip.translate(str.maketrans("yx", "xy")) if change.transpose else p.flip
+    """Spell the flag that changes the orientation further."""
+    before = p.flipped.translate(str.maketrans("yx", "xy")) if change.transpose else p.flipped
     flip = "".join(axis for axis in "yx" if (axis in before) != (axis in change.flip))
-    words = ["--tile_transpose"] * (p.transpose != change.transpose)
-    words += [f"--tile_flip {flip}"] * bool(flip)
-    return " ".join(words) or "neither --tile_flip nor --tile_transpose"
+    words = [TRANSPOSE] * (p.transpose != change.transpose) + [flip] * bool(flip)
+    return f"--tile_flip {'-'.join(words)}" if words else "no --tile_flip"
 
 
 def _ordered(order: TileOrder, change: Orientation, grid: MosaicGrid) -> str:

@@ -16,7 +16,7 @@ from octane.pipeline.workers import cores, run_tiles
 from octane.processes.mosaic.names import SHOWN, NamedFile, NamePattern, find_pattern, with_folders
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.mosaic.places import find_places, read_places, unused_tables
-from octane.processes.mosaic.placing import columns_of, find_placed, is_named_by
+from octane.processes.mosaic.placing import find_placed, is_named_by
 from octane.processes.mosaic.section_tiles import SectionTiles, lay_out
 from octane.processes.mosaic.tile_files import (
     ChooseChannels,
@@ -141,7 +141,7 @@ def survey(
     attributes = _attributes(folder, labels, numbers or first.chosen, reading, first)
     files_of = {folder / name: file for name, file in contents.items()}
     sections = lay_out(grid, files_of, attributes, overlap)
-    unused = [] if placed.source or overlap is not None else unused_tables(folder, {})
+    unused = [] if placed.source or overlap is not None else unused_tables(folder)
     remarks = [
         *unfitting(left_out, pattern),
         *placed.remarks,
@@ -176,11 +176,10 @@ def _pattern_of(
     try:
         return find_pattern(names)
     except InputError as error:
-        columns = columns_of(p)
-        table = p.table or find_places(folder, columns)
+        table = p.table or find_places(folder)
         every = NamePattern.of("/".join("*" for _ in Path(names[0]).parts))
         files = [NamedFile.read(name, every) for name in names]
-        if table is None or not is_named_by(read_places(table, columns, unit), files, every):
+        if table is None or not is_named_by(read_places(table, unit), files, every):
             raise with_folders(error, names) from error
     return every
 

@@ -118,7 +118,7 @@ def arrange(
     places
         Places of files in micrometres, by name; empty if unknown.
     p
-        Order, numbers of rows and columns, flip and transposition.
+        Order, numbers of rows and columns, and flip.
     folder
         Folder of the files.
     extent, spacing
@@ -132,11 +132,10 @@ def arrange(
     placed_by, cells = _cells(files, places, p, extent)
     if placed_by == PLACES:
         _require_apart(files, cells, places, extent, spacing)
-    if p.order is not None and (p.flip or p.transpose):
-        better = changed_order(p.order, p.flip, transpose=p.transpose)
+    if p.order is not None and p.flip:
+        better = changed_order(p.order, p.flipped, transpose=p.transpose)
         raise InputError(
-            f"--tile_order cannot be combined with --tile_flip or --tile_transpose; give "
-            f"--tile_order {better} alone."
+            f"--tile_order cannot be combined with --tile_flip; give --tile_order {better} alone."
         )
     if p.transpose:
         cells = {name: (column, row) for name, (row, column) in cells.items()}
@@ -161,10 +160,10 @@ def arrange(
     positions = {name: place.position for name, place in places.items()}
     if p.transpose:
         positions = {name: (z, x, y) for name, (z, y, x) in positions.items()}
-    if "y" in p.flip:
+    if "y" in p.flipped:
         cells = {name: (rows - 1 - row, column) for name, (row, column) in cells.items()}
         positions = {name: (z, -y, x) for name, (z, y, x) in positions.items()}
-    if "x" in p.flip:
+    if "x" in p.flipped:
         cells = {name: (row, columns - 1 - column) for name, (row, column) in cells.items()}
         positions = {name: (z, y, -x) for name, (z, y, x) in positions.items()}
     entries = [
@@ -499,7 +498,7 @@ def _require_consistent(
             raise InputError(
                 f"In section {section}, rows follow each other along x and columns along y, as if "
                 "x and y were exchanged; exchange {row} and {column} in --tile_pattern, or y and x "
-                "in the places, as --tile_table_columns does."
+                "in the places."
             )
         far = [
             tile

@@ -35,17 +35,22 @@ class N4Parameters(StepParameters):
     """N4: bias field fitted on the shrunk volume and applied chunk by chunk."""
 
     title: ClassVar[str] = "N4 bias field correction"
+    needed: ClassVar[str] = (
+        "If the correction is too strong, too weak, or spoiled by the background."
+    )
     prefix: ClassVar[str] = "n4_"
     mask: Annotated[str | None, BeforeValidator(_mask)] = parameter(
         None,
         "Voxels that the field is fitted to: a file of 0 and 1 on the volume's grid, 'tissue' for "
         "a mask computed from the data (Otsu per section), unset or 'none' for every voxel.",
         workflow_default="tissue",
+        shown=True,
     )
     use_all_voxels: bool = parameter(
         False,
         "Fit every finite voxel of the mask, as ITK does: also values <= 0, without their "
         "logarithm, and outliers, which may leave the field flat.",
+        workflow=False,
     )
     weights: Annotated[str | None, BeforeValidator(or_none)] = parameter(
         None,
@@ -93,9 +98,11 @@ class N4Parameters(StepParameters):
         0.15, "Full width at half maximum of the field's histogram, in log intensity."
     )
     wiener_filter_noise: PositiveFloat = parameter(
-        0.01, "Noise term of the Wiener filter that sharpens the histogram."
+        0.01, "Noise term of the Wiener filter that sharpens the histogram.", workflow=False
     )
-    number_of_histogram_bins: int = parameter(200, "Bins of the log intensity histogram.", ge=2)
+    number_of_histogram_bins: int = parameter(
+        200, "Bins of the log intensity histogram.", workflow=False, ge=2
+    )
     control_points: ControlPoints = parameter(
         (4, 4, 4),
         "Control points of the first level, one number or three in ITK's order x y z; each level "
@@ -108,7 +115,11 @@ class N4Parameters(StepParameters):
         unit="millimeter",
     )
     strength: float = parameter(
-        1.0, "Degree of correction: 0 leaves the input unchanged, 1 corrects fully.", ge=0, le=1
+        1.0,
+        "Degree of correction: 0 leaves the input unchanged, 1 corrects fully.",
+        ge=0,
+        le=1,
+        shown=True,
     )
     nonfinite: Literal["error", "mask"] = parameter(
         "error", "NaN and Inf in the volume: stop with an error, or mask them out of the fit."
@@ -116,4 +127,4 @@ class N4Parameters(StepParameters):
     dtype: DType = parameter(
         "input", "Type of the corrected volume; integers are rounded and clipped."
     )
-    codec: Codec = parameter("zstd", "Compression of the corrected volume.")
+    codec: Codec = parameter("zstd", "Compression of the corrected volume.", workflow=False)

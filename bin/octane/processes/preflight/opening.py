@@ -126,6 +126,4 @@ def _survey(folder: Path, settings: Settings, table: Path | None) -> tuple[Acqui
     mosaic = settings.mosaic.model_copy(update={"table": table})
     reading, asked = settings.input, settings.workflow.channels
     found = survey(folder, mosaic, reading, settings.stitch.overlap, choose, channels=asked)
-    for section in found.sections:
-        section.require_codec(mosaic.codec)
     return found, left_out

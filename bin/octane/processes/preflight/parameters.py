@@ -1,6 +1,5 @@
 """Parameters of the workflow: its own, and those of all processes."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -17,7 +16,7 @@ from octane.config.parameters import (
     StepParameters,
     parameter,
 )
-from octane.config.types import SectionNumbers, Switch, Text
+from octane.config.types import Codec, SectionNumbers, Switch, Text
 from octane.config.validation import read_scratch
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.n4.parameters import N4Parameters
@@ -27,40 +26,47 @@ from octane.processes.stack.parameters import StackParameters
 from octane.processes.stitch.parameters import StitchParameters
 
 
-def _memory(value: object) -> object:
-    # The pattern of resourceLimits in conf/base.config, which Nextflow reads before this check.
-    if not re.fullmatch(r"(?=.*[1-9])[0-9]+([.][0-9]+)? *[KMGT]B?", str(value).strip()):
-        raise ValueError("give a size such as '32 GB'")
-    return value
-
-
 def _joined(value: object) -> object:
     """Join a list of names with commas."""
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def _helped(value: object) -> object:
+    """Read a switch, or 'all'."""
+    text = str(value).strip().lower()
+    if text not in ("true", "false", "all"):
+        raise ValueError("write true, false or all")
+    return text if text == "all" else text == "true"
 
 
 class WorkflowParameters(StepParameters):
     """Input, output, steps and resources of a run."""
 
     title: ClassVar[str] = "Workflow"
+    needed: ClassVar[str] = "What to run, on what, and where the results go: for every run."
     per_subject: ClassVar[bool] = False
     input: Path | None = parameter(
         None,
         "A folder of tiles in files, of mosaic grids or of sections (one OME-Zarr each), one "
         "mosaic, or one volume.",
         per_subject=True,
+        shown=True,
     )
     samplesheet: Path | None = parameter(
         None,
         "CSV table of a cohort, instead of --input: one row per subject, with the columns subject, "
         "input and any parameters that differ.",
+        shown=True,
     )
-    outdir: Path = parameter(Path("results"), "Folder for the results; created if missing.")
+    outdir: Path = parameter(
+        Path("results"), "Folder for the results; created if missing.", shown=True
+    )
     subject: str | None = parameter(
         None,
         "Name of the subject; unset: the name of the input. In a params file, quote a name of "
         "digits.",
         per_subject=True,
+        shown=True,
     )
     input_kind: Literal["auto", "mosaic", "section", "volume"] = parameter(
         "auto",
@@ -74,6 +80,7 @@ class WorkflowParameters(StepParameters):
         "Channels in the results: all, or numbers or names, such as '0 2' or 'GFP, slow axis'. "
         "Tiles and sections of each lie where those of --channel do. Unset: only --channel.",
         per_subject=True,
+        shown=True,
     )
     positions: Path | None = parameter(
         None,
@@ -101,19 +108,16 @@ class WorkflowParameters(StepParameters):
         "left out.",
         per_subject=True,
     )
-    truth: Path | None = parameter(
-        None, "A phantom's truth folder; the report compares with it.", per_subject=True
-    )
     phantom: Switch = parameter(False, "Make a phantom and run on it, instead of --input.")
-    skip_resample: Switch = parameter(False, "Skip RESAMPLE; the data go on unchanged.")
-    skip_stitch: Switch = parameter(False, "Skip STITCH; the sections are already stitched.")
-    skip_n4: Switch = parameter(False, "Skip N4; the volume goes on unchanged.")
+    codec: Codec = parameter("zstd", "Compression of the results.", per_subject=True)
+    skip_n4: Switch = parameter(False, "Skip N4; the volume goes on unchanged.", shown=True)
     skip_pyramid: Switch = parameter(False, "Skip PYRAMID; the volume keeps a single resolution.")
     skip_report: Switch = parameter(False, "Skip the reports.")
     keep_going: Switch = parameter(
         False,
         "If a task still fails after its retries, drop only its subject: the run goes on with the "
         "others, and ends with exit code 1. Without it the entire run stops.",
+        shown=True,
     )
     save_bias_field: Switch = parameter(
         False, "Also publish the multiplicative bias field at full resolution."
@@ -124,7 +128,9 @@ class WorkflowParameters(StepParameters):
         "in outdir is emptied first. Without it such a run is refused.",
     )
     publish_dir_mode: Literal["symlink", "copy"] = parameter(
-        "symlink", "How results appear in outdir: as links into the work directory, or as copies."
+        "symlink",
+        "How results appear in outdir: as links into the work directory, or as copies.",
+        shown=True,
     )
     keep_intermediates: Switch = parameter(
         True,
@@ -136,11 +142,7 @@ class WorkflowParameters(StepParameters):
         "Where tasks run. false: the work directory; true: the node's TMPDIR; or a path, which may "
         "contain variables such as '$SLURM_TMPDIR' and must exist, or end in / for tasks to create "
         "it. Use a scratch folder if the work directory is on a slow network file system.",
-    )
-    check_space: Switch = parameter(
-        True,
-        "Stop before any work if the results will not fit on the disk. false: only warn, for a "
-        "resumed run that has written most of them already.",
+        shown=True,
     )
     gpu_count: int = parameter(
         0,
@@ -148,39 +150,19 @@ class WorkflowParameters(StepParameters):
         "limit, for machines without GPUs. Ignored on Slurm, which allocates GPUs itself.",
         ge=0,
         le=9999,
-    )
-    max_cpus: int | None = parameter(
-        None, "Maximum CPUs per task; unset: the machine's.", ge=1, le=9999
-    )
-    max_memory: Annotated[str, BeforeValidator(_memory)] | None = parameter(
-        None, "Maximum memory per task, such as '32 GB'."
-    )
-    container: str | None = parameter(
-        None,
-        "Image of -profile docker and apptainer; unset: octane:VERSION, and octane-VERSION.sif in "
-        "the project's folder.",
+        shown=True,
     )
     slurm_queue: str | None = parameter(
         None, "Partition for the jobs of -profile slurm; unset: the cluster's default."
     )
-    slurm_gpu_queue: str | None = parameter(
-        None, "Partition for jobs that ask for a GPU; unset: slurm_queue."
-    )
-    slurm_gpu_type: str | None = parameter(
-        None, "Type of GPU to ask Slurm for, such as a100, if the cluster has several."
-    )
-    slurm_account: str | None = parameter(
-        None, "Account that the jobs of -profile slurm are charged to."
-    )
     slurm_options: str | None = parameter(
         None,
-        "Further options of sbatch for every job of -profile slurm, such as '--qos=normal'; GPU "
-        "jobs also get --gres.",
+        "Further options of sbatch for every job of -profile slurm, such as '--account=lab "
+        "--qos=normal'; GPU jobs also get --gres.",
     )
-    trace_report: Switch = parameter(
-        True, "Write Nextflow's trace, timeline, report and DAG to pipeline_info."
+    help: Annotated[bool | str, BeforeValidator(_helped)] = parameter(
+        False, "Print these parameters and stop; all: every parameter.", shown=True
     )
-    help: Switch = parameter(False, "Print the parameters and stop.")
 
 
 class Settings(BaseModel):
@@ -209,7 +191,7 @@ STEPS = cast(
 class Entry:
     """One parameter of the workflow, with its step and its field.
 
-    With ``per_subject`` it may be a samplesheet column.
+    With ``per_subject`` it may be a samplesheet column. ``--help`` has it if it is ``shown``.
     """
 
     name: str
@@ -219,6 +201,7 @@ class Entry:
     default: object
     unit: str | None
     per_subject: bool
+    shown: bool
 
 
 def entries() -> Iterator[Entry]:
@@ -229,7 +212,8 @@ def entries() -> Iterator[Entry]:
             if name := model.workflow_name(field):
                 default = stated.get("workflow_default", info.default)
                 per_subject = bool(stated.get("per_subject", model.per_subject))
-                yield Entry(name, step, field, info, default, stated.get("unit"), per_subject)
+                unit, shown = stated.get("unit"), bool(stated.get("shown"))
+                yield Entry(name, step, field, info, default, unit, per_subject, shown)
 
 
 def by_step() -> Iterator[tuple[str, type[StepParameters], list[Entry]]]:

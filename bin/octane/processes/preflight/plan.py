@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from octane.config.types import NEAREST
+from octane.config.types import INTERMEDIATE, NEAREST
 from octane.core.records import ENDINGS
 from octane.layout.mosaic import MosaicGrid, idle_overlap, read_positions
 from octane.layout.sections import number_or_first
@@ -93,8 +93,7 @@ def idle_in_run(
     source: Path, layout: SubjectLayout, tiles: Acquisition | None, positions: Path | None
 ) -> dict[str, str]:
     """The same for a run whose user gives the table ``positions``, in micrometres, or none."""
-    kind, settings = layout.kind, layout.settings
-    overlap = None if settings.workflow.skip_stitch else settings.stitch.overlap
+    kind, settings, overlap = layout.kind, layout.settings, layout.settings.stitch.overlap
     is_placed = kind == "mosaic" and positions is not None
     idle = idle_flags(source, kind, settings.mosaic, None if is_placed else overlap, tiles)
     if positions is None:
@@ -355,7 +354,7 @@ class SubjectPlan:
             changes["execution"] = {"backend": "cpu"}
         # The tile list says which file is which tile, but not how many rows and columns a section
         # has, nor what to change if rows and columns run the other way.
-        needed = {"rows", "columns", "order", "flip", "transpose"}
+        needed = {"rows", "columns", "order", "flip"}
         listed = {*TileParameters.searching} - needed
         changes["mosaic"] = {name: getattr(TileParameters(), name) for name in listed}
         # The workflow stages files, and adds their flags.
@@ -369,7 +368,7 @@ class SubjectPlan:
             changes["stitch"]["overlap"] = None
         # With --skip_n4, PYRAMID links the stacked volume's chunks, which need the final codec.
         if not settings.workflow.skip_n4:
-            changes["stack"] = {"codec": "blosc-lz4"}
+            changes["stack"] = {"codec": INTERMEDIATE}
         models = [
             getattr(settings, name).model_copy(update=changes.get(name)) for name in MODELS[step]
         ]

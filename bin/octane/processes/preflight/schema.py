@@ -56,6 +56,8 @@ def settings_of(given: Mapping[str, object]) -> Settings:
     steps: dict[str, dict[str, object]] = {step: {} for step in STEPS}
     for entry in entries():
         steps[entry.step][entry.field] = flat[entry.name]
+    for step in ("stack", "n4", "pyramid"):
+        steps[step]["codec"] = flat["codec"]
     return Settings.model_validate(steps)
 
 
@@ -133,11 +135,12 @@ def nextflow_schema() -> str:
                 **_json_type(entry),
                 "description": f"{entry.info.description}{unit}",
                 **({} if default is None else {"default": default}),
+                **({} if entry.shown else {"hidden": True}),
             }
         definitions[f"{step}_options"] = {
             "title": model.title,
             "type": "object",
-            "description": (model.__doc__ or "").splitlines()[0],
+            "description": model.needed,
             "properties": properties,
         }
     schema = {
@@ -164,7 +167,7 @@ def parameter_table() -> str:
         LIST_SYNTAX,
     ]
     for _, model, own in by_step():
-        lines += ["", f"## {model.title}", "", (model.__doc__ or "").splitlines()[0], ""]
+        lines += ["", f"## {model.title}", "", model.needed, ""]
         lines += [
             "| parameter | default | unit | values | column | meaning |",
             "|---|---|---|---|---|---|",
@@ -187,23 +190,7 @@ def parameter_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def help_text() -> str:
-    """Write ``lib/help.txt``, which ``nextflow run main.nf --help`` prints."""
-    call = "nextflow run main.nf --input TILES_OR_MOSAICS_OR_VOLUME [--outdir DIR] [parameters]"
-    lines = [call, LIST_SYNTAX.replace("`", "'")]
-    for _, model, own in by_step():
-        lines += ["", model.title]
-        for entry in own:
-            choices, default = _json_type(entry).get("enum"), plain(entry.default)
-            notes = [f"[{entry.unit}]"] if entry.unit else []
-            notes += [f"[{'|'.join(choices)}]"] if isinstance(choices, list) else []
-            notes += [] if default is None else [f"[default: {as_groovy(default).strip(chr(39))}]"]
-            lines.append(" ".join([f"  --{entry.name:<28} {entry.info.description}", *notes]))
-    return "\n".join(lines) + "\n"
-
-
 GENERATED = {
-    "lib/help.txt": help_text,
     "conf/params.config": nextflow_config,
     "nextflow_schema.json": nextflow_schema,
     "docs/parameters.md": parameter_table,

@@ -42,12 +42,14 @@ def check_space(
     subject: str,
     work: Path,
     workflow: WorkflowParameters,
+    *,
+    is_resumed: bool = False,
 ) -> list[str]:
     """Compare the bytes that a run will write with the free space.
 
     ``channels`` are the steps of each channel of one or more subjects. Returns a sentence on the
     bytes to write, and warnings. Raises an OctaneError with a line for each file system if not even
-    the lower bound fits and ``check_space`` is on.
+    the lower bound fits; for a resumed run, which may have written much of it, that is a warning.
     """
     outdir = workflow.outdir
     output = next(path for path in (outdir, *outdir.absolute().parents) if path.exists())
@@ -75,12 +77,12 @@ def check_space(
         )
         if least > free:
             problems.append(
-                f"{subject} does not {line}; or, if an earlier run that is resumed already wrote "
-                "much of it, give --check_space false."
+                f"{subject} does not {line}; or, if an earlier run already wrote much of it, give "
+                "-resume."
             )
         elif most > free:
             warnings.append(f"{subject} may not {line}.")
-    if problems and workflow.check_space:
+    if problems and not is_resumed:
         raise OctaneError("\n".join(problems))
     parts = [f"{_range(*need)} in the {name} folder" for name, need in needs.items()]
     written = f"{subject} will write {', '.join(parts)}."

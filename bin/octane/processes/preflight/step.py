@@ -60,6 +60,7 @@ from octane.processes.preflight.samplesheet import check_samplesheet
 from octane.processes.preflight.schema import settings_of
 from octane.processes.preflight.space import check_space
 from octane.processes.preflight.subject import (
+    ABUTTING,
     SubjectLayout,
     is_resampled,
     lay_out_mosaic,
@@ -90,7 +91,7 @@ def make_plans(
         JSON: ``parameters`` of the run and its ``subjects``, each with its name (``id``), its own
         parameters (``given``), the parameters whose files are staged (``staged``), and sentences on
         files that cannot be staged (``problems``). Of one without an input, only parameters are
-        checked.
+        checked. A run that is ``resumed`` may have written its results already.
     sources, beside
         Folders of the staged inputs, and of the other files in the order of ``staged``, each in a
         folder of its number from 1.
@@ -168,7 +169,8 @@ def make_plans(
     channels = [steps for plan in plans for steps in plan.bytes()]
     work, workflow = output.parent.resolve(), plans[0].layout.settings.workflow
     about = [f"{plan.subject}: {plan.about()}" for plan in plans]
-    notes = [*about, *check_space(channels, name, work, workflow), *warned]
+    is_resumed = bool(asked.get("resumed"))
+    notes = [*about, *check_space(channels, name, work, workflow, is_resumed=is_resumed), *warned]
     write_json(output, {"plans": found, "notes": notes})
 
 
@@ -250,14 +252,11 @@ def _plan(
             _require_no_mosaic(volumes[0])
         settings = _derived(settings, kind, inputs.left_out, tiles)
         if kind != "volume":
-            is_stitched = kind == "mosaic" and not workflow.skip_stitch
             with collecting(problems):
-                require_surfaces([] if is_stitched else volumes, settings.stack)
-        if tiles is not None and not (placed or workflow.skip_stitch):
+                require_surfaces([] if kind == "mosaic" else volumes, settings.stack)
+        if tiles is not None and not placed:
             problems.append(str(unplaced_tiles(tiles.folder)))
-            # The other checks need no places.
-            others = workflow.model_copy(update={"skip_stitch": True})
-            settings = settings.model_copy(update={"workflow": others})
+            settings = settings.model_copy(update={"stitch": ABUTTING})
         _check_volumes(volumes, kind, settings, beside, inputs.closed, problems)
         if tiles is None:
             with collecting(problems):
@@ -357,8 +356,6 @@ def _derived(
 ) -> Settings:
     """Settings with what follows from the inputs."""
     resampled = {"layout": "volume" if kind == "volume" else "mosaic"}
-    if settings.workflow.skip_resample:
-        resampled["resolution"] = None
     grid = {} if tiles is None else {"rows": tiles.grid.rows, "columns": tiles.grid.columns}
     changes = {
         "mosaic": settings.mosaic.model_copy(update=grid),
@@ -399,7 +396,7 @@ def _check_volumes(
             )
         return
     workflow = settings.workflow
-    if (workflow.truth or "truth" in beside) and not workflow.skip_n4:
+    if "truth" in beside and not workflow.skip_n4:
         moving = {
             "stack_align": settings.stack.align != "none",
             "section_surface": settings.stack.section_surface != 0,
@@ -408,19 +405,19 @@ def _check_volumes(
             "flip_sections": bool(settings.stack.flips),
         }
         problems += [
-            f"--truth shows the sections where they were imaged, and --{name} moves them; omit one "
-            "of the two."
+            f"--phantom compares with sections where they were imaged, and --{name} moves them; "
+            "omit one of the two."
             for name, is_on in moving.items()
             if is_on
         ]
-    is_compensated = settings.stitch.attenuation != "none" and not workflow.skip_stitch
+    is_compensated = settings.stitch.attenuation != "none"
     if kind == "mosaic" and is_compensated and settings.stack.section_thickness == AUTO:
         problems.append(
             "--section_thickness auto compares the light of deep planes, which "
             "--stitch_attenuation changes; omit one, or measure in a run without attenuation and "
             "give its table of thicknesses with --displacements."
         )
-    coefficients = settings.stitch.attenuation == "coefficient" and not workflow.skip_stitch
+    coefficients = settings.stitch.attenuation == "coefficient"
     if kind == "mosaic" and coefficients and not workflow.skip_n4:
         problems.append(
             "--stitch_attenuation coefficient makes a volume in 1/mm, whose values N4 would "
@@ -469,20 +466,19 @@ def _check_volume(
     ):
         raise InputError(
             f"{volume.path} is a section, which is not resampled, and its voxels do not have the "
-            "--resolution; give --skip_resample, or the mosaics."
+            "--resolution; omit it, or give the mosaics."
         )
     if kind == "mosaic":
         tiling, placement = lay_out_mosaic(volume, settings, beside.get("positions"))
-        if placement is not None:
-            stitch = applicable(settings.stitch, volume, is_placed=False)
-            if stitch.attenuation != "none":
-                dtype = resample.dtype if is_resampled(kind, settings) else "input"
-                own = output_type(dtype, volume.dtype)
-                require_compensable(str(volume.path), own, tiling.shape[0])
-            if "stitch_flat_field" in beside:
-                stitch = stitch.model_copy(update={"flat_field": str(beside["stitch_flat_field"])})
-            # A flat field is compared with tiles in pixels of the source.
-            given_flat_field(volume, MosaicGrid.of(volume), placement, stitch)
+        stitch = applicable(settings.stitch, volume, is_placed=False)
+        if stitch.attenuation != "none":
+            dtype = resample.dtype if is_resampled(kind, settings) else "input"
+            own = output_type(dtype, volume.dtype)
+            require_compensable(str(volume.path), own, tiling.shape[0])
+        if "stitch_flat_field" in beside:
+            stitch = stitch.model_copy(update={"flat_field": str(beside["stitch_flat_field"])})
+        # A flat field is compared with tiles in pixels of the source.
+        given_flat_field(volume, MosaicGrid.of(volume), placement, stitch)
     _require_chunks(volume)
     if not workflow.skip_n4 and volume.dtype.kind not in "fiu":
         raise InputError(

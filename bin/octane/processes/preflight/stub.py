@@ -42,8 +42,8 @@ def stub_plan(subject: str, settings: Settings, files: Mapping[str, Path]) -> di
     stores = {bare_name(p): p.name for p in sorted(source.iterdir()) if within and is_store(p)}
     items, kind = stores or {ONE: ""}, "mosaic" if stores else "volume"
     used = {
-        "resample": is_resampled(kind, settings) and not settings.workflow.skip_resample,
-        "stitch": kind == "mosaic" and not settings.workflow.skip_stitch,
+        "resample": is_resampled(kind, settings),
+        "stitch": kind == "mosaic",
         "stack": kind == "mosaic",
         "n4": not settings.workflow.skip_n4,
         "pyramid": not settings.workflow.skip_pyramid,

@@ -30,9 +30,13 @@ from octane.processes.stack.layout.stack import (
 )
 from octane.processes.stack.layout.surfaces import NONE_MEASURED
 from octane.processes.stitch.layout import nominal_positions
+from octane.processes.stitch.parameters import StitchParameters
 from octane.store.image import Image
 from octane.store.stated import orientation_in_words
 from octane.store.volumes import Volume, lost_directions, overruled
+
+ABUTTING = StitchParameters(overlap=(0.0, 0.0))
+"""Tiles side by side, for what does not depend on their places."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class SubjectLayout:
         Volumes as they were given: mosaics, sections or one volume.
     mosaics, placements
         Tiles of each mosaic as STITCH gets them, and their places in its section; empty for other
-        inputs, and ``placements`` also without STITCH.
+        inputs.
     slabs
         Sections in the volume; empty if a volume was given.
     volume
@@ -85,7 +89,7 @@ class SubjectLayout:
     def bytes(self) -> list[StepBytes]:
         """Bytes that each step of the run writes, in order."""
         workflow, n4 = self.settings.workflow, self.settings.n4
-        dtype, codec = self.inputs[0].dtype, None
+        dtype = self.inputs[0].dtype
         steps: list[StepBytes] = []
         if self.from_tiles:
             written = [MosaicGrid.of(mosaic).voxels for mosaic in self.inputs]
@@ -102,17 +106,16 @@ class SubjectLayout:
         imaged = sum(min(s.thickness, s.extent[0]) for s in self.slabs if s.image is not None)
         part = imaged / thick if self.slabs else 1.0
         if self.slabs:
-            codec = self.settings.stack.codec
             steps.append(StepBytes("STACK", round(part * _bytes([self.volume], dtype))))
         if not workflow.skip_n4:
-            dtype, codec = output_type(n4.dtype, dtype), n4.codec
+            dtype = output_type(n4.dtype, dtype)
             bias = _bytes([self.volume], np.dtype(np.float32)) if workflow.save_bias_field else 0
             corrected = round(part * _bytes([self.volume], dtype))
             steps.append(StepBytes("N4", corrected + bias, published=bias))
         if self.levels:
             voxels = round(part * _bytes(self.levels, dtype))
-            # The codec is still None for an input, which is not linked.
-            first, is_linked = self.levels[0], codec == self.settings.pyramid.codec
+            # An input is not linked.
+            first, is_linked = self.levels[0], bool(self.slabs) or not workflow.skip_n4
             is_linked &= first.shape == self.volume.shape
             linked = round(part * _bytes([first], dtype)) if is_linked else 0
             steps.append(StepBytes("PYRAMID", voxels - linked, linked, voxels))
@@ -205,16 +208,14 @@ def is_resampled(kind: str, settings: Settings) -> bool:
 
 def lay_out_mosaic(
     image: Volume, settings: Settings, positions: Path | None = None
-) -> tuple[MosaicGrid, TilePlacement | None]:
-    """Tiles of a mosaic as STITCH gets them, and their places (None if STITCH is skipped).
+) -> tuple[MosaicGrid, TilePlacement]:
+    """Tiles of a mosaic as STITCH gets them, and their places.
 
     Raises an OctaneError if the chunks are not tiles or their positions are missing.
     """
     tiling = MosaicGrid.of(image)
     if is_resampled("mosaic", settings):
         tiling = tiling.resampled(target_of(image, settings.resample))
-    if settings.workflow.skip_stitch:
-        return tiling, None
     places = nominal_positions(image, tiling, settings.stitch, positions)
     return tiling, TilePlacement(tiling, places)
 
@@ -248,11 +249,9 @@ def lay_out_subject(
         if kind == "mosaic":
             laid = [lay_out_mosaic(image, settings, positions) for image in images]
             mosaics = [tiling for tiling, _ in laid]
-            placements = [placement for _, placement in laid if placement is not None]
+            placements = [placement for _, placement in laid]
             grids = [tiling.grid for tiling in mosaics]
-        boxes = [(grid.edge, grid.extent) for grid in grids]
-        if placements:
-            boxes = [(placement.edge, placement.extent) for placement in placements]
+        boxes = [(box.edge, box.extent) for box in placements or grids]
         grid, slabs = lay_out(images, boxes, settings.stack, grids[0].spacing)
     workflow, pyramid = settings.workflow, settings.pyramid
     levels = [] if workflow.skip_pyramid else level_grids(grid, pyramid.resolutions)

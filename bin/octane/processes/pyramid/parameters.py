@@ -10,6 +10,9 @@ class PyramidParameters(StepParameters):
     """PYRAMID: the volume at several resolutions."""
 
     title: ClassVar[str] = "Pyramid"
+    needed: ClassVar[str] = (
+        "If the results are to have other resolutions than 10, 25, 50 and 100 micrometre."
+    )
     prefix: ClassVar[str] = "pyramid_"
     resolutions: Lengths | None = parameter(
         None,
@@ -17,4 +20,4 @@ class PyramidParameters(StepParameters):
         "10, 25, 50 and 100 that is coarser.",
         unit="micrometer",
     )
-    codec: Codec = parameter("zstd", "Compression of the pyramid.")
+    codec: Codec = parameter("zstd", "Compression of the pyramid.", workflow=False)

@@ -26,7 +26,7 @@ CHANCE = 0.01
 CAUSES = {
     "all voxels": (
         "values of 0 or less, or far from all others, stretch its histogram; leave out "
-        "--n4_use_all_voxels"
+        "--use_all_voxels"
     ),
     "histogram": (
         "the values to fit differ by so many orders of magnitude that its histogram cannot resolve "

@@ -1,22 +1,31 @@
 """Parameters of RESAMPLE."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator
 
 from octane.config.parameters import StepParameters, parameter
-from octane.config.types import Codec, DType, Lengths3
+from octane.config.types import INTERMEDIATE, Codec, DType, Lengths3, only
+
+
+def _target(value: object) -> object:
+    """Read 'none' as None; empty text, as of an unset variable, stays an error."""
+    return None if str(only(value)).strip().lower() == "none" else value
 
 
 class ResampleParameters(StepParameters):
     """RESAMPLE: tiles (or a volume) resampled to the target resolution."""
 
     title: ClassVar[str] = "Resampling"
+    needed: ClassVar[str] = "If the results are to be coarser than the data."
     prefix: ClassVar[str] = "resample_"
-    resolution: Lengths3 | None = parameter(
+    resolution: Annotated[Lengths3 | None, BeforeValidator(_target)] = parameter(
         None,
-        "Target voxel size: one number, or three in the order z y x. Unset: RESAMPLE is skipped "
-        "and the data keep their voxel size.",
+        "Target voxel size: one number, or three in the order z y x. Unset or 'none': RESAMPLE is "
+        "skipped and the data keep their voxel size.",
         unit="micrometer",
         workflow="resolution",
+        shown=True,
     )
     scale: Lengths3 | None = parameter(
         None,
@@ -36,8 +45,4 @@ class ResampleParameters(StepParameters):
         workflow="allow_upsampling",
     )
     dtype: DType = parameter("input", "Type of the output; integers are rounded and clipped.")
-    codec: Codec = parameter(
-        "blosc-lz4",
-        "Compression of the resampled mosaics, which are temporary and read once. The default "
-        "writes and reads fastest for its size; use none if disk space is plentiful.",
-    )
+    codec: Codec = parameter(INTERMEDIATE, "Compression of the output.", workflow=False)

@@ -21,6 +21,7 @@ class StackParameters(StepParameters):
     """STACK: sections stacked into one volume."""
 
     title: ClassVar[str] = "Stacking"
+    needed: ClassVar[str] = "If the input consists of sections."
     prefix: ClassVar[str] = "stack_"
     align: Literal["none", "translation", "rigid"] = parameter(
         "none",
@@ -35,6 +36,7 @@ class StackParameters(StepParameters):
         "measured where the next section shows a section's deep planes as well, else as if unset.",
         unit="micrometer",
         workflow="section_thickness",
+        shown=True,
     )
     section_surface: Measurable = parameter(
         0.0,

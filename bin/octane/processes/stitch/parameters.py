@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from octane.config.parameters import StepParameters, parameter
-from octane.config.types import Codec, Fractions2, PositiveFloat, word_or_file
+from octane.config.types import Fractions2, PositiveFloat, word_or_file
 
 FLAT_FIELD_WORDS = ("estimate", "none", "null", "")
 """Values of ``stitch_flat_field`` that are not files; all but the first mean none."""
@@ -22,6 +22,7 @@ class OverlapParameters(StepParameters):
         "Overlap of neighbouring tiles as a fraction of a tile: one number, or two in the order y "
         "x. Unset: read from the mosaic's metadata. 0: tiles abut.",
         workflow="overlap",
+        shown=True,
     )
     check_overlap: Literal["error", "warning"] = parameter(
         "error",
@@ -36,6 +37,7 @@ class StitchParameters(OverlapParameters):
     """STITCH: tiles of one section placed and blended."""
 
     title: ClassVar[str] = "Stitching"
+    needed: ClassVar[str] = "If sections consist of tiles."
     prefix: ClassVar[str] = "stitch_"
     refine: bool = parameter(
         False,
@@ -50,6 +52,7 @@ class StitchParameters(OverlapParameters):
         "Flat-field correction of tiles that darken towards their edges. estimate: from the "
         "overlaps of each section's tiles; FILE: a TIFF or .npy of the illumination of a full tile "
         "(octane's own, or BaSiC's); none: no correction. The report measures the shading.",
+        shown=True,
     )
     dark_offset: Annotated[float, Field(ge=0, allow_inf_nan=False)] = parameter(
         0.0,
@@ -61,7 +64,4 @@ class StitchParameters(OverlapParameters):
         "Attenuation of light with depth, from each column's own intensities by a depth-resolved "
         "model. compensate: undo it; coefficient: write the attenuation coefficient, in 1/mm, "
         "instead of intensities. It needs intensities, floating-point and not logarithms.",
-    )
-    codec: Codec = parameter(
-        "blosc-lz4", "Compression of the stitched sections, which are temporary and read once."
     )

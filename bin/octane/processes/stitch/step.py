@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.parameters import ExecutionParameters, InputParameters
+from octane.config.types import INTERMEDIATE
 from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import InputError
 from octane.core.files import writing
@@ -347,7 +348,7 @@ def stitch_section(
         destination,
         [Level.volume(placement.grid)],
         image.dtype,
-        codec=parameters.codec,
+        codec=INTERMEDIATE,
         attributes=_attributes(image, placement, odd, measured.surface),
         overwrite=execution.overwrite,
     ) as (writer,):

@@ -24,7 +24,7 @@ from octane.processes.preflight.parameters import Settings
 from octane.processes.preflight.plan import idle_flags
 from octane.processes.preflight.schema import plain, settings_of
 from octane.processes.preflight.step import plan_inputs
-from octane.processes.preflight.subject import SubjectLayout, lay_out_subject
+from octane.processes.preflight.subject import ABUTTING, SubjectLayout, lay_out_subject
 from octane.processes.stack.layout.stack import BY_DEPTH, thickness_taken
 from octane.store.channels import ALL, channel_names
 from octane.tools.new_subject.parameters import SubjectOverrides
@@ -157,7 +157,7 @@ def _layout(
     except InputError as error:
         undecided = str(error).splitlines()
     changes = {
-        "workflow": settings.workflow.model_copy(update={"skip_stitch": True}),
+        "stitch": ABUTTING,
         "stack": settings.stack.model_copy(update={"allow_missing_sections": sys.maxsize}),
     }
     side_by_side = settings.model_copy(update=changes)

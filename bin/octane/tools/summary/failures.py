@@ -8,12 +8,10 @@ from pathlib import Path
 
 MEANINGS = {
     104: "lost its GPU or its node (exit 104); .command.log in its folder may say more",
-    137: "was killed (exit 137), by a user or for lack of memory; raise --max_memory, or give it "
-    "more, as in docs/hpc.md",
+    137: "was killed (exit 137), by a user or for lack of memory; give it more, as in docs/hpc.md",
     140: "exceeded its time limit (exit 140); give it more, as in docs/hpc.md",
     143: "was terminated (exit 143), like a cancelled job; .command.log in its folder may say why",
-    247: "was killed (exit 247), by a user or for lack of memory; raise --max_memory, or give it "
-    "more, as in docs/hpc.md",
+    247: "was killed (exit 247), by a user or for lack of memory; give it more, as in docs/hpc.md",
 }
 """Meanings of exit codes, for tasks that could not report their error."""
 SHOWN = 3

@@ -212,7 +212,7 @@ VOLUME = {"kind": "volume", "step": "n4"}
         ),
         ({"shape": (4, 6, 7)}, "has 4 x 6 x 7 voxels"),
         ({"dtype": "f8"}, r"has voxels of float64, but .* of float32; .*--n4_dtype"),
-        ({"codec": "none"}, r"has chunks of none, but .* of zstd; .*--pyramid_codec"),
+        ({"codec": "none"}, r"has chunks of none, but .* of zstd; .*--codec"),
         ({"chunks": (4, 3, 8)}, "is not a volume .* as octane writes it"),
         ({"attributes": {"kind": "mosaic"}}, "is not a volume .* as octane writes it"),
         ({"attributes": {}}, "is not a volume .* as octane writes it"),

@@ -128,7 +128,6 @@ def test_the_tasks_write_what_the_command_writes(write_tiles, plan, tmp_path, wr
     assert [metrics.figures["not_imaged"] for metrics in noted] == [0, 1]
     # Neither the grid nor how it was found is a setting of the task.
     assert noted[0].settings.keys().isdisjoint(TileParameters.searching)
-    assert noted[0].settings["codec"] == "blosc-lz4"
     (line,) = noted[1].warnings
     assert line == "Section 7 has no file for row 1, column 1: declared as not imaged."
     assert line in made.remarks
@@ -181,12 +180,12 @@ def test_the_file_that_describes_a_set_is_in_each_of_its_tasks(plan, tmp_path, e
 
 def test_the_measured_channel_is_compared_as_it_is_placed(write_tiles, plan, tmp_path):
     source = write_tiles(write_ome_tiff, placed=True)
-    given = {"section_thickness": 10, "allow_missing_sections": 4, "tile_transpose": "true"}
+    given = {"section_thickness": 10, "allow_missing_sections": 4, "tile_flip": "transpose"}
     made = plan(source, **given, stitch_check_overlap="warning")
     words = flags_of(made)["mosaic"].split()
     assert "--compare" in words
     assert words[words.index("--stitch_check_overlap") + 1] == "warning"
-    assert words[words.index("--tile_transpose") + 1] == "true"
+    assert words[words.index("--tile_flip") + 1] == "transpose"
     header, first = items_of(made)[0]["tile_list"].splitlines()[:2]
     assert header.endswith(",y,x")
     assert first.split(",")[-2:] == ["0.0", "0.0"]
@@ -213,9 +212,8 @@ def test_a_table_of_places_is_an_input_of_the_run(write_tiles, plan, tmp_path):
     source = write_tiles(write_ome_tiff, placed=True)
     rows = [{"r": r, "c": c, "y": 60 * r, "x": 80 * c} for r, c in np.ndindex(2, 3)]
     table = write_csv(tmp_path / "stage.csv", rows)
-    columns = "row=r column=c"
     made = plan(source, {"tile_table": table}, section_thickness=10, allow_missing_sections=4,
-                tile_table=str(table), tile_table_columns=columns)  # fmt: skip
+                tile_table=str(table))  # fmt: skip
     assert f"places from {table}." in made.found
     assert items_of(made)[1]["positions"].splitlines()[-1] == "7,1,2,60.0,160.0"
     assert "table" not in flags_of(made)["mosaic"]
@@ -228,7 +226,7 @@ def test_tiles_without_places_are_named_by_their_folder_with_all_other_problems(
     first, second = str(caught.value).splitlines()
     assert first.startswith(f"The tiles in {source} do not state how they overlap; give --overlap")
     assert second.endswith("or give --allow_missing_sections 4.")
-    plan(source, allow_missing_sections=4, section_thickness=10, skip_stitch=True)
+    plan(source, allow_missing_sections=4, section_thickness=10, overlap=0)
 
 
 def test_a_table_may_place_tiles_of_excluded_sections(write_tiles, plan):
@@ -291,15 +289,6 @@ def test_a_section_without_a_full_tile_is_refused_or_left_out(write_tiles, plan,
     run_task(items_of(made)[0], flags, source, tmp_path / "task")
     image = open_image(tmp_path / "task" / "section_02.ome.zarr")
     assert image.grid.shape == (3, 40, 71)
-
-
-def test_tiles_too_large_for_the_codec_are_refused_before_any_task(write_tiles, plan, monkeypatch):
-    source = write_tiles(write_ome_tiff)
-    monkeypatch.setattr("octane.processes.mosaic.section_tiles.BLOSC_BYTES", 3 * 20 * 30 * 2 - 1)
-    given = {"overlap": "0.1", "section_thickness": 10, "allow_missing_sections": 4}
-    with pytest.raises(OctaneError, match=r"3\.6 kB, more than blosc-lz4 .* --tile_codec zstd"):
-        plan(source, **given)
-    plan(source, **given, tile_codec="zstd")
 
 
 def test_a_problem_of_all_files_is_told_once(write_tiles, plan):

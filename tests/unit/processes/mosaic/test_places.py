@@ -38,7 +38,7 @@ def only_sentence(caught):
 @pytest.mark.parametrize(("dimensions", "places"), [(2, FLAT), (3, TILES)])
 def test_fijis_table_gives_positions_in_voxels(tmp_path, dimensions, places):
     path = place_tables.write_fiji(tmp_path / "t.txt", TILES, dimensions=dimensions)
-    found = read_places(path, {})
+    found = read_places(path)
     assert positions(found) == stated(places)
     assert {place.unit for place in found} == {"pixel"}
 
@@ -49,7 +49,7 @@ def test_fijis_table_may_name_images_windows_paths_and_crlf(tmp_path):
         b"\xef\xbb\xbf# comment; ; (9, 9)\r\ndim=2\r\nmultiseries = true\r\n\r\n"
         b"D:\\scan 1\\a;b.czi; 0; ( 1.5 , 2 )\r\ndimer.tif;;(3, -4)\r\n"
     )
-    assert positions(read_places(path, {})) == {
+    assert positions(read_places(path)) == {
         "D:/scan 1/a;b.czi": (0.0, 2.0, 1.5),
         "dimer.tif": (0.0, -4.0, 3.0),
     }
@@ -82,7 +82,7 @@ def test_a_faulty_table_of_fiji_is_refused(tmp_path, text, sentence):
     path = tmp_path / "t.txt"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InputError) as caught:
-        read_places(path, {})
+        read_places(path)
     assert only_sentence(caught).startswith(f"{tmp_path}/{sentence}")
 
 
@@ -90,7 +90,7 @@ def test_a_faulty_table_of_fiji_is_refused(tmp_path, text, sentence):
 def test_a_csv_table_gives_the_same_places_with_every_separator(tmp_path, separator):
     rows = [{"file": f, "z": z, "y": y, "x": x, "note": "b"} for f, z, y, x in TILES]
     path = place_tables.write_csv(tmp_path / "t.csv", rows, separator=separator)
-    found = read_places(path, {})
+    found = read_places(path)
     assert positions(found) == stated(TILES)
     assert {place.unit for place in found} == {"micrometer"}
 
@@ -99,7 +99,8 @@ def test_a_csv_table_gives_the_same_places_with_every_separator(tmp_path, separa
     ("y_name", "x_name", "factors", "unit"),
     [
         ("Stage_Y", "Stage_X", (1, 1), "micrometer"),
-        ("stage_y_mm", "stage_x_mm", (1000, 1000), "micrometer"),
+        ("StageY_mm", "StageX_mm", (1000, 1000), "micrometer"),
+        ("Y pos (mm)", "X pos (mm)", (1000, 1000), "micrometer"),
         ("Y (µm)", "X (nm)", (1, 0.001), "micrometer"),
         ("Y [px]", "X [px]", (1, 1), "pixel"),
     ],
@@ -107,7 +108,7 @@ def test_a_csv_table_gives_the_same_places_with_every_separator(tmp_path, separa
 def test_a_columns_name_may_end_in_its_unit(tmp_path, y_name, x_name, factors, unit):
     rows = [{"Name": f, y_name: y, x_name: x} for f, _, y, x in FLAT]
     path = place_tables.write_csv(tmp_path / "t.csv", rows)
-    found = read_places(path, {"file": "Name", "y": y_name, "x": x_name})
+    found = read_places(path)
     assert positions(found) == {
         f: pytest.approx((0.0, factors[0] * y, factors[1] * x), rel=1e-12) for f, _, y, x in FLAT
     }
@@ -118,76 +119,68 @@ def test_a_columns_name_may_end_in_its_unit(tmp_path, y_name, x_name, factors, u
 def test_columns_may_be_written_in_capitals(tmp_path, header):
     path = tmp_path / "stage.csv"
     path.write_text(f"{header}\na.tif,3,4\n", encoding="utf-8")
-    (place,) = read_places(path, {})
+    (place,) = read_places(path)
     assert (place.file, place.position) == ("a.tif", (0, 4, 3))
-    assert find_places(tmp_path, {}) == path
+    assert find_places(tmp_path) == path
 
 
 def test_rows_may_name_the_tile_by_section_row_and_column_or_number(tmp_path):
     path = tmp_path / "positions.csv"
     path.write_text("section,row,column,y,x\n7,0,1.0,5,6\n8,0,1,5,7\n")
-    assert read_places(path, {}) == [
+    assert read_places(path) == [
         Place(None, None, 7, 0, 1, (0.0, 5.0, 6.0), "micrometer"),
         Place(None, None, 8, 0, 1, (0.0, 5.0, 7.0), "micrometer"),
     ]
-    path.write_text("id,y,x\n1,5,6\n")
-    assert read_places(path, {"tile": "id"}) == [
-        Place(None, 1, None, None, None, (0.0, 5.0, 6.0), "micrometer")
-    ]
+    path.write_text("tile id,y,x\n1,5,6\n")
+    assert read_places(path) == [Place(None, 1, None, None, None, (0.0, 5.0, 6.0), "micrometer")]
 
 
 def test_files_of_one_name_differ_by_section_and_equal_rows_count_once(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("file,section,channel,y,x\na,1,0,0,1\na,1,1,0,1\na,2,0,0,2\n")
-    assert [(p.section, p.position[2]) for p in read_places(path, {})] == [(1, 1.0), (2, 2.0)]
+    assert [(p.section, p.position[2]) for p in read_places(path)] == [(1, 1.0), (2, 2.0)]
 
 
 @pytest.mark.parametrize(
-    ("text", "columns", "sentence"),
+    ("text", "sentence"),
     [
         (
             "file,y\na,1\n",
-            {},
             "{path} must have the columns y and x, and file, tile, or row and column, but its "
-            "columns are file, y; correct its header, or give --tile_table_columns",
+            "columns are file, y; correct its header",
         ),
-        ("file,y_px,y_mm,x\na,1,2,3\n", {}, "{path} must have the columns y and x, and file"),
-        ("row,y,x\n1,1,1\n", {}, "{path} must have the columns y and x, and file, tile, or row"),
+        ("file,y_px,y_mm,x\na,1,2,3\n", "{path} must have the columns y and x, and file"),
+        ("row,y,x\n1,1,1\n", "{path} must have the columns y and x, and file, tile, or row"),
         (
-            "n,b,x\na,1,2\n",
-            {"file": "n", "y": "Y"},
-            "{path} lacks the column 'Y' of --tile_table_columns; its columns are n, b, x.",
+            "file,stage_y,pos_y,x\na,1,2,3\n",
+            "{path} must have the columns y and x, and file, tile, or row and column, but its",
         ),
-        ("file,y,x\na,1,2\n", {"name": "file"}, "--tile_table_columns names 'name', which is not"),
         (
             "file,y_px,x_um\na,1,2\n",
-            {"y": "y_px", "x": "x_um"},
             "{path} states places in pixels and in units of length (y_px, x_um); use one",
         ),
-        ("file,y,x\na,,2\n", {}, "{path}, line 2: y is missing; give a number with a decimal"),
-        ("file,y,x\na,1,NaN\n", {}, "{path}, line 2: x is 'NaN'; give a number with a decimal"),
-        ("file,y,x\n,1,2\n", {}, "{path}, line 2: file is missing; give the tile's file."),
-        ("row,column,y,x\n1,2.5,1,2\n", {}, "{path}, line 2: column is 2.5; give a whole number."),
-        ("file,y,x\na,1,2\na,1,3\n", {}, "{path} states two places for a; keep one, or"),
+        ("file,y,x\na,,2\n", "{path}, line 2: y is missing; give a number with a decimal"),
+        ("file,y,x\na,1,NaN\n", "{path}, line 2: x is 'NaN'; give a number with a decimal"),
+        ("file,y,x\n,1,2\n", "{path}, line 2: file is missing; give the tile's file."),
+        ("row,column,y,x\n1,2.5,1,2\n", "{path}, line 2: column is 2.5; give a whole number."),
+        ("file,y,x\na,1,2\na,1,3\n", "{path} states two places for a; keep one, or"),
         (
             "section,tile,y,x\n3,1,1,2\n3,1,1,3\n",
-            {},
             "{path} states two places for tile 1 of section 3; keep one, or",
         ),
         (
             "row,column,y,x\n0,1,1,2\n0,1,1,3\n",
-            {},
             "{path} states two places for row 0, column 1; keep one, or",
         ),
-        ("file,y,x\n", {}, "{path} does not state the place of any tile; restore or correct it."),
-        ("file,y,x\na,1\n", {}, "{path}, line 2: there are 2 cells but 3 columns;"),
+        ("file,y,x\n", "{path} does not state the place of any tile; restore or correct it."),
+        ("file,y,x\na,1\n", "{path}, line 2: there are 2 cells but 3 columns;"),
     ],
 )
-def test_a_faulty_csv_table_is_refused(tmp_path, text, columns, sentence):
+def test_a_faulty_csv_table_is_refused(tmp_path, text, sentence):
     path = tmp_path / "t.csv"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
-        read_places(path, columns)
+        read_places(path)
     assert only_sentence(caught).startswith(sentence.format(path=path))
 
 
@@ -201,40 +194,37 @@ def test_a_faulty_csv_table_is_refused(tmp_path, text, columns, sentence):
 def test_a_decimal_comma_is_named(tmp_path, text, said):
     (path := tmp_path / "stage.csv").write_text(text, encoding="utf-8")
     with pytest.raises(InputError) as caught:
-        read_places(path, {})
+        read_places(path)
     assert str(caught.value).endswith(said)
 
 
 def test_columns_of_positions_may_end_in_their_unit(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("file,y_mm,X [px],x (um)\na,1.5,7,2\n")
-    assert find_places(tmp_path, {}) == path
-    (place,) = read_places(path, {})
+    assert find_places(tmp_path) == path
+    (place,) = read_places(path)
     assert (place.position, place.unit) == ((0.0, 1500.0, 2.0), "micrometer")
 
 
-def test_the_table_among_the_tiles_may_have_columns_of_other_names(tmp_path):
+def test_only_a_table_that_is_given_may_have_columns_of_other_names(tmp_path):
     path = tmp_path / "stage.csv"
-    path.write_text("Name,stage_y_mm,stage_x_mm\na,1,2\n")
-    columns = {"file": "Name", "y": "stage_y_mm", "x": "stage_x_mm"}
-    assert find_places(tmp_path, {}) is None
-    assert find_places(tmp_path, columns) == path
-    assert find_places(tmp_path, columns | {"y": "stage_y"}) is None
-
-
-def test_names_of_columns_are_refused_for_other_tables(tmp_path):
-    path = place_tables.write_fiji(tmp_path / "t.txt", TILES)
-    with pytest.raises(InputError, match=r"t\.txt is not a CSV table; omit --tile_table_columns"):
-        read_places(path, {"y": "Y"})
+    path.write_text("Name,stage_y_mm,stage_x_mm,pos_z\na,1,2,3\n")
+    assert find_places(tmp_path) is None
+    (place,) = read_places(path)
+    assert (place.file, place.position) == ("a", (3.0, 1000.0, 2000.0))
+    # Columns of other names are not read where octane's own place the tiles.
+    path.write_text("file,y,x,pos_z,slice\na,1,2,3,4\n")
+    (place,) = read_places(path)
+    assert (place.section, place.position) == (None, (0.0, 1.0, 2.0))
 
 
 def test_a_missing_table_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"none\.csv cannot be read"):
-        read_places(tmp_path / "none.csv", {})
+        read_places(tmp_path / "none.csv")
 
 
 def test_the_table_among_the_tiles_is_found(tmp_path):
-    assert find_places(tmp_path, {}) is None
+    assert find_places(tmp_path) is None
     (tmp_path / "notes.txt").write_text("dimensions: none; see (1)\n")
     (tmp_path / "other.xml").write_text("<Settings/>")
     (tmp_path / "broken.xml").write_text("<<<")
@@ -242,30 +232,30 @@ def test_the_table_among_the_tiles_is_found(tmp_path):
     (tmp_path / ".hidden.csv").write_text("file,y,x\na,1,2\n")
     (tmp_path / "tile.tif").write_bytes(b"dim = 2\n")
     (tmp_path / "folder.csv").mkdir()
-    assert find_places(tmp_path, {}) is None
+    assert find_places(tmp_path) is None
     table = place_tables.write_bdv(tmp_path / "dataset.xml", TILES)
-    assert find_places(tmp_path, {}) == table
+    assert find_places(tmp_path) == table
     table.rename(tmp_path / "dataset.xml~1")
     table = place_tables.write_terastitcher(tmp_path / "xml_import.xml", TILES, columns=2)
-    assert find_places(tmp_path, {}) == table
+    assert find_places(tmp_path) == table
     table.unlink()
     table = tmp_path / "where.CSV"
     table.write_bytes(b'\xef\xbb\xbf"file";"y";"x"\r\n')
-    assert find_places(tmp_path, {}) == table
+    assert find_places(tmp_path) == table
 
 
 def test_fijis_registered_table_replaces_the_one_that_it_was_made_from(tmp_path):
     first = place_tables.write_fiji(tmp_path / "TileConfiguration.txt", TILES)
-    assert find_places(tmp_path, {}) == first
+    assert find_places(tmp_path) == first
     registered = place_tables.write_fiji(tmp_path / "TileConfiguration.registered.txt", TILES)
-    assert find_places(tmp_path, {}) == registered
+    assert find_places(tmp_path) == registered
 
 
 def test_several_tables_among_the_tiles_are_refused(tmp_path):
     place_tables.write_fiji(tmp_path / "a.registered.txt", TILES)
     place_tables.write_fiji(tmp_path / "b.txt", TILES)
     with pytest.raises(InputError) as caught:
-        find_places(tmp_path, {})
+        find_places(tmp_path)
     assert only_sentence(caught) == (
         f"{tmp_path} holds 2 tables of places (a.registered.txt, b.txt); choose one with "
         "--tile_table."
@@ -276,13 +266,13 @@ def test_a_table_that_is_too_large_is_refused_by_name_and_a_log_is_passed_over(t
     table = tmp_path / "TileConfiguration.txt"
     table.write_text("dim = 2\n" + "a.tif; ; (1, 2)\n" * MOST_ROWS)
     with pytest.raises(InputError, match=r"TileConfiguration\.txt has more than \d+ lines;"):
-        read_places(table, {}, None)
+        read_places(table, None)
     for name in (table.name, "log.txt"):
         with (tmp_path / name).open("ab") as file:
             file.truncate(MOST_BYTES + 1)
     with pytest.raises(InputError, match=r"TileConfiguration\.txt is larger than 100 MB;"):
-        read_places(table, {}, None)
-    assert find_places(tmp_path, {}) == table
+        read_places(table, None)
+    assert find_places(tmp_path) == table
 
 
 @pytest.mark.parametrize(
@@ -292,7 +282,7 @@ def test_a_table_of_too_many_cells_is_refused(tmp_path, start, cell, end):
     table = tmp_path / "a.csv"
     table.write_text(start + cell * (MOST_CELLS + 1) + end, "utf-8")
     with pytest.raises(InputError, match=rf"a\.csv has more than {MOST_CELLS} "):
-        read_places(table, {}, None)
+        read_places(table, None)
 
 
 @pytest.mark.timeout(60)
@@ -305,14 +295,14 @@ def test_a_long_line_is_refused_at_once(tmp_path, line):
     with pytest.raises(
         InputError, match=r"TileConfiguration\.txt, line 2: .* is not a tile"
     ) as told:
-        read_places(path, {})
+        read_places(path)
     assert len(str(told.value)) < 500
 
 
 def test_a_name_in_fijis_table_may_hold_blanks_and_semicolons(tmp_path):
     path = tmp_path / "TileConfiguration.txt"
     path.write_text("dim = 2\na; b  1.tif  ;  ; (0, 0)\nc.tif;2;(1.5, -2)\n", "utf-8")
-    places = [(place.file, place.position) for place in read_places(path, {})]
+    places = [(place.file, place.position) for place in read_places(path)]
     assert places == [("a; b  1.tif", (0, 0, 0)), ("c.tif", (0, -2, 1.5))]
 
 
@@ -328,17 +318,16 @@ def test_a_table_in_utf_16_is_refused_by_name(tmp_path, encoding, name, text):
     bom = "" if encoding == "utf-16" else "\ufeff"
     (tmp_path / name).write_bytes(f"{bom}{text}".encode(encoding))
     with pytest.raises(InputError, match=rf"{name} .* UTF-16; save it as UTF-8"):
-        find_places(tmp_path, {})
+        find_places(tmp_path)
 
 
 def test_a_table_of_other_columns_is_named(tmp_path):
     (tmp_path / "stage.csv").write_text("Name;stage_y;stage_x\na.tif;0;0\n", "utf-8")
     (tmp_path / "notes.csv").write_text("one column\n", "utf-8")
     (tmp_path / "notes.txt").write_text("a, b\n", "utf-8")
-    (sentence,) = unused_tables(tmp_path, {})
-    for words in ("stage.csv", "Name, stage_y, stage_x", "--tile_table_columns"):
+    (sentence,) = unused_tables(tmp_path)
+    for words in ("stage.csv", "Name, stage_y, stage_x", "--tile_table"):
         assert words in sentence
-    assert unused_tables(tmp_path, {"file": "Name", "y": "stage_y", "x": "stage_x"}) == []
 
 
 @pytest.mark.parametrize("number", ["1_000", "١٢"])
@@ -346,4 +335,4 @@ def test_numbers_in_tables_have_plain_digits(tmp_path, number):
     path = tmp_path / "a.csv"
     path.write_text(f"file,y,x\na.tif,{number},0\n", "utf-8")
     with pytest.raises(InputError, match=r"a\.csv, line 2: y is"):
-        read_places(path, {})
+        read_places(path)

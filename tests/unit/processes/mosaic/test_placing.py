@@ -130,15 +130,6 @@ def test_accents_may_be_stored_as_macos_does_it(tmp_path, stored, written):
         assert positions == dict(zip(names, [(0, 0), (0, 90)], strict=True))
 
 
-def test_names_of_columns_without_a_table_are_refused(tmp_path):
-    write_csv(tmp_path / "stage.csv", rows_of(name=["t1.tif"], sy=[1], sx=[2]))
-    given = {"table_columns": ["file=name", "y=sy", "x=sx"]}
-    assert placed(tmp_path, ["t1.tif"], "t{tile}.tif", **given)[0] == {"t1.tif": (1, 2)}
-    given["table_columns"][2] = "x=sX"
-    with pytest.raises(InputError, match="holds no table of places with the columns of --tile_tab"):
-        placed(tmp_path, ["t1.tif"], "t{tile}.tif", **given)
-
-
 def test_a_folder_without_a_table_next_to_others_with_one_is_refused(tmp_path):
     names = [f"section_{k}/t_{n}.tif" for k in (1, 2) for n in (1, 2)]
     for k in (1, 2):
@@ -198,7 +189,7 @@ def test_places_of_unknown_unit_are_asked_for_where_nothing_else_places_tiles(tm
 
 def test_tables_are_looked_for_once_in_a_folder(tmp_path, monkeypatch):
     looked = []
-    monkeypatch.setattr(placing, "find_places", lambda folder, _: looked.append(folder))
+    monkeypatch.setattr(placing, "find_places", lambda folder: looked.append(folder))
     placed(tmp_path, [f"{k}/r0_c{n}.png" for k in "ab" for n in "123"], "*/r{row}_c{column}.png")
     assert looked == [tmp_path, tmp_path / "a", tmp_path / "b"]
     looked.clear()

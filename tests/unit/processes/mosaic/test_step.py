@@ -322,7 +322,6 @@ def test_places_in_the_tables_of_other_programs_are_kept(kind, phantom, cut, tmp
             for name, _, y, x in places
         ]
         given["table"] = write_csv(tmp_path / "stage.csv", rows)
-        given["table_columns"] = "file=name y=stage_y_mm x=stage_x_mm"
     run(folder, tmp_path / "made", SIZE, **given)
     require_same(phantom, tmp_path / "made", [1])
     ours = positions_of(tmp_path / "made", 1, phantom / "mosaics" / STORES[0])
@@ -335,8 +334,7 @@ def test_columns_of_a_table_may_have_spaces_in_their_names(phantom, cut, tmp_pat
     rows = [f"{name};{x / 1000:.7f};{y / 1000:.7f}" for name, (y, x) in places.items()]
     table = tmp_path / "stage.csv"
     table.write_text("\n".join(["Name;Stage X [mm];Stage Y [mm]", *rows, ""]))
-    columns = "file=Name x=Stage X [mm], y=Stage Y [mm]"
-    run(tmp_path / "tiles", tmp_path / "made", SIZE, table=table, table_columns=columns, **NAMED)
+    run(tmp_path / "tiles", tmp_path / "made", SIZE, table=table, **NAMED)
     made = tmp_path / "made"
     require_near(positions_of(made, 1, made / STORES[0]), true_positions(phantom, 1))
 
@@ -349,7 +347,7 @@ def test_flip_and_transpose_turn_rows_columns_and_places(phantom, cut, tmp_path)
         y, x = true[row, column]
         name = tmp_path / "tiles" / f"r{column}_c{1 - row}"
         write_ome_tiff(name, voxels, SPACING, (x, -y))
-    run(tmp_path / "tiles", tmp_path / "made", transpose=True, flip="y")
+    run(tmp_path / "tiles", tmp_path / "made", flip="transpose-y")
     made = open_image(tmp_path / "made" / STORES[0])
     assert tiles_of(made).keys() == full.keys()
     for tile, voxels in tiles_of(made).items():
@@ -687,9 +685,9 @@ def test_real_tiles_are_arranged_and_checked(real_tiles, tmp_path, capsys):
     )
     for given, proposed in (
         ({}, None),
-        ({"flip": "y"}, "neither --tile_flip nor --tile_transpose"),
-        ({"pattern": "r{column}-c{row}.png"}, "--tile_transpose"),
-        ({"pattern": "r{column}-c{row}.png", "flip": "x"}, "--tile_transpose"),
+        ({"flip": "y"}, "no --tile_flip"),
+        ({"pattern": "r{column}-c{row}.png"}, "--tile_flip transpose"),
+        ({"pattern": "r{column}-c{row}.png", "flip": "x"}, "--tile_flip transpose"),
     ):
         run(real_tiles, tmp_path / "no", size, dry_run=True, **given)
         printed = capsys.readouterr().out

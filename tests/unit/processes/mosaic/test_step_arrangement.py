@@ -199,8 +199,8 @@ def test_places_in_another_unit_are_named_with_the_ratio(tmp_path, capsys, grid,
     [
         (lambda row, column: f"r{row}_c{9 - column}", {"flip": "x"}),
         (lambda row, column: f"r{9 - row}_c{column}", {"flip": "y"}),
-        (lambda row, column: f"r{column}_c{row}", {"transpose": True}),
-        (lambda row, column: f"r{column}_c{9 - row}", {"transpose": True, "flip": "y"}),
+        (lambda row, column: f"r{column}_c{row}", {"flip": "transpose"}),
+        (lambda row, column: f"r{column}_c{9 - row}", {"flip": "transpose-y"}),
     ],
     ids=["x", "y", "transpose", "transpose y"],
 )

@@ -26,7 +26,7 @@ def refused(path, text=None):
     if text is not None:
         path.write_text(text)
     with pytest.raises(InputError) as caught:
-        read_places(path, {})
+        read_places(path)
     sentence = str(caught.value)
     assert "\n" not in sentence
     return sentence
@@ -45,7 +45,7 @@ def refused(path, text=None):
 )
 def test_bigstitchers_project_gives_positions_in_voxels(tmp_path, scale, loader, files):
     path = place_tables.write_bdv(tmp_path / "d.xml", TILES, loader=loader, scale=scale)
-    found = read_places(path, {})
+    found = read_places(path)
     assert [place.position for place in found] == STATED
     assert [place.file for place in found] == files
     assert [place.number for place in found] == [0, 1, 2, 3]
@@ -54,14 +54,14 @@ def test_bigstitchers_project_gives_positions_in_voxels(tmp_path, scale, loader,
 
 def test_channels_of_a_tile_share_its_place(tmp_path):
     path = place_tables.write_bdv(tmp_path / "d.xml", TILES, loader="hdf5", channels=2)
-    found = read_places(path, {})
+    found = read_places(path)
     assert [(place.number, place.position) for place in found] == list(enumerate(STATED))
 
 
 def test_a_missing_view_has_no_place(tmp_path):
     missing = "<MissingViews><MissingView timepoint='0' setup='2'/></MissingViews>"
     path = place_tables.write_bdv(tmp_path / "d.xml", TILES, extra=missing)
-    assert [place.number for place in read_places(path, {})] == [0, 1, 3]
+    assert [place.number for place in read_places(path)] == [0, 1, 3]
 
 
 ROTATED = "0.8 -0.6 0 0 0.6 0.8 0 0 0 0 1 0"
@@ -111,7 +111,7 @@ def test_a_faulty_project_of_bigstitcher_is_refused(tmp_path, options, sentence)
 
 def test_terastitchers_xml_gives_positions_in_voxels(tmp_path):
     path = place_tables.write_terastitcher(tmp_path / "xml_merging.xml", TILES, columns=2)
-    places = read_places(path, {})
+    places = read_places(path)
     assert places == [
         Place(file, None, None, k // 2, k % 2, (z, y, x), "pixel")
         for k, (file, z, y, x) in enumerate(TILES)
@@ -122,7 +122,7 @@ def test_stacks_in_one_folder_are_known_by_row_and_column(tmp_path):
     folders = ["", "", "all", "all"]
     stacks = [(f, z, y, x) for f, (_, z, y, x) in zip(folders, TILES, strict=True)]
     path = place_tables.write_terastitcher(tmp_path / "x.xml", stacks, columns=2)
-    found = read_places(path, {})
+    found = read_places(path)
     assert [place[:5] for place in found] == [(None, None, None, k // 2, k % 2) for k in range(4)]
     assert [place.position for place in found] == STATED
 
@@ -181,7 +181,7 @@ def test_ome_xml_gives_the_first_planes_position_in_micrometres(tmp_path, unit, 
     # The same from a companion file, given as the table.
     path = tmp_path / "scan.companion.ome"
     path.write_text(xml, encoding="utf-8")
-    assert read_places(path, {}) == found
+    assert read_places(path) == found
 
 
 def test_tifffiles_ome_xml_gives_the_position(tmp_path):
@@ -229,7 +229,7 @@ def test_a_position_without_a_unit_needs_one(tmp_path, unit):
     assert [p and p.position for p in found] == [
         tuple(n * 1e3 for n in position) for _, *position in TILES
     ]
-    assert read_places(path, {}, "millimeter") == found
+    assert read_places(path, "millimeter") == found
 
 
 @pytest.mark.parametrize(
@@ -275,5 +275,5 @@ def test_all_formats_state_the_same_places(tmp_path):
     ]
     (tmp_path / "e.xml").write_text(place_tables.ome_xml(TILES), encoding="utf-8")
     for path in [*tables, tmp_path / "e.xml"]:
-        found = {place.file: place.position for place in read_places(path, {})}
+        found = {place.file: place.position for place in read_places(path)}
         assert found == dict(zip(FILES, STATED, strict=True)), path

@@ -113,7 +113,6 @@ def test_results_of_a_volume_are_planned_by_name(plan, store, given, results):
     [
         ("mosaic", {}, ["brain.ome.zarr", "brain_displacements.csv", "brain_positions.csv"]),
         ("mosaic", {"skip_report": True}, ["brain.ome.zarr", "brain_displacements.csv"]),
-        ("mosaic", {"skip_stitch": True}, ["brain.ome.zarr", "brain_displacements.csv"]),
         (
             "section",
             {"skip_n4": True, "skip_pyramid": True},
@@ -343,7 +342,6 @@ def test_an_overlap_is_idle_where_a_table_says_another(store, tmp_path, overlap,
     # STITCH, which would refuse it, never gets it.
     assert "--overlap" not in str(content(made))
     assert all(str(table) in text and "0.30 along x" in text for text in made.idle.values())
-    assert not plan_of({**asked, "skip_stitch": True}, source, {"positions": table}).idle
     # A volume is not placed at all.
     volume = store("volume", "volume.ome.zarr")
     assert [*plan_of(asked, volume, {"positions": table}).idle] == ["overlap", "positions"]

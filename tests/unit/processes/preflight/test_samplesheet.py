@@ -62,7 +62,7 @@ def test_every_parameter_that_acts_per_subject_may_be_a_column_and_no_other(prob
     assert refused == {entry.name for entry in entries() if not entry.per_subject}
     # Those that the workflow or a directive reads.
     assert {"outdir", "skip_n4", "publish_dir_mode", "scratch_dir", "gpu_count"} <= refused
-    assert {"max_memory", "gpu_slots", "save_bias_field", "samplesheet"} <= refused
+    assert {"gpu_slots", "save_bias_field", "samplesheet"} <= refused
 
 
 @pytest.mark.parametrize("text", ["", "subject,input\n"])

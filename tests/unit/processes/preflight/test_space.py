@@ -37,9 +37,9 @@ def disks(monkeypatch, tmp_path):
     return disk
 
 
-def check(work, outdir, **more):
+def check(work, outdir, *, is_resumed=False, **more):
     given = WorkflowParameters.model_validate({"outdir": outdir, **more})
-    return check_space([STEPS], "a", work, given)
+    return check_space([STEPS], "a", work, given, is_resumed=is_resumed)
 
 
 def test_links_are_counted_where_they_are_copied(disks):
@@ -82,16 +82,14 @@ def test_what_is_on_one_file_system_is_added_up(disks):
         "a does not fit: work (32 MB to 80 MB) and output (14 MB to 35 MB) take 46 MB to 115 MB on "
         f"the file system of {disk}, which has 45 MB free."
     )
-    for remedy in ("-work-dir", "--publish_dir_mode symlink", "--check_space false"):
+    for remedy in ("-work-dir", "--publish_dir_mode symlink", "-resume"):
         assert remedy in line
     assert "--keep_intermediates false" in line
     (warning,) = check(
-        *(disk, outdir), publish_dir_mode="copy", check_space=False, keep_intermediates=False
+        *(disk, outdir), publish_dir_mode="copy", is_resumed=True, keep_intermediates=False
     )[1:]
     assert "--keep_intermediates" not in warning
-    assert check(disk, outdir, publish_dir_mode="copy", check_space=False)[1:] == [
-        f"Warning: {line}"
-    ]
+    assert check(disk, outdir, publish_dir_mode="copy", is_resumed=True)[1:] == [f"Warning: {line}"]
     # Each file system that is too small has a line.
     with pytest.raises(OctaneError) as caught:
         check(disks("small", 10), disks("o", 10), publish_dir_mode="copy")

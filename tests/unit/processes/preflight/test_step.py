@@ -112,8 +112,7 @@ def test_each_step_gets_its_own_flags(plan, mosaics):
     ("given", "first"),
     [
         ({"input_kind": "mosaic", "resolution": 25}, "resample"),
-        ({"input_kind": "mosaic", "resolution": 25, "skip_resample": True}, "stitch"),
-        ({"input_kind": "mosaic", "skip_stitch": True}, "stack"),
+        ({"input_kind": "mosaic", "resolution": "none"}, "stitch"),
         ({"input_kind": "section"}, "stack"),
         ({"input_kind": "volume", "resolution": 25}, "resample"),
         ({"input_kind": "volume"}, "n4"),
@@ -264,7 +263,7 @@ def test_displacements_are_of_sections(plan, problems, volume, mosaics, tmp_path
     table.write_text("section,y,x,rotation\n1,10,0,0\n", encoding="utf-8")
     (line,) = problems(volume, {"displacements": table})
     assert line == f"--displacements moves sections, and {volume} is one volume; omit it."
-    (line,) = problems(mosaics, {"displacements": table}, truth="truth")
+    (line,) = problems(mosaics, {"displacements": table, "truth": tmp_path})
     assert "--displacements moves them; omit one" in line
 
 
@@ -491,8 +490,6 @@ def test_surfaces_that_stitch_does_not_measure_are_refused(
     auto = {"section_surface": "auto"}
     (line,) = problems(mosaics, section_level=True)
     assert line.endswith("give --section_surface auto as well.")
-    (line,) = problems(mosaics, skip_stitch=True, **auto)
-    assert re.search(r"which .*section_01.* does not state; give the mosaics, or --section_s", line)
     assert (
         "--section_surface auto --section_level true"
         in plan(mosaics, section_level=True, overlap=0.1, **auto)["flags"]["stack"]
@@ -664,17 +661,16 @@ def test_tiles_that_were_not_imaged_need_neither_chunks_nor_space(mosaics, tmp_p
     assert after.voxels * 12 == before.voxels * 10
 
 
-def test_a_truth_is_not_compared_with_sections_that_are_moved(problems, plan, mosaics):
+def test_a_truth_is_not_compared_with_sections_that_are_moved(problems, plan, mosaics, tmp_path):
     moving = (
         *(("stack_align", "rigid"), ("section_surface", 5), ("section_surface", "auto")),
         *(("section_thickness", "auto"), ("flip_sections", "1: x")),
     )
     for name, value in moving:
-        (line,) = problems(mosaics, truth="truth", **{name: value})
-        assert line.startswith("--truth shows the sections where they were imaged")
+        (line,) = problems(mosaics, {"truth": tmp_path}, **{name: value})
+        assert line.startswith("--phantom")
         assert f"--{name} moves them" in line
-    for given in ({"skip_n4": True}, {"stack_align": "none"}):
-        plan(mosaics, **{"truth": "truth", "stack_align": "rigid", **given})
+    plan(mosaics, {"truth": tmp_path}, stack_align="rigid", skip_n4=True)
 
 
 def test_what_a_step_cannot_do_is_refused_unless_it_is_skipped(
@@ -689,7 +685,7 @@ def test_what_a_step_cannot_do_is_refused_unless_it_is_skipped(
     plan(volume, pyramid_resolutions="5 25", skip_pyramid=True)
     source = write_foreign("a_1.zarr", ONES, chunks=TILE)
     assert "--overlap" in problems(source)[0]
-    plan(source, skip_stitch=True)
+    plan(source, input_kind="section")
 
 
 def test_a_scratch_folder_must_be_there(problems, plan, volume, tmp_path):
@@ -865,7 +861,7 @@ def test_a_link_to_nothing_in_the_input_is_named(plans, tmp_path, inner):
             {"resolution": 20},
             "a different grid than .* after RESAMPLE: .*of 20 x 20 x 20",
         ),
-        ("n4_mask", 10, {"resolution": 20, "skip_resample": True}, ""),
+        ("n4_mask", 10, {"resolution": "none"}, ""),
         ("truth", 20, {}, "of 20 x 20 x 20 um .*; make the phantom with --truth_resolution"),
     ],
 )

@@ -244,7 +244,7 @@ def test_the_correction_is_judged(figures, warned):
     ("causes", "state", "words"),
     [
         ([], "good", ""),
-        (["all voxels"], "warning", "leave out --n4_use_all_voxels"),
+        (["all voxels"], "warning", "leave out --use_all_voxels"),
         (["histogram"], "warning", "give a mask"),
         (["iterations"], "warning", "raise --n4_iterations"),
         # Even tissue is no fault.

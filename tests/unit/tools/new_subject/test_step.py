@@ -52,8 +52,7 @@ def test_what_the_data_do_not_tell_is_asked_for(data, write_mosaic):
     assert any("--allow_missing_sections 1" in line for line in undecided)
     assert not found.keys() & {"overlap", "allow_missing_sections"}
     assert not found["section_thickness"].stated
-    # All that was imaged, at the voxel size that is suggested.
-    assert "10 micrometre" in found["section_thickness"].found[0]
+    assert "14 micrometre, the imaged depth" in found["section_thickness"].found[0]
     assert (found["resolution"].value, found["resolution"].stated) == (10, True)
     # Nothing is left to decide once the user says it.
     write_mosaic("data/section_02.ome.zarr", VOXELS, TILE, (3.5, 4.0, 4.0))

@@ -3,21 +3,25 @@
 import re
 
 from octane.processes.preflight.parameters import entries
-from octane.tools.new_subject.subject import LEFT_OUT, TEMPLATE, Setting, config_text, template
+from octane.tools.new_subject.subject import LEFT_OUT, Setting, config_text
 
 
-def test_the_template_is_what_would_be_generated_now(project):
-    assert (project / TEMPLATE).read_text(encoding="utf-8") == template()
-
-
-def test_the_template_documents_every_parameter_of_a_subjects_run():
-    stated = re.findall(r"^    (?:// )?(\w+) = ", template(), re.MULTILINE)
+def test_a_config_documents_every_parameter_of_a_subjects_run():
+    text = config_text([], {})
+    stated = re.findall(r"^    (?:// )?(\w+) = ", text, re.MULTILINE)
     wanted = [entry.name for entry in entries() if entry.name not in LEFT_OUT]
     assert sorted(stated) == sorted(wanted)
-    words = " ".join(re.sub(r"^\s*// ?", "", line) for line in template().splitlines())
+    words = " ".join(re.sub(r"^\s*// ?", "", line) for line in text.splitlines())
     for entry in entries():
         if entry.name in wanted:
             assert str(entry.info.description) in " ".join(words.split())
+
+
+def test_the_template_states_parameters_that_exist(project):
+    text = (project / "conf/subjects/template.config").read_text(encoding="utf-8")
+    stated = re.findall(r"^    (?:// )?(\w+) = ", text, re.MULTILINE)
+    assert stated
+    assert {*stated} <= {entry.name for entry in entries()}
 
 
 def test_no_text_can_leave_its_quotes_or_its_comment():
