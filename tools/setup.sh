@@ -202,8 +202,10 @@ archive_classes() {
     rm -f .tools/nextflow/classes.jsa
     # It extends the archive of Java's own classes, which the Java of requirements/java.txt lacks.
     [[ $java != "$root/.tools/"* ]] || "$java" -Xshare:dump >/dev/null 2>&1 || true
-    if (cd "$scratch" && NXF_OPTS=-XX:ArchiveClassesAtExit=classes.jsa "$root/tools/nextflow/nextflow" -log log \
-        run "$root/main.nf" -profile test -stub --outdir out) >"$scratch/output" 2>&1 && [[ -s $scratch/classes.jsa ]]; then
+    # PREFLIGHT plans with Python also for a stub.
+    if (cd "$scratch" && PATH=$root/.venv/bin:$PATH NXF_OPTS=-XX:ArchiveClassesAtExit=classes.jsa \
+        "$root/tools/nextflow/nextflow" -log log run "$root/main.nf" -profile test -stub --outdir out) \
+        >"$scratch/output" 2>&1 && [[ -s $scratch/classes.jsa ]]; then
         mv "$scratch/classes.jsa" .tools/nextflow/classes.jsa
     else
         say "Nextflow starts without prepared classes, more slowly: $(tail -n 1 "$scratch/output")"
