@@ -157,6 +157,8 @@ def tutorial(run_page):
 def check_run(words, place):
     """Check that a run's parameters, profiles and files exist, and that each has one value."""
     assert words[:2] == ["run", "main.nf"]
+    # A value that begins with a dash follows an equals sign.
+    words = [part for word in words for part in re.split(r"^(--\w+)=", word) if part]
     given = dict(zip_longest(words[2::2], words[3::2], fillvalue="true"))
     profiles = re.findall(r"(?m)^    (\w+) \{$", (place / "nextflow.config").read_text("utf-8"))
     assert {*given.pop("-profile", "standard").split(",")} <= {*profiles}
