@@ -18,7 +18,8 @@ from packaging.version import Version
 from octane import __version__
 
 PROJECT = Path(__file__).resolve().parents[2]
-COMMANDS = [*(PROJECT / "bin").glob("*.py")]
+# Not the last words of a run, which take no arguments.
+COMMANDS = [path for path in (PROJECT / "bin").glob("*.py") if path.stem != "summary"]
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 

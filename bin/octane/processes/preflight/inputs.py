@@ -137,6 +137,14 @@ def staged_files(folder: Path) -> Iterator[Path]:
         yield path
 
 
+def require_target(path: Path) -> None:
+    """Raise an InputError if a path is a link to nothing."""
+    if path.is_symlink() and not path.exists():
+        raise InputError(
+            f"{path} links to a file that does not exist; restore the file, or remove the link."
+        )
+
+
 def as_given(source: Path, path: Path) -> Path:
     """Path of an input under the name that its owner gave it.
 

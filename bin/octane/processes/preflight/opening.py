@@ -17,7 +17,13 @@ from octane.processes.mosaic.checks_before import (
     section_name,
     survey,
 )
-from octane.processes.preflight.inputs import as_given, choose_sections, find_inputs, kind_of
+from octane.processes.preflight.inputs import (
+    as_given,
+    choose_sections,
+    find_inputs,
+    kind_of,
+    require_target,
+)
 from octane.processes.preflight.parameters import Settings
 from octane.processes.preflight.plan import choose_channels
 from octane.store.volumes import Volume, open_volume
@@ -80,12 +86,12 @@ def open_inputs(
     files, left_out = choose_sections(source, find_inputs(source), settings.workflow)
     problems += unfit_files(files)
     paths = [as_given(source, path) for path in files]
-    volumes = side_by_side(
-        "opening",
-        {path: path for path in paths},
-        lambda path: open_volume(path, settings.input),
-        problems,
-    )
+
+    def look(path: Path) -> Volume:
+        require_target(path)
+        return open_volume(path, settings.input)
+
+    volumes = side_by_side("opening", {path: path for path in paths}, look, problems)
     kind = kind_of(volumes, asked) if volumes else "volume"
     closed = {section_number(path.name) for path in {*paths} - {v.path for v in volumes}}
     return Inputs(source, kind, volumes, None, files, left_out, closed.union(left_out))

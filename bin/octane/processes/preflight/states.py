@@ -6,7 +6,7 @@ from pathlib import Path
 
 from octane.core.errors import InputError
 from octane.core.fingerprint import digest, fingerprint
-from octane.processes.preflight.inputs import as_given
+from octane.processes.preflight.inputs import as_given, require_target
 from octane.store.formats.itk_files import voxel_file
 
 SEEN = ("input", "n4_mask", "truth")
@@ -58,10 +58,7 @@ def _state(file: str, root: Path, parts: Sequence[str]) -> State:
         return State(file, known, fingerprint(root, known))
     except OSError as error:
         path = as_given(root, Path(error.filename))
-        if path.is_symlink() and not path.exists():
-            raise InputError(
-                f"{path} links to a file that does not exist; restore the file, or remove the link."
-            ) from error
+        require_target(path)
         raise InputError(f"{path} cannot be read; check your permissions and the disk.") from error
 
 
