@@ -6,11 +6,13 @@ include { outputFolder ; switched } from '../lib/functions'
 // The end of each subject: [meta, records, flags, volume], with the last record, or at the end of the run if a task
 // failed. `ended` are the tasks of `report`; `meta.outcome` is what the results lack, or null.
 def outcomes(ended, plans) {
+    // One Python for all subjects.
+    def python = started('lost')
     return ended
         .map { meta, files, flags, input, volume -> [meta.id, files, flags, input[0], volume] }
         .combine(plans, by: 0)
         .map { id, files, flags, input, volume, plan ->
-            [[id: id, outcome: outcomeOf(id, plan, files), input: "${input}".toString()], files, flags, volume]
+            [[id: id, outcome: outcomeOf(id, plan, files, python), input: "${input}".toString()], files, flags, volume]
         }
 }
 
@@ -33,17 +35,17 @@ def failIfChanged(results, ended) {
 
 // What a subject's results lack when its tasks have ended, or null. `missing` lists planned tasks without a record;
 // `changed` is a sentence if the input changed during the run.
-def outcomeOf(id, plan, files) {
+def outcomeOf(id, plan, files, python) {
     def missing = plan.tasks - files*.name.collect { name -> name - '_metrics.json' }
     // Nextflow writes its trace a moment after it drops a task.
     if (missing) { sleep(1000) }
-    def said = summary([trace: trace(), subject: id, missing: missing, states: plan.states], 'lost').groupBy { line ->
-        line.level
-    }
-    def other = (said.changed ?: [])*.text.join(', ')
+    def said = asked(python, [trace: trace(), subject: id, missing: missing, states: plan.states])
+    said.warn?.each { text -> log.warn("${id}: ${text}") }
+    def why = missing && !said.missing ? ["${missing.size()} tasks failed or did not start."] : said.missing ?: []
+    def other = (said.changed ?: []).join(', ')
     def mixed = !other ? '' : "${other} changed while the run read it, so the results mix two states of it; run " +
         'again with -resume, which repeats the affected steps.'
-    def sentence = ((said.missing ?: [])*.text + [mixed]).findAll().join(' ')
+    def sentence = (why + [mixed]).findAll().join(' ')
     return sentence ? [missing: missing, changed: mixed, sentence: sentence] : null
 }
 
@@ -54,20 +56,31 @@ def trace() {
     return isOwn ? table.toString() : null
 }
 
-// Lines of bin/summary.py, as [level, text]. Not its exit code: a run that is stopped interrupts whoever waits for it.
-def summary(question, word = '') {
+// bin/summary.py, which answers each line of JSON by one, or null.
+def started(word) {
     def script = file("${moduleDir}/../bin/summary.py").toString()
-    def python = null
     try {
-        python = new ProcessBuilder(['python3', script, word]).redirectErrorStream(true).start()
+        def command = new ProcessBuilder(['python3', script, word])
+        def python = command.redirectError(ProcessBuilder.Redirect.INHERIT).start()
+        return [pipe: python.outputStream, lines: python.inputStream.newReader('UTF-8')]
     }
     catch (IOException problem) {
-        return [[level: 'warn', text: "No summary of this run: ${problem.message}."]]
+        log.warn("Nothing says how this run ends: ${problem.message}.")
+        return null
     }
-    python.outputStream.withWriter('UTF-8') { pipe -> pipe << groovy.json.JsonOutput.toJson(question) }
-    return python.inputStream.getText('UTF-8').readLines().collect { line ->
-        // Anything else is an error of Python.
-        line.startsWith('{"level"') ? new groovy.json.JsonSlurperClassic().parseText(line) : [level: 'warn', text: line]
+}
+
+// Its answer: texts by level. It says what is wrong if Python is missing or fails.
+def asked(python, question) {
+    if (!python) { return [:] }
+    try {
+        python.pipe.write("${groovy.json.JsonOutput.toJson(question)}\n".getBytes('UTF-8'))
+        python.pipe.flush()
+        def line = python.lines.readLine() ?: '{"warn": ["bin/summary.py failed, see its error above."]}'
+        return new groovy.json.JsonSlurperClassic().parseText(line)
+    }
+    catch (IOException problem) {
+        return [warn: ["bin/summary.py failed: ${problem.message}"]]
     }
 }
 
@@ -77,7 +90,7 @@ def complete(seen, lock) {
     def plans = seen.plans.collectEntries { id, plan ->
         [id, plan.subMap('tasks', 'results') + [inputs: plan.states*.path.unique()]]
     }
-    def ended = summary([
+    def ended = asked(started('end'), [
         outdir: outputFolder().toString(),
         work: workflow.workDir.toString(),
         trace: trace(),
@@ -93,15 +106,14 @@ def complete(seen, lock) {
         outcomes: seen.outcomes,
         files: seen.made.collect { id, file -> [id, file.toString()] },
     ])
-    ended.findAll { line -> line.level == 'info' }.each { line -> log.info(line.text) }
-    ended.findAll { line -> line.level == 'warn' }.each { line -> log.warn(line.text) }
+    ended.info?.each { text -> log.info(text) }
+    ended.warn?.each { text -> log.warn(text) }
     escapeMarkup()
     seen.refused = isRefused(seen)
     // The lock of a refused run ends with the process, after its file is gone.
     if (!seen.refused) { lock.close() }
     // Only here are all results published, and no error changes the exit code any more.
-    def isFailed = ended.any { line -> line.level == 'fail' }
-    if (isFailed) { Runtime.runtime.addShutdownHook(new Thread({ Runtime.runtime.halt(1) })) }
+    if (ended.fail) { Runtime.runtime.addShutdownHook(new Thread({ Runtime.runtime.halt(1) })) }
 }
 
 // Nextflow writes these unescaped into its report.html afterwards, and they quote names of the data: a file called

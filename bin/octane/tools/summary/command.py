@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 from octane.tools.summary.changes import changed_files
@@ -12,26 +13,27 @@ from octane.tools.summary.step import Run, conclude
 
 
 def main() -> None:
-    """Read what is asked from stdin, as JSON, and print lines of the log, as JSON.
+    """Answer each line of JSON from stdin by one, which has texts by level.
 
-    With the argument ``lost`` it asks what a subject's results lack: why tasks have no record, and
-    which files changed during the run. Else it is a run that has ended, whose files are put in
-    order. A line of the level ``fail`` says that results are not
-    published.
+    With the argument ``lost`` a line asks what a subject's results lack: why tasks have no record
+    (``missing``), and which files changed during the run (``changed``). With ``end`` it is a run
+    that has ended, whose files are put in order: ``info`` and ``warn`` are lines of its log, and
+    ``fail`` is there if results are not published.
     """
-    text = sys.stdin.read()
-    if sys.argv[1:] == ["lost"]:
-        asked = json.loads(text)
-        trace = Path(asked["trace"]) if asked["trace"] else None
-        if asked["missing"]:
-            _write("missing", lost_tasks(trace, asked["subject"], asked["missing"]))
-        for path in changed_files(asked["states"]):
-            _write("changed", path)
-        return
-    run = Run.from_json(text)
-    if not conclude(run, lambda text: _write("info", text), lambda text: _write("warn", text)):
-        _write("fail", "")
+    answer = {"lost": _lacks, "end": _end}[sys.argv[1]]
+    for line in sys.stdin:
+        print(json.dumps(answer(line)), flush=True)
 
 
-def _write(level: str, text: str) -> None:
-    print(json.dumps({"level": level, "text": text}), flush=True)
+def _lacks(text: str) -> dict[str, list[str]]:
+    asked = json.loads(text)
+    trace = Path(asked["trace"]) if asked["trace"] else None
+    missing = asked["missing"] and [lost_tasks(trace, asked["subject"], asked["missing"])]
+    return {"missing": missing, "changed": changed_files(asked["states"])}
+
+
+def _end(text: str) -> dict[str, list[str]]:
+    said = defaultdict[str, list[str]](list)
+    if not conclude(Run.from_json(text), said["info"].append, said["warn"].append):
+        said["fail"].append("")
+    return said

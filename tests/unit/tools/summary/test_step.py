@@ -157,18 +157,18 @@ def test_the_command_needs_no_package(run, tmp_path):
         "plans": {"a": {"tasks": ["stack"], "results": ["a.ome.zarr"], "inputs": []}},
         **{"outcomes": {"a": None}, "files": []},
     }
-    command = [sys.executable, "-S", SUMMARY]
-    ended = subprocess.run(
-        command, input=json.dumps(given), capture_output=True, text=True, check=False
-    )
-    assert ended.stderr == ""
-    levels = [json.loads(line)["level"] for line in ended.stdout.splitlines()]
-    assert levels == ["info", "fail"]
+
+    def answers(word, *questions):
+        lines = "".join(f"{json.dumps(question)}\n" for question in questions)
+        command = [sys.executable, "-S", SUMMARY, word]
+        told = subprocess.run(command, input=lines, capture_output=True, text=True, check=True)
+        return [json.loads(line) for line in told.stdout.splitlines()]
+
+    (ended,) = answers("end", given)
+    assert {level for level, texts in ended.items() if texts} == {"info", "fail"}
     states = [{"path": str(tmp_path / "gone"), "parts": [""], "state": "1"}]
-    asked = json.dumps({"trace": None, "subject": "a", "missing": ["stack"], "states": states})
-    told = subprocess.run(
-        [*command, "lost"], input=asked, capture_output=True, text=True, check=True
-    )
-    missing, changed = map(json.loads, told.stdout.splitlines())
-    assert missing["text"].startswith("STACK ")
-    assert changed == {"level": "changed", "text": str(tmp_path / "gone")}
+    asked = {"trace": None, "subject": "a", "missing": ["stack"], "states": states}
+    lacking, whole = answers("lost", asked, {**asked, "missing": [], "states": []})
+    assert lacking["missing"][0].startswith("STACK ")
+    assert lacking["changed"] == [str(tmp_path / "gone")]
+    assert whole == {"missing": [], "changed": []}
