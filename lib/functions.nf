@@ -8,7 +8,7 @@ def codeVersions() {
     def files = []
     // Another user's compiled code there may be closed.
     def descend = { folder ->
-        folder.name == '__pycache__' ? java.nio.file.FileVisitResult.SKIP_SUBTREE : java.nio.file.FileVisitResult.CONTINUE
+        java.nio.file.FileVisitResult.valueOf(folder.name == '__pycache__' ? 'SKIP_SUBTREE' : 'CONTINUE')
     }
     root.traverse(preDir: descend, nameFilter: ~/.*\.(cu|j2|py)/) { path -> files << path }
     def hashes = files.collectEntries { path -> [root.relativize(path).toString(), path.text.md5()] }
