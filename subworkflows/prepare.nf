@@ -48,9 +48,8 @@ workflow PREPARE {
     data = planned.flatMap { _subject, _plan, data -> data.collect { name, files -> [name, files] } }
     tasks = planned.flatMap { _subject, plan, _data -> plan.tasks }
     plans = planned.map { subject, plan, _data ->
-        def records = plan.tasks.findAll { task -> !(task.step in ['empty', 'result', 'report']) }*.name
         def states = plan.states.collect { own -> own + [path: subject.files[own.file].toString()] }
-        [subject.meta.id, [tasks: records, results: plan.results, states: states]]
+        [subject.meta.id, [tasks: plan.records, results: plan.results, states: states]]
     }
 }
 

@@ -15,9 +15,9 @@ from octane.processes.mosaic.checks_before import Acquisition, Input
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.n4.parameters import MASK_WORDS
 from octane.processes.preflight.parameters import Settings
-from octane.processes.preflight.states import file_states, input_fingerprint, seen_states
+from octane.processes.preflight.states import plan_content
 from octane.processes.preflight.subject import StepBytes, SubjectLayout
-from octane.processes.preflight.tasks import ChannelTasks, SubjectTasks, list_tasks
+from octane.processes.preflight.tasks import ChannelTasks, SubjectTasks
 from octane.processes.stitch.parameters import FLAT_FIELD_WORDS, OverlapParameters
 from octane.store.channels import channel_ids, channel_names
 from octane.store.reading import AS_STATED, chosen_channels, place_of, stated_kinds
@@ -258,9 +258,8 @@ class SubjectPlan:
 
         ``inputs`` has the parts of the subject's input, relative to it, by the name that tasks read
         them by, and ``tables`` the text of files that the workflow writes for them; ``results`` are
-        names of files in the subject's folder of outdir. ``states`` are compared at the end, and
-        ``fingerprint`` is that of the input. With ``chosen_alone``, --channels is given for this
-        subject, but not for all.
+        names of files in the subject's folder of outdir; the rest is of :func:`plan_content`. With
+        ``chosen_alone``, --channels is given for this subject, but not for all.
         """
         inputs, tables = dict[str, list[str]](), dict[str, str]()
         for channel, items in self.channels:
@@ -274,16 +273,8 @@ class SubjectPlan:
                     inputs[section.format("input")] = [item["file"]]
                 if "positions" in item:
                     tables[section.format("positions")] = item["positions"]
-        states = file_states(self.subject, files, inputs)
-        own = replace(self.tasks(chosen_alone=chosen_alone), states=seen_states(states))
-        return {
-            "inputs": inputs,
-            "tables": tables,
-            "tasks": [task.as_json() for task in list_tasks(own)],
-            "results": self.results(),
-            "states": [state.as_json() for state in states.values()],
-            "fingerprint": input_fingerprint(states.values()),
-        }
+        content = plan_content(self.tasks(chosen_alone=chosen_alone), files, inputs)
+        return {**content, "tables": tables, "results": self.results()}
 
     def tasks(self, *, chosen_alone: bool = False) -> SubjectTasks:
         """What the subject's tasks follow from."""

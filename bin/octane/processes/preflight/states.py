@@ -1,12 +1,14 @@
 """States of what the user gave, by which a run knows what changed."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from octane.core.errors import InputError
 from octane.core.fingerprint import digest, fingerprint
+from octane.core.records import ORDER
 from octane.processes.preflight.inputs import as_given, require_target
+from octane.processes.preflight.tasks import SubjectTasks, list_tasks
 from octane.store.formats.itk_files import voxel_file
 
 SEEN = ("input", "n4_mask", "truth")
@@ -23,10 +25,6 @@ class State:
     file: str
     parts: Sequence[str]
     state: str
-
-    def as_json(self) -> dict[str, object]:
-        """The state as the workflow compares it at the end."""
-        return asdict(self)
 
 
 def file_states(
@@ -62,11 +60,21 @@ def _state(file: str, root: Path, parts: Sequence[str]) -> State:
         raise InputError(f"{path} cannot be read; check your permissions and the disk.") from error
 
 
-def seen_states(states: Mapping[str, State]) -> dict[str, str]:
-    """Fingerprints of the data whose changes tasks must see, by name."""
-    return {name: own.state for name, own in states.items() if own.file in SEEN}
+def plan_content(
+    own: SubjectTasks, files: Mapping[str, Path], inputs: Mapping[str, Sequence[str]]
+) -> dict[str, object]:
+    """A subject's ``tasks`` as the workflow reads them, with the states of what they read.
 
-
-def input_fingerprint(states: Iterable[State]) -> str:
-    """Fingerprint of a subject's input."""
-    return digest(sorted(own.state for own in states if own.file == "input"))
+    ``inputs`` and ``files`` are as in :func:`file_states`. ``records`` are the names of the tasks
+    that write one, ``states`` are compared at the end, and ``fingerprint`` is that of the input.
+    """
+    states = file_states(own.subject, files, inputs)
+    seen = {name: state.state for name, state in states.items() if state.file in SEEN}
+    tasks = list_tasks(replace(own, states=seen))
+    return {
+        "inputs": inputs,
+        "tasks": [task.as_json() for task in tasks],
+        "records": [task.name for task in tasks if task.step in ORDER],
+        "states": [asdict(state) for state in states.values()],
+        "fingerprint": digest(sorted(s.state for s in states.values() if s.file == "input")),
+    }

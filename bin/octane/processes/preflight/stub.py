@@ -9,9 +9,9 @@ from octane.core.metrics import write_json
 from octane.processes.preflight.inputs import staged_files
 from octane.processes.preflight.parameters import Settings
 from octane.processes.preflight.schema import settings_of
-from octane.processes.preflight.states import file_states, input_fingerprint, seen_states
+from octane.processes.preflight.states import plan_content
 from octane.processes.preflight.subject import is_resampled
-from octane.processes.preflight.tasks import ChannelTasks, SubjectTasks, list_tasks
+from octane.processes.preflight.tasks import ChannelTasks, SubjectTasks
 from octane.store.chunks import is_store
 from octane.store.volumes import bare_name
 
@@ -52,18 +52,9 @@ def stub_plan(subject: str, settings: Settings, files: Mapping[str, Path]) -> di
     # Positions come from the sections' own tables, which only real inputs have.
     beside = {*files} - {"positions"}
     inputs = {f"{subject}/input/{item}": [file] for item, file in items.items()}
-    states = file_states(subject, files, inputs)
     tasks = SubjectTasks(
         *(subject, kind, [*items], [ChannelTasks("")], steps, beside),
         {"report": ""},
         empties=not settings.workflow.keep_intermediates,
-        states=seen_states(states),
     )
-    return {
-        "inputs": inputs,
-        "tables": {},
-        "tasks": [task.as_json() for task in list_tasks(tasks)],
-        "results": [],
-        "states": [state.as_json() for state in states.values()],
-        "fingerprint": input_fingerprint(states.values()),
-    }
+    return {**plan_content(tasks, files, inputs), "tables": {}, "results": []}
