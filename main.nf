@@ -12,9 +12,9 @@ include { COHORT_REPORT } from './modules/cohort_report'
 include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
 include { PROGRESS } from './subworkflows/progress'
 include { complete ; escapeMarkup ; forgetIfRefused ; lockOutdir } from './subworkflows/completion'
-include { failIfChanged ; outcomes ; reported } from './subworkflows/completion'
+include { failIfChanged ; outcomes ; reportInputs } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
-include { empty ; fed ; named ; recorded } from './lib/plan'
+include { empty ; imagesOf ; inputsOf ; recordsOf } from './lib/plan'
 include { codeVersions ; helpText ; switched } from './lib/functions'
 
 // PREFLIGHT's plan lists every task: its step, its flags, and the names of the data that it reads.
@@ -28,32 +28,32 @@ workflow OCTANE {
     tasks = PREPARE.out.tasks
     data = PREPARE.out.data
 
-    MOSAIC(fed(tasks, 'mosaic', data), code.mosaic)
-    data = data.mix(named(MOSAIC.out.mosaic, 'mosaic'), recorded(MOSAIC.out.record))
-    RESAMPLE(fed(tasks, 'resample', data), code.resample)
-    data = data.mix(named(RESAMPLE.out.image, 'resample'), recorded(RESAMPLE.out.record))
+    MOSAIC(inputsOf(tasks, 'mosaic', data), code.mosaic)
+    data = data.mix(imagesOf(MOSAIC.out.mosaic, 'mosaic'), recordsOf(MOSAIC.out.record))
+    RESAMPLE(inputsOf(tasks, 'resample', data), code.resample)
+    data = data.mix(imagesOf(RESAMPLE.out.image, 'resample'), recordsOf(RESAMPLE.out.record))
     // The reference channel is measured, and the others lie where its records say.
     others = tasks.filter { task -> task.meta.channel }
     reference = tasks.filter { task -> !task.meta.channel }
-    STITCH(fed(reference, 'stitch', data), code.stitch)
-    data = data.mix(named(STITCH.out.section, 'stitch'), recorded(STITCH.out.record))
-    STITCH_OTHERS(fed(others, 'stitch', data), code.stitch)
-    data = data.mix(named(STITCH_OTHERS.out.section, 'stitch'), recorded(STITCH_OTHERS.out.record))
-    STACK(fed(reference, 'stack', data), code.stack)
-    data = data.mix(named(STACK.out.volume, 'stack'), recorded(STACK.out.record))
-    STACK_OTHERS(fed(others, 'stack', data), code.stack)
-    data = data.mix(named(STACK_OTHERS.out.volume, 'stack'), recorded(STACK_OTHERS.out.record))
-    N4(fed(tasks, 'n4', data), code.n4)
-    data = data.mix(named(N4.out.volume, 'n4'), recorded(N4.out.record))
-    PYRAMID(fed(tasks, 'pyramid', data), code.pyramid)
-    data = data.mix(named(PYRAMID.out.volume, 'pyramid'), recorded(PYRAMID.out.record))
-    CHANNELS(fed(tasks, 'channels', data), code.channels)
-    data = data.mix(named(CHANNELS.out.volume, 'channels'), recorded(CHANNELS.out.record))
+    STITCH(inputsOf(reference, 'stitch', data), code.stitch)
+    data = data.mix(imagesOf(STITCH.out.section, 'stitch'), recordsOf(STITCH.out.record))
+    STITCH_OTHERS(inputsOf(others, 'stitch', data), code.stitch)
+    data = data.mix(imagesOf(STITCH_OTHERS.out.section, 'stitch'), recordsOf(STITCH_OTHERS.out.record))
+    STACK(inputsOf(reference, 'stack', data), code.stack)
+    data = data.mix(imagesOf(STACK.out.volume, 'stack'), recordsOf(STACK.out.record))
+    STACK_OTHERS(inputsOf(others, 'stack', data), code.stack)
+    data = data.mix(imagesOf(STACK_OTHERS.out.volume, 'stack'), recordsOf(STACK_OTHERS.out.record))
+    N4(inputsOf(tasks, 'n4', data), code.n4)
+    data = data.mix(imagesOf(N4.out.volume, 'n4'), recordsOf(N4.out.record))
+    PYRAMID(inputsOf(tasks, 'pyramid', data), code.pyramid)
+    data = data.mix(imagesOf(PYRAMID.out.volume, 'pyramid'), recordsOf(PYRAMID.out.record))
+    CHANNELS(inputsOf(tasks, 'channels', data), code.channels)
+    data = data.mix(imagesOf(CHANNELS.out.volume, 'channels'), recordsOf(CHANNELS.out.record))
     // With --keep_intermediates false, once all readers of an image have ended.
-    fed(tasks, 'empty', data).subscribe { meta, files, _flags, _records -> empty(meta.id, files[0]) }
+    inputsOf(tasks, 'empty', data).subscribe { meta, files, _flags, _records -> empty(meta.id, files[0]) }
 
-    ended = outcomes(fed(tasks, 'report', data, true), PREPARE.out.plans)
-    REPORT(reported(ended), runRecord(code.toString().md5()), code.report)
+    ended = outcomes(inputsOf(tasks, 'report', data, true), PREPARE.out.plans)
+    REPORT(reportInputs(ended), runRecord(code.toString().md5()), code.report)
     names = PREPARE.out.plans.map { id, _plan -> id }.toSortedList().filter { list -> list.size() > 1 }
     twins = REPORT.out.twin.map { _meta, twin -> twin }.toSortedList { a, b -> a.name <=> b.name }
     COHORT_REPORT(twins, switched('skip_report') ? channel.empty() : names, code.report)
@@ -64,7 +64,7 @@ workflow OCTANE {
     )
     results = records.mix(
         STITCH.out.flat_field, STITCH_OTHERS.out.flat_field, STACK.out.displacements, N4.out.field,
-        fed(tasks, 'result', data).map { meta, files, _flags -> [meta, files] },
+        inputsOf(tasks, 'result', data).map { meta, files, _flags -> [meta, files] },
         REPORT.out.report, REPORT.out.twin, REPORT.out.previews, REPORT.out.more,
         COHORT_REPORT.out.report.map { file -> [[id: ''], file] }
     )

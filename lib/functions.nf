@@ -100,18 +100,18 @@ def helpText(all) {
         def entries = group.properties.findAll { _name, own -> all || !own.hidden }.collect { name, own ->
             def choices = own['enum'] ? " One of ${own['enum'].findAll().join(', ')}." : ''
             def usual = own['default'] in [null, '', false] ? '' : " [default: ${own['default']}]"
-            wrapped("  --${name.padRight(23)} ${own.description}${choices}${usual}", 28)
+            wrap("  --${name.padRight(23)} ${own.description}${choices}${usual}", 28)
         }
-        def title = ['', wrapped("${group.title}. ${group.description}", 0)]
+        def title = ['', wrap("${group.title}. ${group.description}", 0)]
         entries.empty ? entries : title + entries
     }
     def call = 'nextflow run main.nf --input TILES_OR_MOSAICS_OR_VOLUME [--outdir DIR] [parameters]'
     def lists = "Write several numbers as '10 8 8' or '10,8,8', in the stated order, or by name: 'z=10,y=8,x=8'."
-    return ([call, wrapped(lists, 0)] + groups + (all ? [] : ['', '--help all shows all parameters.'])).join('\n')
+    return ([call, wrap(lists, 0)] + groups + (all ? [] : ['', '--help all shows all parameters.'])).join('\n')
 }
 
 // A text in lines of 100 columns, all but the first indented.
-def wrapped(text, indent) {
+def wrap(text, indent) {
     def lines = text.split(/(?<=\S) (?=\S)/).inject(['']) { list, word ->
         list.last() && list.last().size() + word.size() >= 100
             ? list + ["${' ' * indent}${word}".toString()]

@@ -4,7 +4,7 @@ include { outputFolder ; stemOf } from './functions'
 
 // The tasks of a step with the data that they read, as its process takes them: [meta, files, flags, more files...]. A
 // task is emitted once all of its data are there; with `partial`, at the end, with those that are.
-def fed(tasks, step, data, partial = false) {
+def inputsOf(tasks, step, data, partial = false) {
     def own = tasks.filter { task -> task.step == step }
     return own
         .flatMap { task ->
@@ -22,12 +22,12 @@ def fed(tasks, step, data, partial = false) {
 }
 
 // The images of a step, by the names of its tasks.
-def named(made, step) {
+def imagesOf(made, step) {
     return made.map { meta, image -> ["${meta.id}/${stemOf(meta, step)}".toString(), [image]] }
 }
 
 // The records of a step: each by its name, and with its preview.
-def recorded(made) {
+def recordsOf(made) {
     return made.flatMap { meta, files ->
         def record = [files].flatten().find { file -> file.name.endsWith('_metrics.json') }
         def name = "${meta.id}/${record.name}".toString()

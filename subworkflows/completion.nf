@@ -7,7 +7,7 @@ include { outputFolder ; switched } from '../lib/functions'
 // failed. `ended` are the tasks of `report`; `meta.outcome` is what the results lack, or null.
 def outcomes(ended, plans) {
     // One Python for all subjects.
-    def python = started('lost')
+    def python = startSummary('lost')
     return ended
         .map { meta, files, flags, input, volume -> [meta.id, files, flags, input[0], volume] }
         .combine(plans, by: 0)
@@ -17,7 +17,7 @@ def outcomes(ended, plans) {
 }
 
 // What REPORT gets.
-def reported(ended) {
+def reportInputs(ended) {
     return ended
         .filter { meta, files, _flags, _volume -> !switched('skip_report') && (files || meta.outcome) }
         .map { meta, files, flags, _volume -> [meta, files, flags] }
@@ -39,7 +39,7 @@ def outcomeOf(id, plan, files, python) {
     def missing = plan.tasks - files*.name.collect { name -> name - '_metrics.json' }
     // Nextflow writes its trace a moment after it drops a task.
     if (missing) { sleep(1000) }
-    def said = asked(python, [trace: trace(), subject: id, missing: missing, states: plan.states])
+    def said = answerOf(python, [trace: trace(), subject: id, missing: missing, states: plan.states])
     said.warn?.each { text -> log.warn("${id}: ${text}") }
     def why = missing && !said.missing ? ["${missing.size()} tasks failed or did not start."] : said.missing ?: []
     def other = (said.changed ?: []).join(', ')
@@ -57,7 +57,7 @@ def trace() {
 }
 
 // bin/summary.py, which answers each line of JSON by one, or null.
-def started(word) {
+def startSummary(word) {
     def script = file("${moduleDir}/../bin/summary.py").toString()
     try {
         def command = new ProcessBuilder(['python3', script, word])
@@ -71,7 +71,7 @@ def started(word) {
 }
 
 // Its answer: texts by level. It says what is wrong if Python is missing or fails.
-def asked(python, question) {
+def answerOf(python, question) {
     if (!python) { return [:] }
     try {
         python.pipe.write("${groovy.json.JsonOutput.toJson(question)}\n".getBytes('UTF-8'))
@@ -90,7 +90,7 @@ def complete(seen, lock) {
     def plans = seen.plans.collectEntries { id, plan ->
         [id, plan.subMap('tasks', 'results') + [inputs: plan.states*.path.unique()]]
     }
-    def ended = asked(started('end'), [
+    def ended = answerOf(startSummary('end'), [
         outdir: outputFolder().toString(),
         work: workflow.workDir.toString(),
         trace: trace(),

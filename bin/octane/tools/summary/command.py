@@ -20,12 +20,12 @@ def main() -> None:
     that has ended, whose files are put in order: ``info`` and ``warn`` are lines of its log, and
     ``fail`` is there if results are not published.
     """
-    answer = {"lost": _lacks, "end": _end}[sys.argv[1]]
+    answer = {"lost": _shortfall, "end": _end}[sys.argv[1]]
     for line in sys.stdin:
         print(json.dumps(answer(line)), flush=True)
 
 
-def _lacks(text: str) -> dict[str, list[str]]:
+def _shortfall(text: str) -> dict[str, list[str]]:
     asked = json.loads(text)
     trace = Path(asked["trace"]) if asked["trace"] else None
     missing = asked["missing"] and [lost_tasks(trace, asked["subject"], asked["missing"])]

@@ -52,7 +52,9 @@ def made_files(
     return found
 
 
-def unpublished(outdir: Path, subject: str, files: list[Path], results: list[str]) -> list[str]:
+def unpublished_results(
+    outdir: Path, subject: str, files: list[Path], results: list[str]
+) -> list[str]:
     """Names of planned results that outdir lacks, although the tasks succeeded.
 
     A file of an earlier run does not count: it differs from the one that this run made, or for a

@@ -22,7 +22,7 @@ from octane.tools.summary.results import (
     made_files,
     remove_emptied,
     set_aside,
-    unpublished,
+    unpublished_results,
 )
 
 ORDER = ("incomplete", "failed", "unfinished", "not begun", "to look at", "done", "good")
@@ -145,7 +145,7 @@ def _mark_unpublished(run: Run) -> bool:
     lost = False
     for name in [name for name, outcome in run.outcomes.items() if not outcome]:
         files = [file for subject, file in run.files if subject == name]
-        if names := unpublished(run.outdir, name, files, run.plans[name].results):
+        if names := unpublished_results(run.outdir, name, files, run.plans[name].results):
             lost = True
             run.outcomes[name] = Outcome(
                 f"{run.outdir / name} lacks {', '.join(names)} of this run, although all tasks "

@@ -7,7 +7,7 @@ from octane.tools.summary.results import (
     made_files,
     remove_emptied,
     set_aside,
-    unpublished,
+    unpublished_results,
 )
 
 
@@ -57,9 +57,9 @@ def test_results_that_are_not_this_runs_are_missing(task, outdir):
         (store / "zarr.json").write_text(content)
     files = [folder / name for name in ("a.csv", "b.csv", "c.csv", "a.ome.zarr")]
     names = ["a.csv", "b.csv", "c.csv", "d.csv", "a.ome.zarr"]
-    assert unpublished(outdir, "a", files, names) == ["a.csv", "c.csv", "d.csv"]
+    assert unpublished_results(outdir, "a", files, names) == ["a.csv", "c.csv", "d.csv"]
     (outdir / "a" / "a.ome.zarr" / "zarr.json").write_text("2")
-    assert "a.ome.zarr" in unpublished(outdir, "a", files, names)
+    assert "a.ome.zarr" in unpublished_results(outdir, "a", files, names)
 
 
 def test_results_of_an_earlier_run_are_set_aside(task, outdir):
