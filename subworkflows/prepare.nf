@@ -260,13 +260,14 @@ def subjectOf(meta, input, truth) {
     ]
 }
 
-// Links in a folder of stores or tiles, whose places a container must mount.
+// Links in a folder of stores or tiles, whose places a container must mount; Docker would make one that is not there.
 def linksIn(folder, depth = 0) {
     def isStore = ['zarr.json', '.zattrs', '.zgroup', '.zarray'].any { name -> folder?.resolve(name)?.exists() }
-    if (isStore || !folder?.isDirectory() || folder.name.endsWith('.zarr')) { return [] }
-    return folder.listFiles().collectMany { path ->
-        java.nio.file.Files.isSymbolicLink(path) ? [path] : depth < 4 ? linksIn(path, depth + 1) : []
-    }
+    def isOpen = folder?.isDirectory() && java.nio.file.Files.isReadable(folder)
+    if (isStore || !isOpen || folder.name.endsWith('.zarr')) { return [] }
+    def (links, others) = folder.listFiles().toList().split { path -> java.nio.file.Files.isSymbolicLink(path) }
+    def deeper = depth < 4 ? others.collectMany { path -> linksIn(path, depth + 1) } : []
+    return links.findAll { path -> path.exists() } + deeper
 }
 
 // PREFLIGHT's request as JSON: the subjects, and all parameters except those that name a single subject. Paths are

@@ -227,6 +227,21 @@ def test_a_missing_scratch_folder_is_refused_and_not_made(engine, nextflow, phan
     assert not wanted.exists()
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("engine", ["apptainer"], indirect=True)
+def test_a_link_to_nothing_is_named_by_preflight(engine, nextflow, phantom, tmp_path):
+    name, env, *_ = engine
+    (tmp_path / "in").mkdir()
+    for section in (phantom / "mosaics").iterdir():
+        (tmp_path / "in" / section.name).symlink_to(section)
+    link = tmp_path / "in" / "section_03.ome.zarr"
+    link.symlink_to(tmp_path / "gone.ome.zarr")
+    run = nextflow(tmp_path, "-profile", name, *CASES[name][0], "--input", "in", env=env)
+    assert run.code == 1
+    assert str(link) in run.output.splitlines()[-1]
+    assert run.processes() == {"PREFLIGHT"}
+
+
 # The recipe
 
 DOCKERFILE = (PROJECT / "Dockerfile").read_text(encoding="utf-8")

@@ -355,8 +355,7 @@ def write_object(
 
     So a killed process never leaves a partial file under the final name. Missing folders are
     created. An OSError, such as of a full disk, is passed on. With ``to_disk`` the system starts
-    to flush the file at once, which :func:`bring_to_disk` then waits for: for 1.3 GB on a local
-    disk 0.1 to 0.3 s at the end, 0.7 to 1.1 s without.
+    to flush the file at once, so that :func:`bring_to_disk` waits less at the end.
     """
     partial = path.with_name(f"{PARTIAL}{os.getpid()}-{threading.get_ident()}-{path.name}")
     try:

@@ -117,12 +117,12 @@ def test_a_run_that_stopped_says_how_far_each_subject_is(run, make, outcomes, ma
 
 
 def test_the_failed_task_its_folder_and_its_error_are_named(run):
-    text = "Error executing process > 'OCTANE:N4 (a)'\n\nWork dir:\n  /work/12/ab\n"
+    text = "Error executing process > 'OCTANE:N4 (a)'\n\nWork dir:\n  /scratch/12/ab\n"
     failed = replace(
         *(run,), is_successful=False, report=text, message="x\nerror: No mask.", outcomes={}
     )
     _, lines, _ = said(failed)
-    assert lines[0] == "N4 (a) failed in /work/12/ab"
+    assert lines[0] == "N4 (a) failed in /scratch/12/ab"
     assert lines[-1] == "octane stopped: N4 (a): No mask."
     assert "-resume" in lines[-2]
 
