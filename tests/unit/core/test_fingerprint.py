@@ -31,7 +31,7 @@ PARTS = ["a.zarr", "b.tif"]
 )
 def test_a_file_that_is_read_is_seen_when_it_changes(folder, name, is_seen):
     before = fingerprint(folder, PARTS)
-    (folder / name).write_text("other")
+    (folder / name).write_text("other, and longer")
     assert (fingerprint(folder, PARTS) != before) == is_seen
 
 
