@@ -24,7 +24,7 @@ workflow OCTANE {
 
     main:
     code = codeVersions()
-    PREPARE(subjects, code.preflight)
+    PREPARE(subjects)
     tasks = PREPARE.out.tasks
     data = PREPARE.out.data
 
@@ -89,8 +89,8 @@ workflow {
         watchSlurm()
         seen = [plans: [:], outcomes: [:], made: [], refused: false]
         forgetIfRefused(seen)
-        OCTANE(SUBJECTS())
         lock = lockOutdir()
+        OCTANE(SUBJECTS())
         PROGRESS(OCTANE.out.plans, OCTANE.out.records)
         OCTANE.out.plans.subscribe { id, plan -> seen.plans[id] = plan }
         OCTANE.out.outcomes.subscribe { id, outcome -> seen.outcomes[id] = outcome }

@@ -2,7 +2,7 @@
 // once per script that includes it, and fail because its functions are "already defined".
 
 // One hash per process of the code that it runs, because Nextflow does not track it: the shared code, its own folder,
-// and the doors of other processes. PREFLIGHT may ask all of them. A test compares this rule with the imports.
+// and the doors of other processes. A test compares this rule with the imports.
 def codeVersions() {
     def root = file("${moduleDir}/../bin/octane")
     def files = []
@@ -16,28 +16,8 @@ def codeVersions() {
     def flats = hashes.findAll { path, _hash -> path ==~ /processes\/\w+\/.*/ }
     def doors = flats.findAll { path, _hash -> path ==~ /processes\/\w+\/(parameters|record|layout\w*)([.]py|\/.*)/ }
     return flats.groupBy { path, _hash -> path.tokenize('/')[1] }.collectEntries { name, own ->
-        def used = shared + doors + (name == 'preflight' ? flats : own)
-        [name, used.collect { path, hash -> "${path} ${hash}" }.sort().join('\n').md5()]
+        [name, (shared + doors + own).collect { path, hash -> "${path} ${hash}" }.sort().join('\n').md5()]
     }
-}
-
-// The words of a command line, as the shell quotes them.
-def quotedWords(command) {
-    return command.findAll(/(?:\\.|'[^']*'|[^\s\\'])+/)
-}
-
-// A command line without those options of Nextflow that change no result, so that tasks that depend on it stay cached.
-def commandLine(command = workflow.commandLine) {
-    def alone = ['-bg', '-q', '-quiet', '-resume']
-    def pages = ['dag', 'notification', 'report', 'timeline', 'tower', 'trace', 'weblog']
-    def named = ['-N', '-ansi-log', '-log', '-name'] + pages.collect { page -> "-with-${page}".toString() }
-    def words = quotedWords(command)
-    def isIdle = { before, word ->
-        word in alone + named
-            || before in named && !word.startsWith('-')
-            || before == '-resume' && word ==~ /last|[0-9a-f]{8}-[0-9a-f-]+/
-    }
-    return [[''] + words, words].transpose().findAll { before, word -> !isIdle.call(before, word) }*.last().join(' ')
 }
 
 def outputFolder() {
@@ -47,22 +27,6 @@ def outputFolder() {
 // Not JsonSlurper, whose lazy maps are not thread-safe: several operators read a plan at once.
 def read(json) {
     return new groovy.json.JsonSlurperClassic().parseText(json.text)
-}
-
-// The file in which a MetaImage or NRRD header says its voxels are, in a list, or an empty list. Nextflow follows links
-// to the header. Names that octane/store/formats/itk_files.py rejects are ignored.
-def voxelsOf(input) {
-    def isHeader = input && input.name ==~ /(?i).*[.](mha|mhd|nrrd|nhdr)/ && java.nio.file.Files.isRegularFile(input)
-    if (!isHeader) { return [] }
-    def head = input.withInputStream { stream -> new String(stream.readNBytes(1000000), 'UTF-8') }
-    def header = input.name ==~ /(?i).*[.]n[^.]*/ ? head.split(/\r?\n\r?\n/, 2)[0] : head
-    def named = /(?m)^[ \t\f\x0B]*ElementDataFile\s*[=:](.*)|^(?i:data ?file):(.*)/
-    def names = (header =~ named).collect { _all, meta, nrrd ->
-        (meta ?: nrrd).trim() - ~/^[.]\//
-    }
-    def isName = names && names[0] ==~ /(?!LIST|[.][.])[^\/\\%*?\[\]{}$\x00-\x1f]+/
-    def file = isName ? input.toRealPath().resolveSibling(names[0]) : null
-    return file && file.isFile() ? [file] : []
 }
 
 // The beginning of the names of a task's files: its section, its channel, except the reference, and its step.

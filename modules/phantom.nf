@@ -1,6 +1,5 @@
 process PHANTOM {
-    // Escaped as in PREFLIGHT.
-    tag "${meta.id.replaceAll(/[<>&"]/, '_')}"
+    tag "${meta.id}"
     label 'process_medium'
 
     input:

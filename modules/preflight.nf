@@ -1,6 +1,5 @@
 process PREFLIGHT {
-    // Nextflow writes the tag unescaped into its HTML, before invalid names are rejected.
-    tag "${subjects.size() == 1 ? subjects[0].meta.id.replaceAll(/[<>&"]/, '_') : "${subjects.size()} subjects"}"
+    tag 'run'
     label 'process_single'
     // Always, and where Nextflow runs: it sees what changed in the inputs, which Nextflow's cache does not.
     executor 'local'
@@ -9,29 +8,16 @@ process PREFLIGHT {
     scratch false
 
     input:
-    // Links inside inputs are staged again: a container mounts only the locations of staged files.
-    tuple(
-        val(subjects),
-        path(inputs, stageAs: 'input/?/*'),
-        path(beside, stageAs: 'beside/?/*'),
-        path(linked, stageAs: 'linked/?/*'),
-        path(samplesheet, stageAs: 'sheet/*'),
-    )
+    // Files are read by their own paths, of which a container sees only what is staged.
+    path(seen, stageAs: 'seen/?/*')
     // The request comes by stdin, to keep all parameters out of Nextflow's error messages.
     stdin
-    val code
 
     output:
-    tuple(val(subjects), path('plans.json'), emit: plans)
+    path('plans.json'), emit: plans
 
     script:
-    def sheet = samplesheet ? "--samplesheet ${samplesheet}" : ''
     """
-    preflight.py input plans.json --request /dev/stdin --beside beside ${sheet}
-    """
-
-    stub:
-    """
-    preflight.py input plans.json --request /dev/stdin --beside beside --stub
+    preflight.py plans.json --request /dev/stdin
     """
 }

@@ -1,5 +1,3 @@
-include { commandLine } from '../lib/functions'
-
 process REPORT {
     tag "${meta.id}"
     label 'process_single'
@@ -18,7 +16,7 @@ process REPORT {
     script:
     // Only the task knows its image: workflow.container is set before the parameters.
     def image = run.container ? [image: task.container.toString()] : [:]
-    def facts = run + [input: meta.input] + (meta.outcome ? [outcome: meta.outcome] : [:]) + image
+    def facts = run + meta.subMap('input', 'command', 'outcome').findAll { _key, value -> value } + image
     def given = records ? '--records records/*.json' : ''
     // Nextflow writes the script unescaped into its report.html.
     def shown = groovy.json.JsonOutput.toJson(facts)
@@ -51,7 +49,6 @@ def runRecord(code) {
             ? ['bash', '-c', describe, workflow.projectDir.toString()].execute().text.trim()
             : workflow.commitId,
         code: code.take(12),
-        command: commandLine(),
         profile: workflow.profile,
         repository: workflow.repository ?: '',
         script: workflow.scriptFile.toString(),

@@ -12,7 +12,8 @@ def outcomes(ended, plans) {
         .map { meta, files, flags, input, volume -> [meta.id, files, flags, input[0], volume] }
         .combine(plans, by: 0)
         .map { id, files, flags, input, volume, plan ->
-            [[id: id, outcome: outcomeOf(id, plan, files, python), input: "${input}".toString()], files, flags, volume]
+            def outcome = outcomeOf(id, plan, files, python)
+            [[id: id, outcome: outcome, input: "${input}".toString(), command: plan.command], files, flags, volume]
         }
 }
 
@@ -149,6 +150,8 @@ def isRefused(seen) {
 
 // Only one run at a time may write to an outdir. The kernel releases the lock when the launcher ends.
 def lockOutdir() {
+    def refusal = folderProblem()
+    if (refusal) { error(refusal) }
     def folder = outputFolder().resolve('pipeline_info').tap { place -> place.mkdirs() }
     def lock = folder.resolve('.lock')
     def places = [workflow.workDir, folder] + (lock.exists() ? [lock] : [])
@@ -175,4 +178,26 @@ def lockOutdir() {
     def pid = ProcessHandle.current().pid()
     stream.writeBytes("the run ${workflow.runName}, process ${pid}, launched in ${workflow.launchDir}")
     return stream
+}
+
+// Why a run cannot use its folders, or null.
+def folderProblem() {
+    def outdir = (params.outdir ?: '').toString()
+    def folders = ['--outdir': outdir, '--scratch_dir': params.scratch_dir, '-work-dir': workflow.workDir]
+    def divided = workflow.containerEngine ? folders.find { _name, path -> "${path}".contains(':') } : null
+    // octane/config/validation.py says the same of data: Nextflow's shell script does not escape these.
+    def sign = workflow.workDir.toString().find(/[\[\]*?{}\$\p{Cntrl}]/)
+    return outdir in ['', 'true']
+        ? '--outdir is missing; give a folder for the results, such as ./01.'
+        : params.outdir instanceof Number
+        ? "--outdir was read as the number ${outdir}; write a path, such as ./01."
+        : outdir.startsWith('~')
+        ? "--outdir is ${outdir}, in which no shell expanded the ~; give the full path."
+        : outputFolder().isFile()
+        ? "${outputFolder()} is a file, not a folder; choose another --outdir."
+        : divided
+        ? "${divided.key} ${divided.value} contains a :, which containers cannot mount; give another."
+        : sign
+        ? "${workflow.workDir} has a ${sign} in its path, which Nextflow cannot hand to tasks; rename it."
+        : null
 }

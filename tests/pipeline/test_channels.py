@@ -18,7 +18,7 @@ ADDED = "attenuation"
 RESULT = "brain/brain.ome.zarr"
 TASKS = (
     *(
-        "PREFLIGHT (brain)",
+        "PREFLIGHT (run)",
         "CHANNELS (brain)",
         "N4 (brain:{0})",
         "PYRAMID (brain:{0})",

@@ -104,7 +104,7 @@ def test_a_row_that_is_changed_moves_a_section_or_a_tile_alone(resumed, folder, 
     write_rows(folder / "d.csv", displacements)
     run = resumed("changed", *tables("p.csv", "d.csv"))
     assert run.tasks("COMPLETED") == [
-        *("PREFLIGHT (brain)", "REPORT (brain)", "STACK (brain)", "STITCH (brain:section_02)")
+        *("PREFLIGHT (run)", "REPORT (brain)", "STACK (brain)", "STITCH (brain:section_02)")
     ]
     before, after = (figures(of, "section_02_stitch")["positions"] for of in (fed_back, run))
     assert after == before | {f"{inner['row']},0": [float(inner["y"]), inner["x"]]}
@@ -124,7 +124,7 @@ def test_a_row_that_is_changed_moves_a_section_or_a_tile_alone(resumed, folder, 
 @pytest.mark.soak
 def test_a_flipped_section_alone_is_read_the_other_way_round(resumed, fed_back):
     run = resumed("flipped", *tables(), "--flip_sections", "2: yx, 4: y")
-    assert run.tasks("COMPLETED") == ["PREFLIGHT (brain)", "REPORT (brain)", "STACK (brain)"]
+    assert run.tasks("COMPLETED") == ["PREFLIGHT (run)", "REPORT (brain)", "STACK (brain)"]
     sections = figures(run, "stack")["sections"]
     assert [section["flip"] for section in sections] == ["", "yx", "", "y"]
     # Neither lies outermost along a flipped axis: the volume begins where it did.

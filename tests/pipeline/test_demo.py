@@ -39,8 +39,8 @@ def test_every_step_ran_once_for_each_of_its_inputs(demo):
         "N4 (phantom)",
         "PHANTOM (phantom)",
         # Of the parameters before there are data, then of the data.
-        "PREFLIGHT (phantom)",
-        "PREFLIGHT (phantom)",
+        "PREFLIGHT (run)",
+        "PREFLIGHT (run)",
         "PYRAMID (phantom)",
         "REPORT (phantom)",
         *(f"RESAMPLE (phantom:section_0{number})" for number in range(1, 5)),

@@ -37,7 +37,7 @@ def test_a_second_subject_under_the_name_of_the_first_is_refused(
         f"{first.outdir}/mosaics has the results of another input, {brains}/first/mosaics; give "
         "this one its own name with --subject" in second.output
     )
-    assert second.tasks("COMPLETED") == ["PREFLIGHT (mosaics)"]
+    assert second.tasks("COMPLETED") == ["PREFLIGHT (run)"]
     assert stack.resolve() == made
 
     # With other steps than before, results of the first would otherwise remain.

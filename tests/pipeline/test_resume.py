@@ -99,7 +99,7 @@ def test_a_section_that_was_added_runs_alone(succeeding, phantom, tmp_path):
     table.write_text("".join([header, *rows]), encoding="utf-8")
     again = succeeding(*given, "-resume")
     assert again.tasks("COMPLETED") == [
-        "PREFLIGHT (mosaics)",
+        "PREFLIGHT (run)",
         "RESAMPLE (mosaics:section_02)",
         "STACK (mosaics)",
         "STITCH (mosaics:section_02)",

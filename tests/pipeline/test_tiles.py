@@ -166,7 +166,7 @@ def test_a_channel_in_files_of_its_own_runs_alone(succeeding, data, given):
     run = succeeding(data, *given, *words, "-resume")
     each = ("MOSAIC", "RESAMPLE", "STITCH")
     own = [*(f"{step} (two:section_01_DAPI)" for step in each), "STACK (two:DAPI)", "N4 (two:DAPI)"]
-    assert run.tasks("COMPLETED") == sorted(["PREFLIGHT (two)", *own, "CHANNELS (two)"])
+    assert run.tasks("COMPLETED") == sorted(["PREFLIGHT (run)", *own, "CHANNELS (two)"])
     assert run.processes("CACHED") == {*each, "STACK", "N4"}
     first, second, third = read_all(run.outdir / "two" / "two.ome.zarr").astype(float)
     np.testing.assert_allclose(first, 3 * second, rtol=1e-3)

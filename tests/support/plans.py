@@ -1,4 +1,6 @@
-"""A subject's plan, as tests look at it."""
+"""A run as PREFLIGHT gets it, and a subject's plan, as tests look at it."""
+
+from octane.processes.preflight.request import Run
 
 
 def content(plan):
@@ -16,3 +18,16 @@ def content(plan):
         "flags": tasks.flags,
         "tissue": tasks.shares_tissue,
     }
+
+
+def launched(folder, *subjects, **changes):
+    """A run that was launched in a folder, as PREFLIGHT gets it; ``parameters`` are its own."""
+    parameters = {"outdir": str(folder / "results"), **changes.pop("parameters", {})}
+    (folder / "work").mkdir(exist_ok=True)
+    given = {
+        "command": "nextflow run main.nf",
+        "folder": folder,
+        "work": folder / "work",
+        **dict.fromkeys(("is_contained", "is_resumed", "is_stub", "is_published"), False),
+    }
+    return Run(parameters=parameters, asked=subjects, **{**given, **changes})

@@ -16,8 +16,7 @@ from octane.core.files import read_regular
 SEPARATORS = ",;\t"
 """Column separators; the most frequent one in the first line counts.
 
-Spreadsheets write semicolons if the comma is the decimal sign. ``rowsOf`` in
-subworkflows/prepare.nf does the same.
+Spreadsheets write semicolons if the comma is the decimal sign.
 """
 
 MOST_BYTES = 100_000_000
@@ -28,8 +27,7 @@ tiles."""
 MOST_CELLS = 10 * MOST_ROWS
 """Most cells of a table, and elements and attributes of XML, which take some 100 bytes each."""
 MOST_SUBJECTS = 10_000
-"""Most lines of a samplesheet: for each subject the run keeps several tasks in Nextflow's memory.
-``hasMore`` in subworkflows/prepare.nf has the same limit."""
+"""Most lines of a samplesheet: for each subject the run keeps some tasks in Nextflow's memory."""
 
 POSITION_COLUMNS = ("section", "row", "column", "y", "x")
 """Columns of tile positions: section number, row and column from 0, and the tile's first edge in
@@ -53,11 +51,12 @@ class Sheet:
         self.problems.append(f"{self.name}, line {line}: {sentence}")
 
 
-def read_samplesheet(path: Path, name: str) -> Sheet:
+def read_samplesheet(path: Path) -> Sheet:
     """Read a samplesheet: CSV in UTF-8, separated by commas, semicolons or tabs.
 
-    Messages call it ``name``. Raises an InputError if it is not a CSV table.
+    Raises an InputError if it is not a CSV table.
     """
+    name = str(path)
     if path.suffix.lower() not in (".csv", ".tsv"):
         raise InputError(f"{name} is not a samplesheet in CSV; save it as .csv or .tsv.")
     sheet = Sheet(name)

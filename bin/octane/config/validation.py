@@ -83,20 +83,22 @@ def as_flips(flips: Mapping[int, str]) -> str:
     return ", ".join(parts[first] for first in sorted(parts))
 
 
-def unlinkable(path: Path) -> str | None:
+def unlinkable(path: Path, *, is_mounted: bool = False) -> str | None:
     """Error message for a path that Nextflow cannot link into a task's folder, or None.
 
     Nextflow follows links and keeps the last name, and its shell script would expand these
-    characters as patterns. ``unlinkable`` in subworkflows/prepare.nf does the same.
+    characters as patterns: for study[1] next to study1, the task would get study1. Where a
+    container mounts it, its engine would divide the path at a colon.
     """
     signs = re.findall(r"[\[\]*?{}$\x00-\x1f\x7f\ud800-\udfff]", f"{path.resolve()}{path.name}")
+    signs += [sign for sign in f"{path.resolve()}" if is_mounted and sign == ":"]
     if not signs:
         return None
     named = {"\t": "a tab", "\n": "a line break"}.get(signs[0])
     if signs[0] >= "\ud800":
         named = "a byte that is not UTF-8"
     sign = named or (f"a {signs[0]}" if signs[0].isprintable() else "a control character")
-    shown = path.resolve() if signs[0] in str(path.resolve()) else path
+    shown = str(path.resolve() if signs[0] in str(path.resolve()) else path).replace("\n", r"\n")
     return f"{shown} has {sign} in its path, which Nextflow cannot hand to tasks; rename it."
 
 

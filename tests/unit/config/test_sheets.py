@@ -1,5 +1,7 @@
 """Tables in CSV, read as text."""
 
+from pathlib import Path
+
 import pytest
 
 from octane.config.sheets import (
@@ -13,13 +15,14 @@ from octane.core.errors import InputError
 
 
 @pytest.fixture
-def read(tmp_path):
+def read(tmp_path, monkeypatch):
     """Read a sheet of this text."""
+    monkeypatch.chdir(tmp_path)
 
     def run(text, name="s.csv"):
-        path = tmp_path / name
+        path = Path(name)
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return read_samplesheet(path, name)
+        return read_samplesheet(path)
 
     return run
 
@@ -95,15 +98,15 @@ def test_a_table_that_is_too_large_is_refused_by_name(tmp_path):
     table = tmp_path / "positions.csv"
     with (tmp_path / "sheet.csv").open("w") as file:
         file.write("subject,input\n" + "a,b\n" * MOST_SUBJECTS)
-    assert len(read_samplesheet(tmp_path / "sheet.csv", "s").rows) == MOST_SUBJECTS
+    assert len(read_samplesheet(tmp_path / "sheet.csv").rows) == MOST_SUBJECTS
     with (tmp_path / "sheet.csv").open("a") as file:
         # Rows that are not kept count too.
         file.write("\n\n\na,b,c\n")
-    with pytest.raises(InputError, match=r"^s has more than \d+ lines;"):
-        read_samplesheet(tmp_path / "sheet.csv", "s")
+    with pytest.raises(InputError, match=r"sheet\.csv has more than \d+ lines;"):
+        read_samplesheet(tmp_path / "sheet.csv")
     with table.open("wb") as file:
         file.truncate(MOST_BYTES + 1)
-    for read in (read_table, lambda path: read_samplesheet(path, str(path))):
+    for read in (read_table, read_samplesheet):
         with pytest.raises(InputError, match=r"positions\.csv is larger than 100 MB;"):
             read(table)
 

@@ -1,8 +1,7 @@
 """Inputs: the stores or files at a path, their kind, and implausible sizes."""
 
 import os
-from collections.abc import Iterator, Sequence
-from itertools import count
+from collections.abc import Sequence
 from pathlib import Path
 
 from octane.config.validation import as_ranges, section_ranges
@@ -130,29 +129,12 @@ def _named(name: str, text: str, known: set[int]) -> set[int]:
     return {number for number in known for own in ranges if number in own}
 
 
-def staged_files(folder: Path) -> Iterator[Path]:
-    """Files that Nextflow staged, each in a folder of its number from 1."""
-    for number in count(1):
-        (path,) = (folder / str(number)).iterdir()
-        yield path
-
-
 def require_target(path: Path) -> None:
     """Raise an InputError if a path is a link to nothing."""
     if path.is_symlink() and not path.exists():
         raise InputError(
             f"{path} links to a file that does not exist; restore the file, or remove the link."
         )
-
-
-def as_given(source: Path, path: Path) -> Path:
-    """Path of an input under the name that its owner gave it.
-
-    Nextflow's link to ``source`` is followed. The owner's own links are not: a link's name may
-    contain the section number.
-    """
-    staged = source.is_symlink() and source.readlink().name == source.name
-    return (source.parent / source.readlink() if staged else source) / path.relative_to(source)
 
 
 def kind_of(volumes: list[Volume], asked: str) -> str:

@@ -18,7 +18,6 @@ from octane.processes.mosaic.checks_before import (
     survey,
 )
 from octane.processes.preflight.inputs import (
-    as_given,
     choose_sections,
     find_inputs,
     kind_of,
@@ -76,7 +75,7 @@ def open_inputs(
     """
     asked = settings.workflow.input_kind
     if asked in ("auto", "mosaic") and holds_tiles(source, settings.mosaic):
-        tiles, left_out = _survey(as_given(source, source), settings, table)
+        tiles, left_out = _survey(source, settings, table)
         # One is enough: all names come from the same program.
         problems += [*filter(None, (unlinkable(entry.file) for entry in tiles.grid.entries))][:1]
         channels = choose_channels(tiles.folder, tiles.channels, settings)
@@ -85,15 +84,14 @@ def open_inputs(
         return Inputs(source, "mosaic", [*planned], tiles, left_out=left_out, closed=left_out)
     files, left_out = choose_sections(source, find_inputs(source), settings.workflow)
     problems += unfit_files(files)
-    paths = [as_given(source, path) for path in files]
 
     def look(path: Path) -> Volume:
         require_target(path)
         return open_volume(path, settings.input)
 
-    volumes = side_by_side("opening", {path: path for path in paths}, look, problems)
+    volumes = side_by_side("opening", {path: path for path in files}, look, problems)
     kind = kind_of(volumes, asked) if volumes else "volume"
-    closed = {section_number(path.name) for path in {*paths} - {v.path for v in volumes}}
+    closed = {section_number(path.name) for path in {*files} - {v.path for v in volumes}}
     return Inputs(source, kind, volumes, None, files, left_out, closed.union(left_out))
 
 

@@ -15,7 +15,7 @@ from octane.processes.mosaic.checks_before import Acquisition, Input
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.n4.parameters import MASK_WORDS
 from octane.processes.preflight.parameters import Settings
-from octane.processes.preflight.states import plan_content
+from octane.processes.preflight.states import PlanContent, plan_content
 from octane.processes.preflight.subject import StepBytes, SubjectLayout
 from octane.processes.preflight.tasks import ChannelTasks, SubjectTasks
 from octane.processes.stitch.parameters import FLAT_FIELD_WORDS, OverlapParameters
@@ -193,7 +193,7 @@ class SubjectPlan:
     """The workflow's work on a subject.
 
     Each item of a channel is a mosaic, a section or one volume: its ``id``, its ``file`` in the
-    staged input, or its ``tiles`` and their ``tile_list``, and its rows of the ``positions`` table.
+    input, or its ``tiles`` and their ``tile_list``, and its rows of the ``positions`` table.
     ``found`` says how tiles were found, and ``remarks`` are warnings about them. MOSAIC tells from
     the tiles whether rows and columns are right, unless ``compared`` is False. ``idle`` are
     sentences on flags that cannot act on the input, by parameter, and ``beside`` the parameters
@@ -251,15 +251,10 @@ class SubjectPlan:
         last = sum(step.voxels + step.linked for step in steps[-1:]) * len(written)
         return [*found, [StepBytes("CHANNELS", 0, last)]]
 
-    def as_json(
-        self, files: Mapping[str, Path], *, chosen_alone: bool = False
-    ) -> dict[str, object]:
-        """The plan as the workflow reads it, of staged ``files`` by parameter.
+    def content(self, files: Mapping[str, Path], *, chosen_alone: bool = False) -> PlanContent:
+        """The plan as the workflow reads it, of ``files`` by parameter.
 
-        ``inputs`` has the parts of the subject's input, relative to it, by the name that tasks read
-        them by, and ``tables`` the text of files that the workflow writes for them; ``results`` are
-        names of files in the subject's folder of outdir; the rest is of :func:`plan_content`. With
-        ``chosen_alone``, --channels is given for this subject, but not for all.
+        With ``chosen_alone``, --channels is given for this subject, but not for all.
         """
         inputs, tables = dict[str, list[str]](), dict[str, str]()
         for channel, items in self.channels:
@@ -274,7 +269,7 @@ class SubjectPlan:
                 if "positions" in item:
                     tables[section.format("positions")] = item["positions"]
         content = plan_content(self.tasks(chosen_alone=chosen_alone), files, inputs)
-        return {**content, "tables": tables, "results": self.results()}
+        return replace(content, tables=tables, results=self.results())
 
     def tasks(self, *, chosen_alone: bool = False) -> SubjectTasks:
         """What the subject's tasks follow from."""

@@ -1,9 +1,7 @@
 """Samplesheet of a cohort: one row per subject with its parameters, all checked at once."""
 
 import unicodedata
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
 
 from pydantic import ValidationError
 
@@ -12,37 +10,25 @@ from octane.config.sheets import Sheet, read_samplesheet
 from octane.config.validation import unfit_name
 from octane.core.errors import InputError
 from octane.processes.preflight.parameters import entries
+from octane.processes.preflight.request import FILES, WORDS, Run, file_at
 from octane.processes.preflight.schema import WorkflowModel
 
 
-def check_samplesheet(
-    path: Path, name: str, subjects: Sequence[Mapping[str, object]]
-) -> dict[str, str]:
-    """Check a samplesheet; return the file and line of each subject's row, for messages about it.
+def read_subjects(run: Run) -> list[dict[str, object]]:
+    """The subjects of a samplesheet: name (``id``), own parameters (``given``), ``row`` and input.
 
-    Parameters
-    ----------
-    path, name
-        The sheet, and its name in messages.
-    subjects
-        The rows as Nextflow reads them: ``id``, the cells that are not empty (``given``), and
-        messages about the files that they name (``problems``).
-
-    Raises
-    ------
-    InputError
-        With one line per problem.
+    Paths become absolute; the sheet's are relative to its folder. Raises an InputError with a line
+    for each problem.
     """
-    sheet = read_samplesheet(path, name)
+    path = Path(str(run.parameters["samplesheet"]))
+    if not path.is_file():
+        raise InputError(f"--samplesheet {path} is not a file; check the path.")
+    sheet = read_samplesheet(path)
     if not (sheet.rows or sheet.problems):
-        raise InputError(f"{name} lists no subjects; add a row for each.")
+        raise InputError(f"{path} lists no subjects; add a row for each.")
     _check_columns(sheet)
     _check_names(sheet)
-    read = {subject["id"]: subject for subject in subjects}
     for line, cells in sheet.rows:
-        own = read.get(cells.get("subject", ""), {})
-        for problem in cast("list[str]", own.get("problems") or []):
-            sheet.problem(line, problem)
         try:
             # The run's own values are checked with each subject.
             WorkflowModel.model_validate(
@@ -51,11 +37,24 @@ def check_samplesheet(
         except ValidationError as error:
             for problem in sentences(error, WorkflowModel):
                 sheet.problem(line, problem)
-    if not sheet.problems:
-        _require_same(sheet, read, len(subjects))
+        named = {n: text for n, text in cells.items() if n in FILES}
+        words = {n for n, text in named.items() if text.lower() in WORDS.get(n, ())}
+        for name in {*named} - words:
+            try:
+                cells[name] = str(file_at(path.parent, name, named[name]))
+            except InputError as error:
+                sheet.problem(line, str(error))
     if sheet.problems:
         raise InputError("\n".join(sheet.problems))
-    return {cells["subject"]: f"{name}, line {line}" for line, cells in sheet.rows}
+    return [
+        {
+            "id": cells["subject"],
+            "given": cells,
+            "row": f"{sheet.name}, line {line}",
+            "input": cells["input"],
+        }
+        for line, cells in sheet.rows
+    ]
 
 
 def _check_columns(sheet: Sheet) -> None:
@@ -91,15 +90,3 @@ def _check_names(sheet: Sheet) -> None:
                 f"the subject {name} is already in line {before}; give each subject one row and a "
                 "unique name.",
             )
-
-
-def _require_same(sheet: Sheet, read: Mapping[object, Mapping[str, object]], number: int) -> None:
-    """Note the first row that Nextflow, which reads line by line, splits into other cells."""
-    for line, cells in sheet.rows:
-        if read.get(cells["subject"], {}).get("given") != cells or number != len(sheet.rows):
-            sheet.problem(
-                line,
-                "Nextflow reads this sheet differently; write each row on one line, without quotes "
-                "inside a cell.",
-            )
-            break

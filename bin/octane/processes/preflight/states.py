@@ -1,14 +1,16 @@
-"""States of what the user gave, by which a run knows what changed."""
+"""What the workflow reads of a plan: tasks, their data, and the states of what the user gave."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from octane.core.errors import InputError
+from octane.core.files import writing
 from octane.core.fingerprint import digest, fingerprint
 from octane.core.records import ORDER
-from octane.processes.preflight.inputs import as_given, require_target
-from octane.processes.preflight.tasks import SubjectTasks, list_tasks
+from octane.processes.preflight.inputs import require_target
+from octane.processes.preflight.tasks import PlannedTask, SubjectTasks, list_tasks
 from octane.store.formats.itk_files import voxel_file
 
 SEEN = ("input", "n4_mask", "truth")
@@ -20,61 +22,112 @@ It sees the size and time of other files, and tables by their content.
 
 @dataclass(frozen=True)
 class State:
-    """A fingerprint of ``parts`` of the file or folder that a parameter names."""
+    """A fingerprint of ``parts`` of the ``path`` that a parameter, ``file``, names."""
 
     file: str
+    path: str
     parts: Sequence[str]
     state: str
 
 
-def file_states(
-    subject: str, files: Mapping[str, Path], inputs: Mapping[str, Sequence[str]]
-) -> dict[str, State]:
-    """States of a subject's data by name.
+@dataclass(frozen=True)
+class PlanContent:
+    """A subject's plan for the workflow.
+
+    Attributes
+    ----------
+    subject
+        Its name.
+    tasks
+        All of its tasks.
+    data
+        Files that tasks read and none makes, by name. A header is before the file of its voxels.
+    states
+        States of these, which the end of the run compares.
+    tables
+        The text of files that are to be written for tasks, by name.
+    results
+        Names of the volumes and tables that the results cannot lack.
+    """
+
+    subject: str
+    tasks: Sequence[PlannedTask]
+    data: Mapping[str, Sequence[Path]]
+    states: Sequence[State]
+    tables: Mapping[str, str] = field(default_factory=dict)
+    results: Sequence[str] = ()
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the input."""
+        return digest(sorted(own.state for own in self.states if own.file == "input"))
+
+    def as_json(self, work: Path) -> dict[str, object]:
+        """The plan as JSON; ``records`` are the names of the tasks that write one.
+
+        Writes the tables into the folder ``work``. The same content keeps its name and time, which
+        Nextflow's cache compares.
+        """
+        data = {name: [str(path) for path in paths] for name, paths in self.data.items()}
+        for name, text in self.tables.items():
+            data[name] = [str(_table(work / "tables", text))]
+        return {
+            "id": self.subject,
+            "data": data,
+            "tasks": [task.as_json() for task in self.tasks],
+            "records": [task.name for task in self.tasks if task.step in ORDER],
+            "results": self.results,
+            "states": [asdict(own) for own in self.states],
+        }
+
+
+def _table(folder: Path, text: str) -> Path:
+    content = text.encode()
+    table = folder / f"{hashlib.md5(content, usedforsecurity=False).hexdigest()}.csv"
+    if not table.exists():
+        with writing(table, overwrite=True) as partial:
+            partial.write_bytes(content)
+    return table
+
+
+def plan_content(
+    own: SubjectTasks, files: Mapping[str, Path], inputs: Mapping[str, Sequence[str]]
+) -> PlanContent:
+    """The plan of a subject's ``tasks``, without tables and results.
 
     Parameters
     ----------
     files
-        Staged files by parameter.
+        What the user gave, by parameter.
     inputs
         Parts of the input, relative to it, by the name of the data.
 
     Raises an InputError that names what cannot be read.
     """
+    subject, source = own.subject, files["input"]
     others = {f"{subject}/{file}": (file, [""]) for file in files if file != "input"}
     given = {name: ("input", parts) for name, parts in inputs.items()}
-    return {
+    states = {
         name: _state(file, files[file], parts) for name, (file, parts) in (given | others).items()
     }
+    seen = {name: state.state for name, state in states.items() if state.file in SEEN}
+    data = {name: [source / part for part in parts] for name, parts in inputs.items()}
+    whole = {f"{subject}/{file}": [path] for file, path in files.items()}
+    tiles = f"{subject}/tiles/"
+    for name, paths in {**data, **whole}.items():
+        voxels = [] if name.startswith(tiles) else map(voxel_file, paths)
+        data[name] = [*dict.fromkeys([*paths, *filter(None, voxels)])]
+    tasks = list_tasks(replace(own, states=seen))
+    return PlanContent(subject, tasks, data, [*states.values()])
 
 
 def _state(file: str, root: Path, parts: Sequence[str]) -> State:
-    paths = (root / part if part else root for part in parts)
+    paths = [root / part if part else root for part in parts]
     voxels = (voxel_file(path) for path in paths)
     known = [*parts, *(str(path.resolve()) for path in voxels if path is not None)]
     try:
-        return State(file, known, fingerprint(root, known))
+        return State(file, str(root), known, fingerprint(root, known))
     except OSError as error:
-        path = as_given(root, Path(error.filename))
+        path = Path(error.filename)
         require_target(path)
         raise InputError(f"{path} cannot be read; check your permissions and the disk.") from error
-
-
-def plan_content(
-    own: SubjectTasks, files: Mapping[str, Path], inputs: Mapping[str, Sequence[str]]
-) -> dict[str, object]:
-    """A subject's ``tasks`` as the workflow reads them, with the states of what they read.
-
-    ``inputs`` and ``files`` are as in :func:`file_states`. ``records`` are the names of the tasks
-    that write one, ``states`` are compared at the end, and ``fingerprint`` is that of the input.
-    """
-    states = file_states(own.subject, files, inputs)
-    seen = {name: state.state for name, state in states.items() if state.file in SEEN}
-    tasks = list_tasks(replace(own, states=seen))
-    return {
-        "inputs": inputs,
-        "tasks": [task.as_json() for task in tasks],
-        "records": [task.name for task in tasks if task.step in ORDER],
-        "states": [asdict(state) for state in states.values()],
-        "fingerprint": digest(sorted(s.state for s in states.values() if s.file == "input")),
-    }

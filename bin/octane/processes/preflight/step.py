@@ -3,26 +3,23 @@
 The result is a plan: the kind of input, the sections, and the settings of every step.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import cast
 
 import numpy as np
 
 from octane.config.types import AUTO
 from octane.config.validation import (
-    NEXTFLOW,
     as_ranges,
     require_scratch,
     unfit_name,
 )
 from octane.core.arrays import output_type
-from octane.core.errors import InputError, OctaneError, collecting
+from octane.core.errors import InputError, collecting
 from octane.core.geometry import samples, vector
 from octane.core.metrics import write_json
 from octane.layout.levels import steps_of
@@ -44,7 +41,7 @@ from octane.processes.mosaic.checks_before import (
     write_positions,
 )
 from octane.processes.n4.layout import sections_of
-from octane.processes.preflight.inputs import as_given, staged_files
+from octane.processes.preflight.claim import Claim, claim_folder
 from octane.processes.preflight.opening import Inputs, open_inputs, side_by_side
 from octane.processes.preflight.parameters import Settings, WorkflowParameters
 from octane.processes.preflight.plan import (
@@ -56,9 +53,12 @@ from octane.processes.preflight.plan import (
     is_chosen,
     masks_tissue,
 )
-from octane.processes.preflight.samplesheet import check_samplesheet
+from octane.processes.preflight.request import Run, check_launch, command_shown
+from octane.processes.preflight.samplesheet import read_subjects
 from octane.processes.preflight.schema import settings_of
 from octane.processes.preflight.space import check_space
+from octane.processes.preflight.states import PlanContent
+from octane.processes.preflight.stub import stub_plan
 from octane.processes.preflight.subject import (
     ABUTTING,
     SubjectLayout,
@@ -80,68 +80,70 @@ EXAMPLES = 10
 """Maximum number of shown problems that differ only in names and numbers."""
 
 
-def make_plans(
-    request: Path, sources: Path, output: Path, beside: Path, samplesheet: Path | None = None
-) -> None:
-    """Check all subjects of a run before any work on one of them, and write their plans.
+def answer(request: Path, output: Path) -> None:
+    """Check a run before any work, and write its plans, or the names of its subjects.
 
     Parameters
     ----------
     request
-        JSON: ``parameters`` of the run and its ``subjects``, each with its name (``id``), its own
-        parameters (``given``), the parameters whose files are staged (``staged``), and sentences on
-        files that cannot be staged (``problems``). Of one without an input, only parameters are
-        checked. A run that is ``resumed`` may have written its results already.
-    sources, beside
-        Folders of the staged inputs, and of the other files in the order of ``staged``, each in a
-        folder of its number from 1.
+        JSON that :class:`octane.processes.preflight.request.Run` reads.
     output
-        Where to write the ``plans`` as JSON, in the order of the subjects, and ``notes``: the size
-        of each subject's data, the space that all need together, and warnings.
-    samplesheet
-        The staged sheet that lists the subjects; the parameter ``samplesheet`` is its path.
+        Where to write, as JSON, ``notes`` for the user and the ``plans``. Of a run without subjects
+        it is ``subjects``: those of its samplesheet, or the phantom that is to be made.
 
-    Raises an OctaneError with a line for each problem of any subject; a problem of all subjects
-    that is not in the cells of their rows is given once.
+    Raises an OctaneError with a line for each problem.
     """
-    asked = json.loads(request.read_text(encoding="utf-8"))
-    run = cast("dict[str, object]", asked["parameters"])
-    if dashed := [name for name in run if name in NEXTFLOW]:
-        raise InputError(
-            f"Unknown parameter --{dashed[0]}; did you mean -{dashed[0]}, with one dash?"
-        )
-    subjects = cast("list[dict[str, object]]", asked["subjects"])
-    rows: Mapping[str, str] = {}
-    if samplesheet is not None:
-        rows = check_samplesheet(samplesheet, str(run["samplesheet"]), subjects)
-    plans: list[SubjectPlan] = []
+    run = Run.read(request)
+    if not (run.asked and run.asked[0].get("input")):
+        check_launch(run)
+    write_json(output, make_plans(run) if run.asked else name_subjects(run))
+
+
+def name_subjects(run: Run) -> dict[str, object]:
+    """Name the ``subjects`` of a samplesheet, or the phantom, whose parameters are checked."""
+    if run.is_cohort:
+        return {"subjects": read_subjects(run), "notes": []}
+    name = run.written("subject") or "phantom"
+    settings = settings_of({**run.parameters, "subject": name, "input": None})
+    require_scratch(settings.workflow.scratch_dir)
+    if problem := unfit_name(name):
+        raise InputError(problem)
+    return {"subjects": [{"id": name}], "notes": []}
+
+
+def make_plans(run: Run) -> dict[str, object]:
+    """Plan all subjects of a run, and claim their folders if none of them has a problem.
+
+    Returns ``plans`` for the workflow, and ``notes``: the size of each subject's data, the space
+    that all need together, and warnings. Raises an OctaneError with a line for each problem of any
+    subject; a problem of all subjects that is not in the cells of their rows is given once.
+    """
+    subjects = run.subjects()
+    plans, contents, claims = list[SubjectPlan](), list[PlanContent](), list[Claim]()
     problems: dict[str, list[str]] = {}
     cells: set[str] = set()
-    inputs, further = staged_files(sources), staged_files(beside)
-    found: list[dict[str, object]] = []
-    chosen_alone = run.get("channels") in (None, "")
+    chosen_alone = run.parameters.get("channels") in (None, "")
     for subject in subjects:
-        own = cast("dict[str, object]", subject.get("given") or {})
-        given = {**run, **own, "subject": subject["id"]}
-        staged = cast("list[str]", subject["staged"])
-        files = {name: next(inputs if name == "input" else further) for name in staged}
-        lines = cast("list[str]", subject.get("problems") or [])
-        try:
-            if "input" in files:
+        files, lines = dict(subject.files), [*subject.problems]
+        with collecting(lines):
+            given = {**run.parameters, **subject.given, "subject": subject.name, "input": None}
+            if "input" not in files:
+                require_scratch(settings_of(given).workflow.scratch_dir)
+            elif run.is_stub:
+                contents.append(stub_plan(subject.name, settings_of(given), files))
+            else:
                 others = {name: path for name, path in files.items() if name != "input"}
                 plan = plan_of(given, files["input"], others)
-                found.append(plan.as_json(files, chosen_alone=chosen_alone))
+                contents.append(plan.content(files, chosen_alone=chosen_alone))
                 plans.append(plan)
-                lines = [*lines, *(plan.idle[flag] for flag in own if flag in plan.idle)]
-            else:
-                require_scratch(settings_of(given).workflow.scratch_dir)
-        except OctaneError as error:
-            lines = [*lines, *str(error).splitlines()]
-        name = str(subject["id"])
-        row = f" ({rows[name]})" if name in rows else ""
+                lines += [plan.idle[flag] for flag in subject.given if flag in plan.idle]
+        if run.is_published and not lines:
+            with collecting(lines):
+                claims.append(claim_folder(run, subject, contents[-1]))
+        row = f" ({subject.row})" if subject.row else ""
         for line in dict.fromkeys(lines):
-            problems.setdefault(line, []).append(f"{name}{row}: ")
-            if line.partition(" ")[0].removeprefix("--") in own:
+            problems.setdefault(line, []).append(f"{subject.name}{row}: ")
+            if line.partition(" ")[0].removeprefix("--") in subject.given:
                 cells.add(line)
     if len(plans) == len(subjects):
         # What the run gives to all may serve some of them only.
@@ -150,16 +152,28 @@ def make_plans(
                 for plan in plans:
                     problems.setdefault(plan.idle[flag], [f"{plan.subject}: "])
     if problems:
-        lines = [
+        shown = [
             f"{name}{line}"
             for line, names in problems.items()
             for name in (names if line in cells or len(names) < len(subjects) else [""])
         ]
-        raise InputError("\n".join(_shortened(lines)))
-    if not plans:
-        # Of a phantom, which is made only after its parameters are checked.
-        write_json(output, {"plans": [], "notes": []})
-        return
+        raise InputError("\n".join(_shortened(shown)))
+    notes = _notes(run, plans) if plans else []
+    for claim in claims:
+        if claim.earlier:
+            notes.append(
+                f"Warning: {claim.folder} is emptied: it has the results of another input, "
+                f"{claim.earlier}."
+            )
+        claim.take()
+    command = command_shown(run.command)
+    return {"plans": [{**own.as_json(run.work), "command": command} for own in contents]} | {
+        "notes": notes
+    }
+
+
+def _notes(run: Run, plans: Sequence[SubjectPlan]) -> list[str]:
+    """The size of each subject's data, the space that all need together, and warnings."""
     warned = [
         f"Warning: {plan.subject}: {text}"
         for plan in plans
@@ -167,11 +181,10 @@ def make_plans(
     ]
     name = plans[0].subject if len(plans) == 1 else f"{len(plans)} subjects"
     channels = [steps for plan in plans for steps in plan.bytes()]
-    work, workflow = output.parent.resolve(), plans[0].layout.settings.workflow
+    workflow = plans[0].layout.settings.workflow
     about = [f"{plan.subject}: {plan.about()}" for plan in plans]
-    is_resumed = bool(asked.get("resumed"))
-    notes = [*about, *check_space(channels, name, work, workflow, is_resumed=is_resumed), *warned]
-    write_json(output, {"plans": found, "notes": notes})
+    space = check_space(channels, name, run.work, workflow, is_resumed=run.is_resumed)
+    return [*about, *space, *warned]
 
 
 def _require_no_mosaic(volume: Volume) -> None:
@@ -197,12 +210,11 @@ def _shortened(lines: Sequence[str]) -> list[str]:
 
 
 def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path]) -> SubjectPlan:
-    """Plan one subject from its workflow parameters, its staged input and its other staged files.
+    """Plan one subject from its workflow parameters, its input and its other files.
 
-    Raises an OctaneError with a line for each problem, which names the real files behind links.
+    Raises an OctaneError with a line for each problem.
     """
     settings = settings_of(given)
-    beside = {name: as_given(path, path) for name, path in beside.items()}
     problems: list[str] = []
     with collecting(problems):
         require_scratch(settings.workflow.scratch_dir)
@@ -301,7 +313,7 @@ def _plan(
     subject = str(workflow.subject)
     remarks = doubted_reference(channels, kind, settings)
     table = None if beside.get("positions") == stated else beside.get("positions")
-    idle = idle_in_run(as_given(source, source), layout, tiles, table)
+    idle = idle_in_run(source, layout, tiles, table)
     if tiles is None:
         return SubjectPlan(subject, own, layout, "", remarks, idle=idle, beside=[*beside])
     compared = table is None or not is_against(table, tiles.sections)

@@ -1,15 +1,10 @@
 """Plans for Nextflow's -stub-run, from the names of inputs alone, which may be empty files."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
 
-from octane.core.metrics import write_json
-from octane.processes.preflight.inputs import staged_files
 from octane.processes.preflight.parameters import Settings
-from octane.processes.preflight.schema import settings_of
-from octane.processes.preflight.states import plan_content
+from octane.processes.preflight.states import PlanContent, plan_content
 from octane.processes.preflight.subject import is_resampled
 from octane.processes.preflight.tasks import ChannelTasks, SubjectTasks
 from octane.store.chunks import is_store
@@ -19,23 +14,7 @@ ONE = "volume"
 """Name of an input that is not a folder of stores."""
 
 
-def make_stub_plans(request: Path, sources: Path, output: Path, beside: Path) -> None:
-    """Write plans as :func:`octane.processes.preflight.step.make_plans` does, without flags."""
-    asked = json.loads(request.read_text(encoding="utf-8"))
-    plans = []
-    inputs, others = staged_files(sources), staged_files(beside)
-    for subject in cast("list[dict[str, object]]", asked["subjects"]):
-        given = {**asked["parameters"], **cast("Mapping[str, object]", subject.get("given") or {})}
-        staged = cast("list[str]", subject["staged"])
-        if "input" not in staged:
-            continue
-        files = {name: next(inputs if name == "input" else others) for name in staged}
-        settings = settings_of({**given, "subject": subject["id"]})
-        plans.append(stub_plan(str(subject["id"]), settings, files))
-    write_json(output, {"plans": plans, "notes": []})
-
-
-def stub_plan(subject: str, settings: Settings, files: Mapping[str, Path]) -> dict[str, object]:
+def stub_plan(subject: str, settings: Settings, files: Mapping[str, Path]) -> PlanContent:
     """Plan a subject: a folder of stores holds mosaics, and anything else is one volume."""
     source = files["input"]
     within = source.is_dir() and not is_store(source)
@@ -57,4 +36,4 @@ def stub_plan(subject: str, settings: Settings, files: Mapping[str, Path]) -> di
         {"report": ""},
         empties=not settings.workflow.keep_intermediates,
     )
-    return {**plan_content(tasks, files, inputs), "tables": {}, "results": []}
+    return plan_content(tasks, files, inputs)

@@ -3,52 +3,54 @@
 import unicodedata
 
 import pytest
+from plans import launched
 
-from octane.config.sheets import read_samplesheet
 from octane.core.errors import OctaneError
 from octane.processes.preflight.parameters import entries
-from octane.processes.preflight.samplesheet import check_samplesheet
+from octane.processes.preflight.samplesheet import read_subjects
 
 
 @pytest.fixture
 def check(tmp_path):
-    """Check a sheet staged under another name; returns the places of the subjects' rows."""
+    """Check a sheet; returns its subjects."""
 
-    def run(text, lost=(), read=None):
-        staged = tmp_path / "staged.csv"
-        staged.write_text(text, encoding="utf-8")
-        rows = read or [cells for _, cells in read_samplesheet(staged, "cohort.csv").rows]
-        # As Nextflow reads it.
-        subjects = [
-            {
-                "id": cells.get("subject", ""),
-                "given": cells,
-                "problems": [f"{cells['input']} does not exist; check --input."]
-                if cells.get("input") in lost
-                else [],
-            }
-            for cells in rows
-        ]
-        return check_samplesheet(staged, "cohort.csv", subjects)
+    def run(text, name="cohort.csv"):
+        sheet = tmp_path / name
+        sheet.write_text(text, encoding="utf-8")
+        return read_subjects(launched(tmp_path, parameters={"samplesheet": str(sheet)}))
 
     return run
 
 
 @pytest.fixture
-def problems(check):
+def problems(check, tmp_path):
     """Problems of a sheet, by line."""
 
     def run(*arguments, **options):
         with pytest.raises(OctaneError) as caught:
             check(*arguments, **options)
-        return str(caught.value).splitlines()
+        return str(caught.value).replace(f"{tmp_path}/", "").splitlines()
 
     return run
 
 
-def test_each_subject_has_the_place_of_its_row(check):
-    found = check("subject,input,resolution,n4_mask\n01,data,010,\n\nb,data,,NONE\n")
-    assert found == {"01": "cohort.csv, line 2", "b": "cohort.csv, line 4"}
+def test_each_subject_has_its_row_and_absolute_paths(check, tmp_path):
+    sheet = "subject,input,resolution,n4_mask\n01,data,010,\n\nb,/data,,NONE\nc,d,,m.nii\n"
+    found = {own["id"]: own for own in check(sheet)}
+    assert [own["row"] for own in found.values()] == [
+        f"{tmp_path}/cohort.csv, line {line}" for line in (2, 4, 5)
+    ]
+    assert found["01"]["given"] == {
+        "subject": "01", "input": f"{tmp_path}/data", "resolution": "010",
+    }  # fmt: skip
+    assert found["b"]["given"]["n4_mask"] == "NONE"
+    assert found["b"]["input"] == "/data"
+    assert found["c"]["given"]["n4_mask"] == f"{tmp_path}/m.nii"
+
+
+def test_cells_may_hold_quotes_and_line_breaks(check):
+    (own,) = check('subject,input\n01,"a ""b"", c\nd"\n')
+    assert own["input"].endswith('/a "b", c\nd')
 
 
 def test_every_parameter_that_acts_per_subject_may_be_a_column_and_no_other(problems):
@@ -78,38 +80,29 @@ def test_two_forms_of_an_accent_are_one_name(problems):
 
 def test_names_and_inputs_are_checked(problems):
     sheet = "subject,input\n../x,nowhere\nAb,data\naB,data\n,data\nd,\n"
-    assert problems(sheet, lost=["nowhere"]) == [
+    assert problems(sheet) == [
         "cohort.csv, line 2: '../x' is not a subject name; use letters, digits, blanks "
         "and ._()-, and do not start with . or -.",
         "cohort.csv, line 4: the subject aB is already in line 3; give each subject one row "
         "and a unique name.",
         "cohort.csv, line 5: the subject is missing; add it.",
         "cohort.csv, line 6: the input is missing; add it.",
-        "cohort.csv, line 2: nowhere does not exist; check --input.",
     ]
 
 
-def test_values_of_cells_are_checked_together_with_paths(problems):
-    sheet = "subject,input,resolution,n4_strength\na,data,10,0.5\nb,nowhere,10 x 10,2\nc,data,,y\n"
-    assert problems(sheet, lost=["nowhere"]) == [
-        "cohort.csv, line 3: nowhere does not exist; check --input.",
+def test_values_of_cells_and_addresses_are_checked(problems):
+    sheet = "subject,input,resolution,n4_strength\na,data,10,0.5\nb,s3://x/y,10 x 10,2\nc,data,,y\n"
+    assert problems(sheet) == [
         "cohort.csv, line 3: --resolution is 'x': input should be a valid number, unable to parse "
         "string as a number.",
         "cohort.csv, line 3: --n4_strength is '2': input should be less than or equal to 1.",
+        "cohort.csv, line 3: --input s3://x/y is an address, but octane reads and writes files "
+        "only: mount or copy it, as in docs/faq.md#remote.",
         "cohort.csv, line 4: --n4_strength is 'y': input should be a valid number, unable to parse "
         "string as a number.",
     ]
 
 
-@pytest.mark.parametrize(
-    "read",
-    [
-        [{"subject": "01", "input": "a"}],
-        [{"subject": "01", "input": "a"}, {"subject": "02", "input": '"b'}],
-        [{"subject": name, "input": name} for name in "abc"],
-    ],
-)
-def test_a_sheet_that_nextflow_reads_otherwise_is_refused(problems, read):
-    (line,) = problems('subject,input\n01,a\n02,"b ""c"""\n', read=read)
-    assert "Nextflow reads this sheet differently; write each row on one line" in line
-    assert line.startswith(f"cohort.csv, line {3 if len(read) == 2 else 2}: ")
+def test_a_sheet_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(OctaneError, match=f"--samplesheet {tmp_path}/x.csv is not a file"):
+        read_subjects(launched(tmp_path, parameters={"samplesheet": f"{tmp_path}/x.csv"}))

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import threading
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -11,13 +12,13 @@ import pytest
 import SimpleITK as sitk
 import tifffile
 from archives import pack
-from plans import content
+from plans import content, launched
 from tiles_left_out import leave_out
 
 from octane.core import progress
 from octane.core.errors import OctaneError
 from octane.processes.preflight import step as preflight
-from octane.processes.preflight.step import make_plans, plan_of
+from octane.processes.preflight.step import make_plans, name_subjects, plan_of
 
 ONES = np.ones((4, 20, 30), np.float32)
 TILE = (4, 10, 10)
@@ -577,7 +578,7 @@ def test_a_volume_without_sections_is_not_corrected_section_by_section(
 
 
 def test_a_number_may_stand_in_the_name_of_a_link(plan, problems, write_mosaic, tmp_path):
-    # As Nextflow stages it: a link to a folder, in which the links have the numbers.
+    # A link to a folder, in which the links have the numbers.
     (tmp_path / "mosaics").mkdir()
     for number, name in ((1, "scan_0931"), (3, "scan_0940")):
         store = write_mosaic(f"scans/{name}.ome.zarr", ONES, TILE, pitch=(100, 100))
@@ -588,7 +589,7 @@ def test_a_number_may_stand_in_the_name_of_a_link(plan, problems, write_mosaic, 
     made = plan(staged, resolution=25, allow_missing_sections=1)
     assert [item["id"] for item in made["items"]] == ["section_01", "section_03"]
     (line,) = problems(staged, resolution=25)
-    assert line.startswith(f"{tmp_path}/mosaics lacks section 2 of 1 to 3")
+    assert line.startswith(f"{staged} lacks section 2 of 1 to 3")
 
 
 def test_sections_must_be_alike_by_the_time_they_are_stacked(problems, plan, write_sections):
@@ -702,29 +703,23 @@ def test_a_name_that_can_be_no_folder_is_refused(problems, volume):
 
 
 @pytest.fixture
-def plans(tmp_path, write_json, write_mosaic):
-    """Check two subjects of one mosaic each; returns the output."""
+def plans(tmp_path, write_mosaic):
+    """Plan two subjects of one mosaic each; returns the output."""
     for number in (1, 2):
         write_mosaic(f"input/{number}/brain/section_01.ome.zarr", ONES, TILE)
 
-    def run(first, second, problems=(), sheet=None, **parameters):
-        subjects = [
-            {"id": "a", "given": first},
-            {"id": "b", "given": second, "problems": problems},
+    def run(first, second, rows=("", ""), **parameters):
+        inputs = [*tmp_path.glob("input/1/*"), *tmp_path.glob("input/2/*")]
+        asked = [
+            {"id": name, "input": str(path), "given": given, "row": row}
+            for name, path, given, row in zip("ab", inputs, (first, second), rows, strict=True)
         ]
-        for subject in subjects:
-            subject["staged"] = [] if subject.get("problems") else ["input"]
-        given = {"outdir": str(tmp_path / "results"), "subject": None, **parameters}
-        asked = {"parameters": given, "subjects": subjects}
-        request = write_json("request.json", asked)
-        places = (tmp_path / name for name in ("input", "plans.json", "beside"))
-        make_plans(request, *places, samplesheet=sheet)
-        return json.loads((tmp_path / "plans.json").read_text())
+        return make_plans(launched(tmp_path, *asked, parameters=parameters))
 
     return run
 
 
-def test_problems_name_their_subject_and_what_all_have_is_said_once(plans, tmp_path):
+def test_problems_name_their_subject_and_what_all_have_is_said_once(plans):
     with pytest.raises(OctaneError) as caught:
         plans({"n4_strength": "2"}, {"overlap": "x"})
     first, second = str(caught.value).splitlines()
@@ -736,7 +731,6 @@ def test_problems_name_their_subject_and_what_all_have_is_said_once(plans, tmp_p
     with pytest.raises(OctaneError) as caught:
         plans({}, {}, overlap=0, n4_strenght=1)
     assert str(caught.value) == "Unknown parameter --n4_strenght; did you mean --n4_strength?"
-    assert not (tmp_path / "plans.json").exists()
 
 
 def test_one_fault_of_many_is_shown_ten_times_and_counted(plans, write_mosaic):
@@ -750,30 +744,20 @@ def test_one_fault_of_many_is_shown_ten_times_and_counted(plans, write_mosaic):
     assert wrong == [*names, "(3 more like the last one)"]
 
 
-def test_a_file_that_cannot_be_staged_is_named_with_all_else(plans):
-    lost = ["/x does not exist; check --input."]
+def test_a_file_that_is_not_there_is_named_with_all_else(plans, tmp_path):
     with pytest.raises(OctaneError) as caught:
-        plans({"overlap": "1"}, {"overlap": "x"}, problems=lost)
+        plans({"overlap": "1"}, {"overlap": "x", "n4_mask": "/x"})
     first, second, third = str(caught.value).splitlines()
     assert first.startswith("a: --overlap is '1'")
-    assert second == f"b: {lost[0]}"
+    assert second.startswith("b: /x does not exist; check --n4_mask")
     assert third.startswith("b: --overlap is 'x'")
 
 
 def test_problems_of_the_data_name_the_row_of_the_sheet(plans, tmp_path):
-    sheet = tmp_path / "staged.csv"
-    sheet.write_text("subject,input,overlap\na,x,\nb,y,0\n", encoding="utf-8")
-    cells = {"subject": "a", "input": "x"}, {"subject": "b", "input": "y", "overlap": "0"}
-    name = {"samplesheet": "/d/cohort.csv", "input_kind": "section"}
     shutil.rmtree(tmp_path / "input" / "2" / "brain" / "section_01.ome.zarr")
     with pytest.raises(OctaneError) as caught:
-        plans(*cells, sheet=sheet, **name)
-    assert str(caught.value).startswith("b (/d/cohort.csv, line 3): ")
-    with pytest.raises(OctaneError) as caught:
-        plans(cells[0], {**cells[1], "overlap": "1"}, sheet=sheet, **name)
-    assert str(caught.value).startswith(
-        "/d/cohort.csv, line 3: Nextflow reads this sheet differently"
-    )
+        plans({}, {"overlap": "0"}, rows=("/d/c.csv, line 2", "/d/c.csv, line 3"))
+    assert str(caught.value).splitlines()[-1].startswith("b (/d/c.csv, line 3): ")
 
 
 def test_a_flag_that_cannot_act_is_refused_where_it_is_given_in_vain(plans, write_image, tmp_path):
@@ -800,31 +784,70 @@ def test_a_flag_that_cannot_act_is_refused_where_it_is_given_in_vain(plans, writ
     plans({}, {}, stitch_refine=True)
 
 
-def test_parameters_of_a_phantom_are_checked_before_it_is_made(tmp_path, write_json):
+def test_parameters_of_a_phantom_are_checked_before_it_is_made(tmp_path):
     def check(**parameters):
-        given = {"outdir": str(tmp_path / "results"), "phantom": True, **parameters}
-        subject = {"id": "phantom", "given": None, "staged": [], "problems": []}
-        request = write_json("request.json", {"parameters": given, "subjects": [subject]})
-        places = [tmp_path / name for name in ("input", "plans.json", "beside")]
-        make_plans(request, *places)
-        return json.loads(places[1].read_text())
+        return name_subjects(launched(tmp_path, parameters={"phantom": True, **parameters}))
 
-    assert check() == {"plans": [], "notes": []}
-    for wrong in ({"n4_shrink_facto": 4}, {"n4_shrink_factor": "x"}, {"scratch_dir": "/nowhere"}):
-        with pytest.raises(OctaneError, match=f"--{next(iter(wrong))}"):
-            check(**wrong)
+    assert check() == {"subjects": [{"id": "phantom"}], "notes": []}
+    assert check(subject="one")["subjects"] == [{"id": "one"}]
+    wrong = [{"n4_shrink_facto": 4}, {"n4_shrink_factor": "x"}, {"scratch_dir": "/nowhere"}]
+    for given in wrong:
+        with pytest.raises(OctaneError, match=f"--{next(iter(given))}"):
+            check(**given)
+    with pytest.raises(OctaneError, match="'<b>' is not a subject name"):
+        check(subject="<b>")
 
 
 def test_a_header_is_planned_by_itself_and_watched_with_its_voxels(plans, write_file, tmp_path):
-    write_file("brain.mhd", ONES)
-    staged = tmp_path / "input" / "1"
-    shutil.rmtree(staged / "brain")
-    # As Nextflow stages the header.
-    (staged / "brain.mhd").symlink_to(tmp_path / "brain.mhd")
+    header = write_file("brain.mhd", ONES)
+    shutil.rmtree(tmp_path / "input" / "1" / "brain")
+    link = tmp_path / "input" / "1" / "brain.mhd"
+    link.symlink_to(header)
     made = plans({}, {"overlap": 0})["plans"][0]
-    assert made["inputs"] == {"a/input/brain": [""]}
+    # The header is before the file of its voxels, which is staged beside it.
+    paths = [str(link), str(tmp_path / "brain.raw")]
+    assert made["data"] == {"a/input/brain": paths, "a/input": paths}
     (state,) = made["states"]
-    assert (state["file"], state["parts"]) == ("input", ["", str(tmp_path / "brain.raw")])
+    assert (state["path"], state["parts"]) == (str(link), ["", str(tmp_path / "brain.raw")])
+
+
+def test_a_table_is_written_for_each_section_and_keeps_its_time(plans, tmp_path):
+    table = tmp_path / "positions.csv"
+    table.write_text(
+        "section,row,column,y,x\n"
+        + "".join(f"1,{r},{c},{100 * r},{100 * c}\n" for r in range(2) for c in range(3))
+    )
+    given = {"positions": str(table)}
+
+    def tables():
+        made = plans(given, {"overlap": 0})["plans"][0]
+        return made["data"]["a/positions/section_01"]
+
+    (path,) = tables()
+    before = Path(path).stat()
+    assert Path(path).read_text(encoding="utf-8").startswith("section,row,column")
+    assert tables() == [path]
+    assert Path(path).stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_no_folder_is_claimed_until_every_subject_is_right(plans, tmp_path):
+    folders = [tmp_path / "results" / name for name in "ab"]
+    inputs = [str(tmp_path / "input" / number / "brain") for number in "12"]
+
+    def claim(**given):
+        asked = [
+            {"id": name, "input": path, "given": given if name == "b" else {}}
+            for name, path in zip("ab", inputs, strict=True)
+        ]
+        run = launched(tmp_path, *asked, parameters={"overlap": 0}, is_published=True)
+        return make_plans(run)
+
+    with pytest.raises(OctaneError):
+        claim(n4_strength="2")
+    assert not any(folder.exists() for folder in folders)
+    claim()
+    noted = [json.loads((folder / "input.json").read_text())["input"] for folder in folders]
+    assert noted == inputs
 
 
 def test_tasks_see_a_change_of_the_store_that_they_read(plans, tmp_path):
@@ -868,18 +891,15 @@ def test_a_link_to_nothing_in_the_input_is_named(plans, tmp_path, inner):
 def test_a_mask_and_a_truth_lie_on_the_grid_that_n4_gets(
     plan, problems, volume, write_image, tmp_path, name, spacing, given, words
 ):
-    (tmp_path / "staged").mkdir()
-    link = tmp_path / "staged" / "m.ome.zarr"
     own = write_image("m.ome.zarr", ONES, (spacing,) * 3)
     if name == "truth":
         (tmp_path / "truth").mkdir()
         own = own.rename(tmp_path / "truth" / "tissue.ome.zarr")
-        link = link.with_name("truth")
-    link.symlink_to(own if name == "n4_mask" else own.parent)
+    given_file = own.parent if name == "truth" else own
     if not words:
-        plan(volume, beside={name: link}, **given)
+        plan(volume, beside={name: given_file}, **given)
         return
-    (line,) = problems(volume, beside={name: link}, **given)
+    (line,) = problems(volume, beside={name: given_file}, **given)
     assert re.search(words, line)
     assert line.startswith(f"{own} is on a different grid than {volume}")
 

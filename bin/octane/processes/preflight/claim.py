@@ -1,0 +1,158 @@
+"""A subject's folder in outdir, which has the results of one input."""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from octane.core.errors import InputError
+from octane.core.metrics import write_json
+from octane.processes.preflight.request import Run, Subject
+from octane.processes.preflight.states import PlanContent
+
+RECORD = "input.json"
+TABLE = re.compile(r".*_(positions|displacements)[.]csv")
+"""Names of tables that a run writes, and may be given to another one."""
+STORE = r"[^/]+[.]ome[.]zarr(/(zarr[.]json|[0-9]+(/(zarr[.]json|c(/[0-9]+)*))?))?"
+FILE = r"[^/]+_((positions|displacements)[.]csv|report[.](html|json)|trace[.]json[.]gz)"
+FIXED = r"input[.]json|(metrics|flat_fields|profiles|previews)"
+INNER = r"metrics/[^/]+[.]json|flat_fields/[^/]+[.]tif|profiles/[^/]+|previews/[^/]+[.](png|svg)"
+RESULT = re.compile(rf"(earlier_[-0-9]+/)?({STORE}|{FILE}|{FIXED}|{INNER})|earlier_[-0-9]+")
+"""Paths in a subject's folder that a run writes, now or before."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A subject's folder, the input that shall have it, and an earlier one's results in it."""
+
+    folder: Path
+    source: Mapping[str, object]
+    earlier: str = ""
+    old: Iterable[Path] = ()
+
+    def take(self) -> None:
+        """Delete the results of an earlier input, and name the new one in the folder."""
+        for path in self.old:
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self.folder / RECORD, self.source)
+
+
+def claim_folder(run: Run, subject: Subject, plan: PlanContent) -> Claim:
+    """Claim a subject's folder for its input, before any result is written.
+
+    An input that was moved or corrected counts as the same one.
+
+    Raises an InputError if the folder has the results of another input, unless the user wants them
+    replaced; if it holds what is no result then; or if results would replace data that the run
+    reads.
+    """
+    source, outdir = subject.files["input"], Path(str(run.parameters["outdir"]))
+    folder = outdir / subject.name
+    is_made = run.work in source.parents
+    own = {
+        "input": "made by the run" if is_made else str(source.resolve()),
+        "fingerprint": "" if is_made else plan.fingerprint,
+        "stub": run.is_stub,
+    }
+    record = folder / RECORD
+    if closed := _closed(folder):
+        raise InputError(
+            f"{closed} cannot be written; ask its owner for permission, or give another --outdir "
+            "or --subject."
+        )
+    earlier = _earlier(record)
+    is_other = bool(earlier) and all(
+        earlier.get(key) != own[key] for key in ("input", "fingerprint")
+    )
+    _require_no_loss(run, subject, folder, plan, is_other=is_other)
+    if run.is_stub and earlier and not earlier.get("stub"):
+        raise InputError(
+            f"{folder} has results, which -stub-run would replace by empty files; give another "
+            "--outdir."
+        )
+    if not is_other:
+        return Claim(folder, own)
+    if not run.is_on("overwrite_subject"):
+        raise InputError(
+            f"{folder} has the results of another input, {earlier['input']}; give this one its own "
+            "name with --subject, or another --outdir, or replace them with --overwrite_subject."
+        )
+    return Claim(folder, own, str(earlier["input"]), _results(folder.resolve()))
+
+
+def _closed(folder: Path) -> Path | None:
+    """What a run must write and cannot."""
+    above = next(path for path in (folder, *folder.parents) if path.exists())
+    places = (above, folder / RECORD, folder / "metrics")
+    return next((p for p in places if p.exists() and not os.access(p, os.W_OK)), None)
+
+
+def _earlier(record: Path) -> dict[str, object]:
+    """The input that a folder was claimed for, or nothing."""
+    try:
+        text = record.read_text(encoding="utf-8")
+        return json.loads(text) if text else {}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{record} cannot be read, which says whose results the folder has; delete it if they "
+            "are this input's, or give another --outdir or --subject."
+        ) from error
+
+
+def _require_no_loss(
+    run: Run, subject: Subject, folder: Path, plan: PlanContent, *, is_other: bool
+) -> None:
+    """Raise an InputError if results would replace what the run reads."""
+    if not folder.is_dir():
+        return
+    # A link to an earlier task's result, which must not be edited there, and is replaced.
+    for name in ("positions", "displacements"):
+        table = subject.files.get(name)
+        if table and TABLE.fullmatch(table.name) and table.parent.samefile(folder):
+            raise InputError(
+                f"{table} is a result, which this run replaces; copy it to another folder, and "
+                "give the copy."
+            )
+    read = [*subject.files.values(), run.work] if is_other else [subject.files["input"]]
+    lost = [path for path in read if _identity(folder) in _places(path)]
+    # A folder of data may well have the results in it, but not what tasks read of it.
+    names = {*plan.data} - {f"{subject.name}/input"}
+    places = _places(folder)
+    lost += [path for name in names for path in plan.data[name] if _identity(path) in places]
+    if lost:
+        raise InputError(
+            f"Results would replace data in {folder}, but the run reads {lost[0]}, which is inside "
+            "or around that folder; give another --outdir or --subject."
+        )
+
+
+def _places(path: Path) -> set[tuple[int, int]]:
+    """A path and all that it is in."""
+    real = path.resolve()
+    return {_identity(above) for above in (real, *real.parents)}
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """What a file or folder is, also where a container mounts it elsewhere."""
+    state = path.stat()
+    return state.st_dev, state.st_ino
+
+
+def _results(folder: Path) -> list[Path]:
+    """All that a folder holds, deepest first; an InputError names what is no result."""
+    found: list[Path] = []
+    for root, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(root) / name
+            if not RESULT.fullmatch(path.relative_to(folder).as_posix()):
+                raise InputError(
+                    f"{path} is not a result of octane, and --overwrite_subject would delete it; "
+                    "move it, or give another --outdir or --subject."
+                )
+            found.append(path)
+    return found[::-1]
