@@ -11,10 +11,9 @@ include { REPORT ; runRecord } from './modules/report'
 include { COHORT_REPORT } from './modules/cohort_report'
 include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
 include { PROGRESS } from './subworkflows/progress'
-include { complete ; escapeMarkup ; forgetIfRefused ; lockOutdir } from './subworkflows/completion'
-include { failIfChanged ; outcomes ; reportInputs } from './subworkflows/completion'
+include { closeRun ; failIfChanged ; openRun ; outcomes ; reportInputs } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
-include { empty ; imagesOf ; inputsOf ; recordsOf } from './lib/plan'
+include { dataOf ; empty ; inputsOf } from './lib/plan'
 include { codeVersions ; helpText ; switched } from './lib/functions'
 
 // PREFLIGHT's plan lists every task: its step, its flags, and the names of the data that it reads.
@@ -29,26 +28,26 @@ workflow OCTANE {
     data = PREPARE.out.data
 
     MOSAIC(inputsOf(tasks, 'mosaic', data), code.mosaic)
-    data = data.mix(imagesOf(MOSAIC.out.mosaic, 'mosaic'), recordsOf(MOSAIC.out.record))
+    data = data.mix(dataOf(MOSAIC.out.image, MOSAIC.out.record, 'mosaic'))
     RESAMPLE(inputsOf(tasks, 'resample', data), code.resample)
-    data = data.mix(imagesOf(RESAMPLE.out.image, 'resample'), recordsOf(RESAMPLE.out.record))
+    data = data.mix(dataOf(RESAMPLE.out.image, RESAMPLE.out.record, 'resample'))
     // The reference channel is measured, and the others lie where its records say.
     others = tasks.filter { task -> task.meta.channel }
     reference = tasks.filter { task -> !task.meta.channel }
     STITCH(inputsOf(reference, 'stitch', data), code.stitch)
-    data = data.mix(imagesOf(STITCH.out.section, 'stitch'), recordsOf(STITCH.out.record))
+    data = data.mix(dataOf(STITCH.out.image, STITCH.out.record, 'stitch'))
     STITCH_OTHERS(inputsOf(others, 'stitch', data), code.stitch)
-    data = data.mix(imagesOf(STITCH_OTHERS.out.section, 'stitch'), recordsOf(STITCH_OTHERS.out.record))
+    data = data.mix(dataOf(STITCH_OTHERS.out.image, STITCH_OTHERS.out.record, 'stitch'))
     STACK(inputsOf(reference, 'stack', data), code.stack)
-    data = data.mix(imagesOf(STACK.out.volume, 'stack'), recordsOf(STACK.out.record))
+    data = data.mix(dataOf(STACK.out.image, STACK.out.record, 'stack'))
     STACK_OTHERS(inputsOf(others, 'stack', data), code.stack)
-    data = data.mix(imagesOf(STACK_OTHERS.out.volume, 'stack'), recordsOf(STACK_OTHERS.out.record))
+    data = data.mix(dataOf(STACK_OTHERS.out.image, STACK_OTHERS.out.record, 'stack'))
     N4(inputsOf(tasks, 'n4', data), code.n4)
-    data = data.mix(imagesOf(N4.out.volume, 'n4'), recordsOf(N4.out.record))
+    data = data.mix(dataOf(N4.out.image, N4.out.record, 'n4'))
     PYRAMID(inputsOf(tasks, 'pyramid', data), code.pyramid)
-    data = data.mix(imagesOf(PYRAMID.out.volume, 'pyramid'), recordsOf(PYRAMID.out.record))
+    data = data.mix(dataOf(PYRAMID.out.image, PYRAMID.out.record, 'pyramid'))
     CHANNELS(inputsOf(tasks, 'channels', data), code.channels)
-    data = data.mix(imagesOf(CHANNELS.out.volume, 'channels'), recordsOf(CHANNELS.out.record))
+    data = data.mix(dataOf(CHANNELS.out.image, CHANNELS.out.record, 'channels'))
     // With --keep_intermediates false, once all readers of an image have ended.
     inputsOf(tasks, 'empty', data).subscribe { meta, files, _flags, _records -> empty(meta.id, files[0]) }
 
@@ -58,10 +57,9 @@ workflow OCTANE {
     twins = REPORT.out.twin.map { _meta, twin -> twin }.toSortedList { a, b -> a.name <=> b.name }
     COHORT_REPORT(twins, switched('skip_report') ? channel.empty() : names, code.report)
 
-    records = MOSAIC.out.record.mix(
-        RESAMPLE.out.record, STITCH.out.record, STITCH_OTHERS.out.record, STACK.out.record, STACK_OTHERS.out.record,
-        N4.out.record, PYRAMID.out.record, CHANNELS.out.record
-    )
+    records = data
+        .filter { name, _files -> name.endsWith('/record') }
+        .map { name, files -> [[id: name.tokenize('/')[0]], files] }
     results = records.mix(
         STITCH.out.flat_field, STITCH_OTHERS.out.flat_field, STACK.out.displacements, N4.out.field,
         inputsOf(tasks, 'result', data).map { meta, files, _flags -> [meta, files] },
@@ -87,18 +85,9 @@ workflow {
     }
     else {
         watchSlurm()
-        seen = [plans: [:], outcomes: [:], made: [], refused: false]
-        forgetIfRefused(seen)
-        lock = lockOutdir()
+        run = openRun()
         OCTANE(SUBJECTS())
         PROGRESS(OCTANE.out.plans, OCTANE.out.records)
-        OCTANE.out.plans.subscribe { id, plan -> seen.plans[id] = plan }
-        OCTANE.out.outcomes.subscribe { id, outcome -> seen.outcomes[id] = outcome }
-        OCTANE.out.results.subscribe { meta, files ->
-            seen.made += [files].flatten().collect { file -> [meta.id, file] }
-        }
-        workflow.onComplete { complete(seen, lock) }
-        // After an error outside of a task, Nextflow 26.04 resets errorReport and rewrites its report.html.
-        workflow.onError { escapeMarkup() }
+        closeRun(run, OCTANE.out.plans, OCTANE.out.outcomes, OCTANE.out.results)
     }
 }

@@ -21,18 +21,15 @@ def inputsOf(tasks, step, data, partial = false) {
         }
 }
 
-// The images of a step, by the names of its tasks.
-def imagesOf(made, step) {
-    return made.map { meta, image -> ["${meta.id}/${stemOf(meta, step)}".toString(), [image]] }
-}
-
-// The records of a step: each by its name, and with its preview.
-def recordsOf(made) {
-    return made.flatMap { meta, files ->
-        def record = [files].flatten().find { file -> file.name.endsWith('_metrics.json') }
-        def name = "${meta.id}/${record.name}".toString()
-        [[name, [record]], ["${name - '_metrics.json'}/record".toString(), [files].flatten()]]
+// What a step made, by name: each image, each record, and each record with its preview.
+def dataOf(made, record, step) {
+    def images = made.map { meta, image -> ["${meta.id}/${stemOf(meta, step)}".toString(), [image]] }
+    def records = record.flatMap { meta, files ->
+        def name = "${meta.id}/${stemOf(meta, step)}".toString()
+        def json = [files].flatten().find { file -> file.name.endsWith('_metrics.json') }
+        [["${name}_metrics.json".toString(), [json]], ["${name}/record".toString(), [files].flatten()]]
     }
+    return images.mix(records)
 }
 
 // Remove a store's voxels. Its folder keeps its name, size and time, so that the tasks that made and read it stay

@@ -9,7 +9,7 @@ process CHANNELS {
     val code
 
     output:
-    tuple(val(meta), path("${volumeOf(meta)}"), emit: volume)
+    tuple(val(meta), path("${volumeOf(meta)}"), emit: image)
     tuple(val(meta), path('channels_{metrics.json,preview.npz}'), emit: record)
 
     script:

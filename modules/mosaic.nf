@@ -10,7 +10,7 @@ process MOSAIC {
     val code
 
     output:
-    tuple(val(meta), path("${meta.section}.ome.zarr"), emit: mosaic)
+    tuple(val(meta), path("${meta.section}.ome.zarr"), emit: image)
     tuple(val(meta), path('*_metrics.json'), emit: record)
 
     script:

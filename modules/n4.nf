@@ -23,7 +23,7 @@ process N4 {
     val code
 
     output:
-    tuple(val(meta), path("${volumeOf(meta, 'n4')}"), emit: volume)
+    tuple(val(meta), path("${volumeOf(meta, 'n4')}"), emit: image)
     tuple(val(meta), path('*_bias.ome.zarr'), emit: field, optional: true)
     tuple(val(meta), path('*n4_{metrics.json,preview.npz}'), emit: record)
     path('*.nsys-rep', emit: profile, optional: true)

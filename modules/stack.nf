@@ -15,7 +15,7 @@ process STACK {
     val code
 
     output:
-    tuple(val(meta), path("${volumeOf(meta, 'stack')}"), emit: volume)
+    tuple(val(meta), path("${volumeOf(meta, 'stack')}"), emit: image)
     tuple(val(meta), path("${meta.id}_displacements.csv"), emit: displacements, optional: true)
     tuple(val(meta), path('*stack_{metrics.json,preview.npz}'), emit: record)
 

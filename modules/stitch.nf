@@ -16,7 +16,7 @@ process STITCH {
     val code
 
     output:
-    tuple(val(meta), path("${meta.section}.ome.zarr"), emit: section)
+    tuple(val(meta), path("${meta.section}.ome.zarr"), emit: image)
     tuple(val(meta), path('*_{metrics.json,preview.npz}'), emit: record)
     tuple(val(meta), path('*_flat_field.tif'), emit: flat_field, optional: true)
 

@@ -85,10 +85,28 @@ def answerOf(python, question) {
     }
 }
 
-// `seen` is what the run reported: `plans` [id: plan] of all subjects, `outcomes` [id: outcome] of those whose tasks
-// have ended, `made` [id, file] of everything published, and `refused`. `lock` is from lockOutdir.
-def complete(seen, lock) {
-    def plans = seen.plans.collectEntries { id, plan ->
+// Take a run's outdir. Returns what the run reports: `plans` [id: plan] of all subjects, `outcomes` [id: outcome] of
+// those whose tasks have ended, `made` [id, file] of everything published, and `refused`.
+def openRun() {
+    def run = [plans: [:], outcomes: [:], made: [], refused: false]
+    forgetIfRefused(run)
+    run.lock = lockOutdir()
+    return run
+}
+
+// Collect what the run reports, and say at its end how it ended.
+def closeRun(run, plans, outcomes, results) {
+    plans.subscribe { id, plan -> run.plans[id] = plan }
+    outcomes.subscribe { id, outcome -> run.outcomes[id] = outcome }
+    results.subscribe { meta, files -> run.made += [files].flatten().collect { file -> [meta.id, file] } }
+    workflow.onComplete { complete(run) }
+    // After an error outside of a task, Nextflow 26.04 resets errorReport and rewrites its report.html.
+    workflow.onError { escapeMarkup() }
+}
+
+// Say how the run ended, and put its files in order.
+def complete(run) {
+    def plans = run.plans.collectEntries { id, plan ->
         [id, plan.subMap('tasks', 'results') + [inputs: plan.states*.path.unique()]]
     }
     def ended = answerOf(startSummary('end'), [
@@ -104,15 +122,15 @@ def complete(seen, lock) {
         message: workflow.errorMessage ?: '',
         exit: workflow.exitStatus,
         plans: plans,
-        outcomes: seen.outcomes,
-        files: seen.made.collect { id, file -> [id, file.toString()] },
+        outcomes: run.outcomes,
+        files: run.made.collect { id, file -> [id, file.toString()] },
     ])
     ended.info?.each { text -> log.info(text) }
     ended.warn?.each { text -> log.warn(text) }
     escapeMarkup()
-    seen.refused = isRefused(seen)
+    run.refused = isRefused(run)
     // The lock of a refused run ends with the process, after its file is gone.
-    if (!seen.refused) { lock.close() }
+    if (!run.refused) { run.lock.close() }
     // Only here are all results published, and no error changes the exit code any more.
     if (ended.fail) { Runtime.runtime.addShutdownHook(new Thread({ Runtime.runtime.halt(1) })) }
 }
@@ -124,15 +142,15 @@ def escapeMarkup() {
     workflow.commandLine = workflow.commandLine.replace('<', '&lt;')
 }
 
-// At the end of a run that is refused, before it takes the lock or by PREFLIGHT (`seen.refused`), remove what Nextflow
+// At the end of a run that is refused, before it takes the lock or by PREFLIGHT (`run.refused`), remove what Nextflow
 // and the lock leave in outdir, if nothing else is there. Another's lock guards the records of another run.
-def forgetIfRefused(seen) {
+def forgetIfRefused(run) {
     def folder = new File("${params.outdir ?: '.'}/pipeline_info").absoluteFile
     def names = ['trace.txt', 'report.html', 'timeline.html', 'dag.html', '.lock']
     def forget = {
         def isAlone = folder.parentFile.list() as List == ['pipeline_info']
         // These deletions throw nothing, and leave a folder that holds other files.
-        if (isAlone && (seen.refused || !new File(folder, '.lock').exists())) {
+        if (isAlone && (run.refused || !new File(folder, '.lock').exists())) {
             names.each { name -> new File(folder, name).delete() }
             folder.delete()
         }
@@ -142,10 +160,10 @@ def forgetIfRefused(seen) {
 }
 
 // Tell whether PREFLIGHT refused the run: no task failed, but no subject was planned.
-def isRefused(seen) {
+def isRefused(run) {
     def isFailed = workflow.errorReport?.contains('Error executing process')
     def isStopped = workflow.errorMessage in ['SIGINT', 'SIGTERM', 'SIGHUP']
-    return !workflow.success && !seen.plans && !isFailed && !isStopped
+    return !workflow.success && !run.plans && !isFailed && !isStopped
 }
 
 // Only one run at a time may write to an outdir. The kernel releases the lock when the launcher ends.

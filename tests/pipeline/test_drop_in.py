@@ -15,7 +15,7 @@ workflow {
     RESAMPLE(volume.map { meta, image -> [meta, image, '--resolution 20 --layout volume'] }, '')
     flags = '--n4_shrink_factor 2 --n4_iterations 3'
     N4(RESAMPLE.out.image.map { meta, image -> [meta, image, flags, [], [], []] }, '')
-    N4.out.volume.view { _meta, image -> "CORRECTED ${image}" }
+    N4.out.image.view { _meta, image -> "CORRECTED ${image}" }
 }
 """
 
