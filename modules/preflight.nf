@@ -20,4 +20,10 @@ process PREFLIGHT {
     """
     preflight.py plans.json --request /dev/stdin
     """
+
+    // The request says that it is a stub run, of which only the names of files are read.
+    stub:
+    """
+    preflight.py plans.json --request /dev/stdin
+    """
 }
