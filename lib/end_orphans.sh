@@ -1,5 +1,5 @@
 # Ends a local task whose launcher is gone. Sourced by the task's wrapper, .command.run, on the host and
-# in the task's folder (beforeScript in conf/base.config). For cluster jobs see lib/slurm_orphans.sh.
+# in the task's folder (lib/before_task.sh). For cluster jobs see lib/slurm_orphans.sh.
 #
 # Why: after a SIGKILL of Nextflow (by the OOM killer or a shutdown) its local tasks keep their cores and
 # GPU for hours, although nothing collects their results, while -resume starts them again. A killed

@@ -298,10 +298,10 @@ def test_variables_of_the_node_reach_the_tasks_of_every_engine():
     lists = [re.findall(r"envWhitelist =\s+'(.*)'", text) for text in joined]
     assert lists == [lists[0]] * 3
     ((handed,),) = {tuple(found) for found in lists}
-    base = (PROJECT / "conf" / "base.config").read_text(encoding="utf-8")
-    exported = set(re.findall(r"\b(OCTANE_[A-Z_]+)[:=]", base))
-    assert exported
-    assert exported | {"CUDA_VISIBLE_DEVICES", "CUPY_CACHE_DIR"} <= set(handed.split(","))
+    scripts = [PROJECT / "lib" / name for name in ("before_task.sh", "end_orphans.sh")]
+    exported = {v for path in scripts for v in re.findall(r"\bexport (\w+)=", path.read_text())}
+    assert "OCTANE_TASK" in exported
+    assert exported | {"CUDA_VISIBLE_DEVICES"} <= set(handed.split(","))
 
 
 def test_warnings_of_docker_are_no_output_and_its_errors_are_said(tmp_path):

@@ -1,6 +1,7 @@
 """Where tasks run, and the files they leave there."""
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from octane.config.validation import OFF, ON, read_scratch
 
-READINGS = [False, True, None, 0, 1, "/fast/own", "$DISK/own", *OFF, *ON, *map(str.title, OFF + ON)]
+READINGS = [False, True, None, 0, 1, *OFF, *ON, *map(str.title, OFF + ON), *(" no ", " yes ")]
 
 
 def closure(project, name):
@@ -20,13 +21,25 @@ def closure(project, name):
     return text[start:end]
 
 
+def made_by(text, folder, env):
+    """Make a task's folder by a scratch setting, as Nextflow's wrapper does."""
+    command = 'nxf_mktemp() { mkdir -p "$1" && TMPDIR="$1" mktemp -d -t nxf.XXXXXXXXXX; }\nset -e\n'
+    return subprocess.run(
+        ["bash", "-uc", f'{command}made="$(set +u; nxf_mktemp {text})"\necho "$made"'],
+        cwd=folder, env={"PATH": os.environ["PATH"], **env}, check=False, capture_output=True,
+        text=True,
+    )  # fmt: skip
+
+
 def test_nextflow_and_python_read_scratch_dir_alike(project, environment, tmp_path):
-    (tmp_path / "values.json").write_text(json.dumps(READINGS), encoding="utf-8")
+    values = [*READINGS, f"{tmp_path}/disk/own/", "$DISK/own", "${DISK}/a-$DAY/x"]
+    (tmp_path / "values.json").write_text(json.dumps(values), encoding="utf-8")
     (tmp_path / "main.nf").write_text(
         "workflow {\n"
         "    def values = new groovy.json.JsonSlurper().parse(file('values.json').toFile())\n"
         "    def found = [1, 2].collect { attempt -> values.collect { value ->\n"
         "        def (params, task) = [[scratch_dir: value], [attempt: attempt]]\n"
+        f"        def moduleDir = file('{project}/modules')\n"
         f"        def read = {closure(project, 'scratch')}\n"
         "        read.call()\n"
         "    } }\n"
@@ -38,17 +51,42 @@ def test_nextflow_and_python_read_scratch_dir_alike(project, environment, tmp_pa
         ["nextflow", "run", "main.nf"], cwd=tmp_path, env=environment, check=True, timeout=120
     )
     first, second = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
-    for value, place in zip(READINGS, first, strict=True):
+    given = {"TMPDIR": f"{tmp_path}/tmp", "DISK": f"{tmp_path}/disk", "DAY": "1"}
+    for value, text in zip(values, first, strict=True):
         meant = read_scratch(value)
         if meant is False:
-            assert place is False, value
-        elif meant is True:
-            assert place.startswith("${TMPDIR:-/tmp} || "), value
-        else:
-            named = re.sub(r"\$\{(\w+):\?.*?\| tee .command.err\)\}", r"$\1", place)
-            assert named.startswith(f"{meant} || "), value
+            assert text is False, value
+            continue
+        made = made_by(text, tmp_path, given)
+        folder = "$TMPDIR" if meant is True else meant
+        for name, content in given.items():
+            folder = re.sub(rf"\$\{{?{name}\}}?", content, folder)
+        assert made.returncode == 0, made.stderr
+        assert Path(made.stdout.strip()).parent == Path(folder), value
     # A second attempt runs in the work directory.
     assert not any(second)
+
+
+@pytest.mark.parametrize(
+    ("place", "code", "named"),
+    [
+        ("${DISK}/own/", 1, "--scratch_dir names DISK"),
+        ("/tmp/$EMPTY", 1, "--scratch_dir names EMPTY"),
+        ("/tmp/$1x", 1, "--scratch_dir names 1x"),
+        # ENOSPC, which the workflow tries again without scratch.
+        ("/dev/null/own", 28, "no scratch folder"),
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_the_tasks_error(project, tmp_path, place, code, named):
+    done = subprocess.run(
+        ["bash", project / "lib" / "scratch_folder.sh", place],
+        cwd=tmp_path, env={"PATH": os.environ["PATH"], "EMPTY": ""}, check=False,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (code, "")
+    words = (tmp_path / ".command.err").read_text(encoding="utf-8")
+    assert words.startswith(f"error: {named}")
+    assert words in done.stderr
 
 
 @pytest.mark.soak

@@ -1,7 +1,11 @@
 """Parameters in a params file, a config and on the command line reach the tasks (mostly stubs)."""
 
+import os
 import re
 import shutil
+import stat
+import subprocess
+from pathlib import Path
 
 import pytest
 from runs import voxels
@@ -14,6 +18,41 @@ def scratch_of(run, task="STACK"):
     """Scratch setting in Nextflow's wrapper of a task; empty without scratch."""
     (line,) = (line for line in run.wrapper(task).splitlines() if "NXF_SCRATCH=" in line)
     return line.strip().removeprefix("NXF_SCRATCH=").strip("'\"")
+
+
+def before(run, task):
+    """Command that Nextflow's wrapper of a task runs first, with the script's name."""
+    text = run.wrapper(task).split("# beforeScript directive\n")[1].splitlines()[0]
+    return text.replace('. "$script"', "before_task.sh").rstrip()
+
+
+VALUES = {
+    ("2", "slurm"): {"OCTANE_ATTEMPT": "2"},
+    ("1", "slurm", "3", "null", ""): {"OCTANE_ATTEMPT": "1", "OCTANE_GPU_SLOTS": "3"},
+    ("1", "slurm", "1", "0.5", "{}/a 'b'"): {
+        "OCTANE_ATTEMPT": "1",
+        "OCTANE_GPU_SLOTS": "1",
+        "OCTANE_GPU_TIMEOUT": "0.5",
+        "CUPY_CACHE_DIR": f"{{}}/a 'b'/cupy-{os.getuid()}",
+    },
+}
+"""Variables of a task, by the arguments of its first command."""
+
+
+@pytest.mark.parametrize("given", VALUES)
+def test_variables_of_a_task(project, tmp_path, given):
+    script = 'set -e\n. "$0"/lib/before_task.sh "$@"\nexec env -0'
+    text = subprocess.run(
+        ["bash", "-c", script, project, *(word.format(tmp_path) for word in given)],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": "/stale", "PYTHONSAFEPATH": "1"},
+    ).stdout  # fmt: skip
+    found = dict(line.split("=", 1) for line in text.split("\0") if line)
+    wanted = {name: value.format(tmp_path) for name, value in VALUES[given].items()}
+    own = ("OCTANE_", "PYTHON", "CUPY_")
+    assert {name: found[name] for name in found if name.startswith(own)} == wanted
+    if cache := wanted.get("CUPY_CACHE_DIR"):
+        assert stat.S_IMODE(Path(cache).stat().st_mode) == 0o700
 
 
 def test_a_params_file(succeeding, phantom, tmp_path):
@@ -42,21 +81,15 @@ def test_a_params_file(succeeding, phantom, tmp_path):
     result = run.outdir / "sub-01" / "sub-01.ome.zarr"
     assert result.is_dir()
     assert not result.is_symlink()
-    assert f"nxf_mktemp {tmp_path}/scratch" in scratch_of(run)
+    assert f"scratch_folder.sh\" '{tmp_path}/scratch/'" in scratch_of(run)
     assert not scratch_of(run, "PREFLIGHT")
     # Because the path ends in a slash, tasks made the folder; they left it empty.
     assert not list((tmp_path / "scratch").iterdir())
     assert {row["cpus"] for row in run.trace} == {"1"}
     assert {row["memory"] for row in run.trace} == {"1 GB"}
     for process in GPU:
-        for line in (
-            "export OCTANE_GPU_SLOTS='3'",
-            "export OCTANE_GPU_TIMEOUT='60'",
-        ):
-            assert line in run.wrapper(process)
-        # Without a container, CuPy's default folder in the home persists.
-        assert "CUPY_CACHE_DIR" not in run.wrapper(process)
-    assert "OCTANE_GPU_SLOTS" not in run.wrapper("STITCH")
+        assert "before_task.sh 1 local '3' '60' ''" in before(run, process)
+    assert before(run, "STITCH").endswith("before_task.sh 1 local")
     for process in ("N4", "STACK"):
         assert "# asked null, null" in run.wrapper(process)
 
@@ -168,8 +201,7 @@ def test_slurm_gets_the_options_of_every_job_and_a_lost_one_is_tried_again(
         assert options[options.index("-p") + 1] == ("gpu" if on_gpu else "cpu")
         assert {"--account=lab", "--qos=low", "--nice=1", "--no-requeue"} <= set(options)
         assert ("--gres=gpu:fake:1" in options) == on_gpu
-        assert ("export OCTANE_GPU_SLOTS='1'\n" in wrapper) == on_gpu
-        assert "OCTANE_GPU_TIMEOUT" not in wrapper
+        assert ("slurm '1' 'null' ''" in before(run, task)) == on_gpu
 
 
 def test_on_slurm_jobs_ask_for_no_more_time_than_the_partition_allows(

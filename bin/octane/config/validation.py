@@ -105,8 +105,7 @@ def unlinkable(path: Path, *, is_mounted: bool = False) -> str | None:
 def read_scratch(value: object) -> bool | str:
     """Read ``scratch_dir``: False for the work directory, True for TMPDIR, else a path with $NAMEs.
 
-    ``conf/base.config`` repeats this in a closure, which cannot call functions; a test compares
-    the two.
+    ``conf/base.config`` and ``lib/scratch_folder.sh`` read the same words; a test compares them.
     """
     text = str(value).strip()
     if text.lower() in OFF:
