@@ -61,7 +61,8 @@ def trace() {
 def startSummary(word) {
     def script = file("${moduleDir}/../bin/summary.py").toString()
     try {
-        def command = new ProcessBuilder(['python3', script, word])
+        // Not with the caller's Python paths.
+        def command = new ProcessBuilder(['python3', '-E', '-s', script, word])
         def python = command.redirectError(ProcessBuilder.Redirect.INHERIT).start()
         return [pipe: python.outputStream, lines: python.inputStream.newReader('UTF-8')]
     }

@@ -20,14 +20,10 @@ def content(plan):
     }
 
 
-def launched(folder, *subjects, **changes):
-    """A run that was launched in a folder, as PREFLIGHT gets it; ``parameters`` are its own."""
-    parameters = {"outdir": str(folder / "results"), **changes.pop("parameters", {})}
+def launched(folder, *subjects, parameters=None, command="nextflow run main.nf", **flags):
+    """A run that was launched in a folder, as PREFLIGHT gets it; ``flags`` are as in Run."""
     (folder / "work").mkdir(exist_ok=True)
-    given = {
-        "command": "nextflow run main.nf",
-        "folder": folder,
-        "work": folder / "work",
-        **dict.fromkeys(("is_contained", "is_resumed", "is_stub", "is_published"), False),
-    }
-    return Run(parameters=parameters, asked=subjects, **{**given, **changes})
+    names = ("is_contained", "is_resumed", "is_stub", "is_published")
+    given = {"outdir": str(folder / "results"), **(parameters or {})}
+    own = [flags.get(name, False) for name in names]
+    return Run(given, subjects, command, folder, folder / "work", *own)

@@ -40,7 +40,8 @@ def failures(trace: Path | None, subject: str) -> dict[str, str]:
     with trace.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):
             if row.get("status") in ("FAILED", "ABORTED"):
-                parts = re.fullmatch(r"(?:.*:)?([A-Z0-9_]+) \(([^:]*):?(.*)\)", row["name"])
+                name = row.get("name", "")
+                parts = re.fullmatch(r"(?:.*:)?([A-Z0-9_]+) \(([^:]*):?(.*)\)", name)
                 if parts and parts[2] == subject:
                     step = parts[1].lower().replace("_others", "")
                     found["_".join(filter(None, (parts[3], step)))] = reason(row)
@@ -48,13 +49,18 @@ def failures(trace: Path | None, subject: str) -> dict[str, str]:
 
 
 def reason(row: dict[str, str]) -> str:
-    """A task's own error as a sentence, else the meaning of its exit code."""
-    said = Path(row["workdir"], ".command.err")
-    text = said.read_text(encoding="utf-8", errors="replace") if said.is_file() else ""
+    """A task's own error as a sentence, else the meaning of its exit code.
+
+    A user's ``trace.fields`` may leave out its folder.
+    """
+    code, folder = row.get("exit", ""), row.get("workdir", "")
+    said = Path(folder, ".command.err")
+    text = said.read_text(encoding="utf-8", errors="replace") if folder and said.is_file() else ""
     if "error: " in text:
         words = f"failed: {text.split('error: ', 1)[1].strip()}"
     else:
-        words = meaning(row["exit"]) or f"failed (exit {row['exit']}), see {row['workdir']}"
+        place = f"see {folder}" if folder else "see .nextflow.log"
+        words = meaning(code) or f"failed (exit {code or 'unknown'}), {place}"
     return words if words.endswith(".") else f"{words}."
 
 

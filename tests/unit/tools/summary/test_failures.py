@@ -53,6 +53,14 @@ def test_a_task_that_failed_gives_its_own_error_or_the_meaning_of_its_code(trace
     assert failures(None, "a") == failures(tmp_path / "none", "a") == {}
 
 
+def test_a_trace_may_lack_columns(tmp_path):
+    path = tmp_path / "trace.txt"
+    path.write_text("name\tstatus\nOCTANE:STACK (a)\tFAILED\n", encoding="utf-8")
+    assert failures(path, "a") == {"stack": "failed (exit unknown), see .nextflow.log."}
+    path.write_text("status\nFAILED\n", encoding="utf-8")
+    assert failures(path, "a") == {}
+
+
 def test_tasks_that_never_began_are_listed_after_those_that_failed(trace):
     path = trace(("OCTANE:N4 (a)", "FAILED", "1", "error: No mask."))
     assert lost_tasks(path, "a", ["n4", "pyramid"]) == "N4 failed: No mask. Not started: PYRAMID."
