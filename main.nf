@@ -11,7 +11,8 @@ include { REPORT ; runRecord } from './modules/report'
 include { COHORT_REPORT } from './modules/cohort_report'
 include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
 include { PROGRESS } from './subworkflows/progress'
-include { closeRun ; failIfChanged ; openRun ; outcomes ; reportInputs } from './subworkflows/completion'
+include { openRun } from './subworkflows/outdir'
+include { closeRun ; failIfChanged ; outcomes ; reportInputs } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
 include { dataOf ; empty ; inputsOf } from './lib/plan'
 include { codeVersions ; helpText ; switched } from './lib/functions'
@@ -27,31 +28,33 @@ workflow OCTANE {
     tasks = PREPARE.out.tasks
     data = PREPARE.out.data
 
-    MOSAIC(inputsOf(tasks, 'mosaic', data), code.mosaic)
+    MOSAIC(inputsOf(tasks, 'mosaic', ['tiles', 'tile_list'], data), code.mosaic)
     data = data.mix(dataOf(MOSAIC.out.image, MOSAIC.out.record, 'mosaic'))
-    RESAMPLE(inputsOf(tasks, 'resample', data), code.resample)
+    RESAMPLE(inputsOf(tasks, 'resample', ['image'], data), code.resample)
     data = data.mix(dataOf(RESAMPLE.out.image, RESAMPLE.out.record, 'resample'))
-    // The reference channel is measured, and the others lie where its records say.
+    // The reference channel is measured, and the others lie where its records say: processes of their own, because none
+    // can read its own output.
     others = tasks.filter { task -> task.meta.channel }
     reference = tasks.filter { task -> !task.meta.channel }
-    STITCH(inputsOf(reference, 'stitch', data), code.stitch)
+    STITCH(inputsOf(reference, 'stitch', ['mosaic', 'positions', 'flat_field', 'reference'], data), code.stitch)
     data = data.mix(dataOf(STITCH.out.image, STITCH.out.record, 'stitch'))
-    STITCH_OTHERS(inputsOf(others, 'stitch', data), code.stitch)
+    STITCH_OTHERS(inputsOf(others, 'stitch', ['mosaic', 'positions', 'flat_field', 'reference'], data), code.stitch)
     data = data.mix(dataOf(STITCH_OTHERS.out.image, STITCH_OTHERS.out.record, 'stitch'))
-    STACK(inputsOf(reference, 'stack', data), code.stack)
+    STACK(inputsOf(reference, 'stack', ['sections', 'displacements', 'reference'], data), code.stack)
     data = data.mix(dataOf(STACK.out.image, STACK.out.record, 'stack'))
-    STACK_OTHERS(inputsOf(others, 'stack', data), code.stack)
+    STACK_OTHERS(inputsOf(others, 'stack', ['sections', 'displacements', 'reference'], data), code.stack)
     data = data.mix(dataOf(STACK_OTHERS.out.image, STACK_OTHERS.out.record, 'stack'))
-    N4(inputsOf(tasks, 'n4', data), code.n4)
+    N4(inputsOf(tasks, 'n4', ['volume', 'mask', 'truth', 'reference'], data), code.n4)
     data = data.mix(dataOf(N4.out.image, N4.out.record, 'n4'))
-    PYRAMID(inputsOf(tasks, 'pyramid', data), code.pyramid)
+    PYRAMID(inputsOf(tasks, 'pyramid', ['volume'], data), code.pyramid)
     data = data.mix(dataOf(PYRAMID.out.image, PYRAMID.out.record, 'pyramid'))
-    CHANNELS(inputsOf(tasks, 'channels', data), code.channels)
+    CHANNELS(inputsOf(tasks, 'channels', ['volumes'], data), code.channels)
     data = data.mix(dataOf(CHANNELS.out.image, CHANNELS.out.record, 'channels'))
     // With --keep_intermediates false, once all readers of an image have ended.
-    inputsOf(tasks, 'empty', data).subscribe { meta, files, _flags, _records -> empty(meta.id, files[0]) }
+    inputsOf(tasks, 'empty', ['image', 'records'], data)
+        .subscribe { meta, files, _flags, _records -> empty(meta.id, files[0]) }
 
-    ended = outcomes(inputsOf(tasks, 'report', data, true), PREPARE.out.plans)
+    ended = outcomes(inputsOf(tasks, 'report', ['records', 'input', 'results'], data, true), PREPARE.out.plans)
     REPORT(reportInputs(ended), runRecord(code.toString().md5()), code.report)
     names = PREPARE.out.plans.map { id, _plan -> id }.toSortedList().filter { list -> list.size() > 1 }
     twins = REPORT.out.twin.map { _meta, twin -> twin }.toSortedList { a, b -> a.name <=> b.name }
@@ -62,7 +65,7 @@ workflow OCTANE {
         .map { name, files -> [[id: name.tokenize('/')[0]], files] }
     results = records.mix(
         STITCH.out.flat_field, STITCH_OTHERS.out.flat_field, STACK.out.displacements, N4.out.field,
-        inputsOf(tasks, 'result', data).map { meta, files, _flags -> [meta, files] },
+        inputsOf(tasks, 'result', ['results'], data).map { meta, files, _flags -> [meta, files] },
         REPORT.out.report, REPORT.out.twin, REPORT.out.previews, REPORT.out.more,
         COHORT_REPORT.out.report.map { file -> [[id: ''], file] }
     )

@@ -2,13 +2,15 @@
 
 include { outputFolder ; stemOf } from './functions'
 
-// The tasks of a step with the data that they read, as its process takes them: [meta, files, flags, more files...]. A
-// task is emitted once all of its data are there; with `partial`, at the end, with those that are.
-def inputsOf(tasks, step, data, partial = false) {
+// The tasks of a step with the data that they read, as its process takes them: [meta, files, flags, more files...], in
+// the order of `inputs`, their names in the plan. A task is emitted once all of its data are there; with `partial`, at
+// the end, with those that are.
+def inputsOf(tasks, step, inputs, data, partial = false) {
     def own = tasks.filter { task -> task.step == step }
     return own
         .flatMap { task ->
-            def names = task.reads.flatten().unique()
+            if (task.reads.keySet() != inputs.toSet()) { error("${step} reads ${task.reads.keySet()}, not ${inputs}.") }
+            def names = task.reads.values().flatten().unique()
             names.collect { name -> [name, groupKey("${task.meta.id}/${task.name}/${names[0]}", names.size()), task] }
         }
         .combine(data, by: 0)
@@ -16,7 +18,7 @@ def inputsOf(tasks, step, data, partial = false) {
         .groupTuple(remainder: partial)
         .map { _key, list, pairs ->
             def found = pairs.collectEntries()
-            def files = list[0].reads.collect { names -> names.collectMany { name -> found[name] ?: [] } }
+            def files = inputs.collect { input -> list[0].reads[input].collectMany { name -> found[name] ?: [] } }
             [list[0].meta, files[0], list[0].flags] + files.drop(1)
         }
 }

@@ -1,6 +1,6 @@
-// The end of a run: where the results are and what they lack, or why it stopped and how to continue. Also the lock that
-// keeps a second run out of the same outdir.
+// The end of a run: where the results are and what they lack, or why it stopped and how to continue.
 
+include { isRefused } from './outdir'
 include { outputFolder ; switched } from '../lib/functions'
 
 // The end of each subject: [meta, records, flags, volume], with the last record, or at the end of the run if a task
@@ -86,15 +86,6 @@ def answerOf(python, question) {
     }
 }
 
-// Take a run's outdir. Returns what the run reports: `plans` [id: plan] of all subjects, `outcomes` [id: outcome] of
-// those whose tasks have ended, `made` [id, file] of everything published, and `refused`.
-def openRun() {
-    def run = [plans: [:], outcomes: [:], made: [], refused: false]
-    forgetIfRefused(run)
-    run.lock = lockOutdir()
-    return run
-}
-
 // Collect what the run reports, and say at its end how it ended.
 def closeRun(run, plans, outcomes, results) {
     plans.subscribe { id, plan -> run.plans[id] = plan }
@@ -141,82 +132,4 @@ def complete(run) {
 def escapeMarkup() {
     workflow.errorReport = workflow.errorReport?.replace('<', '&lt;')
     workflow.commandLine = workflow.commandLine.replace('<', '&lt;')
-}
-
-// At the end of a run that is refused, before it takes the lock or by PREFLIGHT (`run.refused`), remove what Nextflow
-// and the lock leave in outdir, if nothing else is there. Another's lock guards the records of another run.
-def forgetIfRefused(run) {
-    def folder = new File("${params.outdir ?: '.'}/pipeline_info").absoluteFile
-    def names = ['trace.txt', 'report.html', 'timeline.html', 'dag.html', '.lock']
-    def forget = {
-        def isAlone = folder.parentFile.list() as List == ['pipeline_info']
-        // These deletions throw nothing, and leave a folder that holds other files.
-        if (isAlone && (run.refused || !new File(folder, '.lock').exists())) {
-            names.each { name -> new File(folder, name).delete() }
-            folder.delete()
-        }
-    }
-    // Nextflow writes some of them last.
-    Runtime.runtime.addShutdownHook(new Thread(forget))
-}
-
-// Tell whether PREFLIGHT refused the run: no task failed, but no subject was planned.
-def isRefused(run) {
-    def isFailed = workflow.errorReport?.contains('Error executing process')
-    def isStopped = workflow.errorMessage in ['SIGINT', 'SIGTERM', 'SIGHUP']
-    return !workflow.success && !run.plans && !isFailed && !isStopped
-}
-
-// Only one run at a time may write to an outdir. The kernel releases the lock when the launcher ends.
-def lockOutdir() {
-    def refusal = folderProblem()
-    if (refusal) { error(refusal) }
-    def folder = outputFolder().resolve('pipeline_info').tap { place -> place.mkdirs() }
-    def lock = folder.resolve('.lock')
-    def places = [workflow.workDir, folder] + (lock.exists() ? [lock] : [])
-    def closed = places.find { path -> !java.nio.file.Files.isWritable(path) }
-    if (closed) {
-        def other = closed == workflow.workDir ? '-work-dir' : '--outdir'
-        error("${closed} cannot be written; check its free space and permissions, or choose another ${other}.")
-    }
-    // Opened only once: closing a second handle in this process would release the lock.
-    def stream = new RandomAccessFile(lock.toFile(), 'rw')
-    def taken = false
-    try {
-        taken = stream.channel.tryLock() == null
-    }
-    catch (IOException problem) {
-        log.warn("${folder} is on a file system without locks (${problem.message}): " +
-            'a second run into this --outdir would not be noticed.')
-    }
-    if (taken) {
-        error("${folder.parent} is being written by ${stream.readLine() ?: 'another run'}; " +
-            'wait until it ends, or give another --outdir.')
-    }
-    stream.length = 0
-    def pid = ProcessHandle.current().pid()
-    stream.writeBytes("the run ${workflow.runName}, process ${pid}, launched in ${workflow.launchDir}")
-    return stream
-}
-
-// Why a run cannot use its folders, or null.
-def folderProblem() {
-    def outdir = (params.outdir ?: '').toString()
-    def folders = ['--outdir': outdir, '--scratch_dir': params.scratch_dir, '-work-dir': workflow.workDir]
-    def divided = workflow.containerEngine ? folders.find { _name, path -> "${path}".contains(':') } : null
-    // octane/config/validation.py says the same of data: Nextflow's shell script does not escape these.
-    def sign = workflow.workDir.toString().find(/[\[\]*?{}\$\p{Cntrl}]/)
-    return outdir in ['', 'true']
-        ? '--outdir is missing; give a folder for the results, such as ./01.'
-        : params.outdir instanceof Number
-        ? "--outdir was read as the number ${outdir}; write a path, such as ./01."
-        : outdir.startsWith('~')
-        ? "--outdir is ${outdir}, in which no shell expanded the ~; give the full path."
-        : outputFolder().isFile()
-        ? "${outputFolder()} is a file, not a folder; choose another --outdir."
-        : divided
-        ? "${divided.key} ${divided.value} contains a :, which containers cannot mount; give another."
-        : sign
-        ? "${workflow.workDir} has a ${sign} in its path, which Nextflow cannot hand to tasks; rename it."
-        : null
 }

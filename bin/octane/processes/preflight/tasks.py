@@ -23,12 +23,12 @@ BEFORE_N4 = ("mosaic", "resample", "stitch", "stack")
 class PlannedTask:
     """A task: its step, its ``meta`` in the workflow, and the names of the data that it reads.
 
-    ``reads`` has a list, which may be empty, for each input of the process.
+    ``reads`` has a list, which may be empty, for each input of the process, by its name in main.nf.
     """
 
     step: str
     meta: Mapping[str, str | bool]
-    reads: Sequence[Sequence[str]]
+    reads: Mapping[str, Sequence[str]]
     flags: str = ""
 
     @property
@@ -122,13 +122,13 @@ class _Tasks:
         written = [channel for channel in channels if channel.is_written]
         results = [self._result(channel, volumes) for channel in written]
         if own.is_joined:
-            results = [self._add("channels", own.flags["channels"], [results])]
+            results = [self._add("channels", own.flags["channels"], {"volumes": results})]
         yield from self._tasks
         if own.empties:
             yield from self._emptied()
         records = [self._named(f"{task.name}/record") for task in self._tasks]
-        reads = [records, [self._named("input")], results]
-        yield PlannedTask("result", {"id": own.subject}, [results])
+        reads = {"records": records, "input": [self._named("input")], "results": results}
+        yield PlannedTask("result", {"id": own.subject}, {"results": results})
         yield PlannedTask("report", {"id": own.subject}, reads, own.flags["report"])
 
     def _volume(self, channel: ChannelTasks) -> str:
@@ -140,22 +140,25 @@ class _Tasks:
         table, record = self._file("displacements"), list[str]()
         if channel.id:
             table, record = [], [self._named("stack_metrics.json")]
-        return self._add_of(channel, "stack", [sections, table, record])
+        reads = {"sections": sections, "displacements": table, "reference": record}
+        return self._add_of(channel, "stack", reads)
 
     def _section(self, channel: ChannelTasks, item: str) -> str:
         steps, image = self._subject.steps, self._named(f"input/{item}")
         if "mosaic" in steps:
             own = "_".join(filter(None, (item, channel.id)))
-            reads = [[self._named(f"tiles/{own}")], [self._named(f"tile_list/{own}")]]
-            image = self._add_of(channel, "mosaic", reads, section=item)
+            named = {name: [self._named(f"{name}/{own}")] for name in ("tiles", "tile_list")}
+            image = self._add_of(channel, "mosaic", named, section=item)
         if "resample" in steps:
             kind = self._subject.kind
-            image = self._add_of(channel, "resample", [[image]], section=item, kind=kind)
+            image = self._add_of(channel, "resample", {"image": [image]}, section=item, kind=kind)
         if "stitch" in steps:
             table, record = self._file("positions", f"/{item}"), list[str]()
             if channel.id:
                 table, record = [], [self._named(f"{item}_stitch_metrics.json")]
-            reads = [[image], table, self._file("stitch_flat_field"), record]
+            flat_field = self._file("stitch_flat_field")
+            reads = {"mosaic": [image], "positions": table, "flat_field": flat_field}
+            reads["reference"] = record
             image = self._add_of(channel, "stitch", reads, section=item)
         return image
 
@@ -166,9 +169,10 @@ class _Tasks:
             truth, reference = self._file("truth"), list[str]()
             if channel.id:
                 truth, reference = [], [volumes[""]] if own.shares_tissue else []
-            image = self._add_of(channel, "n4", [[image], self._file("n4_mask"), truth, reference])
+            reads = {"volume": [image], "mask": self._file("n4_mask"), "truth": truth}
+            image = self._add_of(channel, "n4", {**reads, "reference": reference})
         if "pyramid" in own.steps:
-            image = self._add_of(channel, "pyramid", [[image]])
+            image = self._add_of(channel, "pyramid", {"volume": [image]})
         return image
 
     def _emptied(self) -> Iterator[PlannedTask]:
@@ -178,21 +182,22 @@ class _Tasks:
         """
         readers = defaultdict[str, list[PlannedTask]](list)
         for task in self._tasks:
-            for name in chain.from_iterable(task.reads):
+            for name in chain.from_iterable(task.reads.values()):
                 readers[name].append(task)
         for made in self._tasks:
             image = self._named(made.name)
             steps = {task.step for task in readers[image]}
             if made.step in BEFORE_N4 and steps and steps <= {*BEFORE_N4, "n4"}:
                 records = [self._named(f"{task.name}_metrics.json") for task in readers[image]]
-                yield PlannedTask("empty", {"id": self._subject.subject}, [[image], records])
+                reads = {"image": [image], "records": records}
+                yield PlannedTask("empty", {"id": self._subject.subject}, reads)
 
     def _add_of(
-        self, channel: ChannelTasks, step: str, reads: Sequence[Sequence[str]], **more: str
+        self, channel: ChannelTasks, step: str, reads: Mapping[str, Sequence[str]], **more: str
     ) -> str:
         return self._add(step, channel.flags.get(step, ""), reads, channel=channel.id, **more)
 
-    def _add(self, step: str, flags: str, reads: Sequence[Sequence[str]], **more: str) -> str:
+    def _add(self, step: str, flags: str, reads: Mapping[str, Sequence[str]], **more: str) -> str:
         meta: dict[str, str | bool] = {"id": self._subject.subject, **more}
         if self._subject.lead:
             # conf/modules.config cannot see a samplesheet's column: the last step is told that its
@@ -202,7 +207,8 @@ class _Tasks:
             elif step == self._last:
                 meta["joined"] = True
         states = self._subject.states
-        if seen := [states[name] for name in chain.from_iterable(reads) if name in states]:
+        names = chain.from_iterable(reads.values())
+        if seen := [states[name] for name in names if name in states]:
             meta["seen"] = digest(seen)
         task = PlannedTask(step, meta, reads, flags)
         self._tasks.append(task)

@@ -18,7 +18,7 @@ def reads(subject):
     """What each task reads, without the name of the subject; a group for each of its inputs."""
     return {
         task.name: " | ".join(
-            " ".join(name.removeprefix("a/") for name in names) for names in task.reads
+            " ".join(name.removeprefix("a/") for name in names) for names in task.reads.values()
         ).strip(" |")
         for task in list_tasks(subject)
         if task.step != "result"
@@ -156,7 +156,7 @@ def test_the_last_volumes_are_no_results_where_this_subject_alone_has_channels(s
 def emptied(subject):
     """Images that are emptied, with the records that are waited for."""
     found = [task.reads for task in list_tasks(subject) if task.step == "empty"]
-    return {image: " ".join(records) for (image,), records in found}
+    return {reads["image"][0]: " ".join(reads["records"]) for reads in found}
 
 
 def test_an_image_is_emptied_when_all_that_read_it_have_ended():
