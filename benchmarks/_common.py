@@ -32,6 +32,12 @@ def scratch_folder() -> Path:
     return folder
 
 
+def size(path: Path) -> int:
+    """Return the bytes of a file, or of all files below a folder."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
 def command_line(description: str | None, parts: tuple[str, ...]) -> argparse.ArgumentParser:
     """Return the parser of a benchmark, with ``--quick`` and ``--only``."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")

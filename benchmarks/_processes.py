@@ -103,6 +103,17 @@ def run(
         return Run(output.read(), seconds, _cpu_seconds() - spent, peak)
 
 
+def run_workflow(checkout: Path, flags: str, folder: Path) -> Run:
+    """Run the workflow of a checkout, which must be set up, in a folder; errors as in :func:`run`.
+
+    With the checkout's own Nextflow, which its environment adds if PATH lacks one.
+    """
+    places = os.environ["PATH"].split(":")
+    path = ":".join(place for place in places if not place.endswith("tools/nextflow"))
+    line = f"source '{checkout}/tools/env.sh' && nextflow run '{checkout}/main.nf' {flags}"
+    return run(["bash", "-c", line], environment={"PATH": path}, folder=folder)
+
+
 def run_script(
     script: str,
     request: Mapping[str, object],

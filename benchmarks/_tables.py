@@ -326,6 +326,37 @@ def _steps(record: dict) -> str:
     )
 
 
+def _subject(record: dict) -> str:
+    """The processes of each checkout, its whole run, and the copy."""
+
+    def seconds(found: dict) -> tuple[str, str]:
+        return f"{found['seconds']:.1f}", f"{found['cpu_seconds']:.1f}"
+
+    def line(name: str, own: dict) -> Sequence[str]:
+        read, written, made_from = (own[f"{k}_bytes"] for k in ("read", "written", "input"))
+        return (
+            *(f"{name} x {own['tasks']}", *seconds(own)),
+            *(f"{read / 1e9:.2f} / {written / 1e9:.2f}", f"{read / made_from:.2f}"),
+            f"{own['peak_bytes'] / 1e9:.2f}",
+        )
+
+    rows: list[Sequence[str]] = []
+    for label, text in (("old", "before"), ("new", "now")):
+        if found := record.get(label):
+            before = f"{text}: " if "old" in record else ""
+            rows += [line(f"{before}{name}", own) for name, own in found["processes"].items()]
+            rows.append((f"{before}no task running", f"{found['idle_seconds']:.1f}", *[""] * 4))
+            rows.append((f"{before}*whole*", *seconds(found), *[""] * 3))
+    rows.append(("*`cp -r` of the mosaics*", *seconds(record["copy"]), *[""] * 3))
+    return table(
+        (
+            *("process x tasks", "s", "CPU s", "GB read / written"),
+            *("read, of its input", "peak, GB"),
+        ),
+        rows,
+    )
+
+
 def _channels(record: dict) -> str:
     subjects = record["subjects"]
     most = subjects[max(subjects, key=int)]["channels"]
@@ -850,6 +881,7 @@ TABLES: dict[str, Table] = {
     "stitch-cost": of_parts(("stitch", "flat_field"), ("stitch", "alignment"), make=_stitch_cost),
     "demo": of_part("workflow", "demo", _demo),
     "commands": of_part("workflow", "startup", _commands),
+    "subject": of_part("subject", "whole", _subject),
     "tasks": of_cases("workflow", "tasks", TASKS),
     "steps": of_part("workflow", "steps", _steps),
     "channels": of_part("workflow", "channels", _channels),

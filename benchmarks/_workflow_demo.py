@@ -1,6 +1,5 @@
 """The demo of the README: seconds of its run and of ``-resume``, and when its steps run."""
 
-import os
 import re
 import statistics
 import tempfile
@@ -10,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from _common import scratch_folder
-from _processes import run
+from _processes import run_workflow
 
 UNITS = {"ms": 1e-3, "s": 1, "m": 60}
 FLAGS = "-profile test -ansi-log false --outdir out"
@@ -40,19 +39,11 @@ def demo(quick: bool, checkouts: Mapping[str, Path]) -> dict[str, object]:
 def once(checkout: Path, flags: str) -> dict[str, dict]:
     """Run the demo of a checkout and its ``-resume`` in a new folder."""
     seconds = {}
-    # Each checkout's own Nextflow, which its environment adds if PATH lacks one.
-    places = os.environ["PATH"].split(":")
-    path = ":".join(place for place in places if not place.endswith("tools/nextflow"))
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
         folder = Path(scratch)
-        line = (
-            f"source '{checkout}/tools/env.sh' && nextflow run '{checkout}/main.nf' {FLAGS} {flags}"
-        )
         begun = datetime.now()
         for name, more in (("first", ""), ("resumed", " -resume")):
-            seconds[name] = run(
-                ["bash", "-c", line + more], environment={"PATH": path}, folder=folder
-            ).seconds
+            seconds[name] = run_workflow(checkout, f"{FLAGS} {flags}{more}", folder).seconds
             if name == "first":
                 trace = folder / "out" / "pipeline_info" / "trace.txt"
                 profile = steps(trace, begun, seconds[name])

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import SimpleITK as sitk
-from _common import PROJECT, cores, scratch_folder
+from _common import PROJECT, cores, scratch_folder, size
 from _n4_agreement import tissue_volume
 from _n4_speed import write_noise
 from _processes import run
@@ -43,11 +43,6 @@ def step(name: str, bytes_in: int, *words: str | Path) -> dict[str, float]:
         "seconds": round(statistics.median(done.seconds for done in runs), 2),
         "peak_bytes": max(done.peak_bytes for done in runs),
     }
-
-
-def size(path: Path) -> int:
-    """Return the bytes of all files below a folder."""
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
 def measured(folder: Path, tiles: int, shape: tuple[int, int, int]) -> dict[str, dict[str, float]]:
