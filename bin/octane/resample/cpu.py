@@ -32,7 +32,7 @@ ALIGNMENT = 64
 """Bytes of a cache line: vectors that straddle two lines cost a tenth of the total time."""
 
 
-def _component(dtype: np.dtype) -> np.dtype:
+def component(dtype: np.dtype) -> np.dtype:
     """Type of a complex type's components; real types are returned unchanged."""
     return np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
 
@@ -61,11 +61,11 @@ class CompiledResampler:
         self._taken = self._dtype if self._dtype in LOOPED else working
         cast = self._out in LOOPED and (self._out.kind == "c") == (working.kind == "c")
         given = self._out if cast else working
-        work = _component(working)
+        work = component(working)
         # Not at module level: importing numba takes a third of a second.
         from octane.resample import kernels
 
-        self._kernel = kernels.push(_component(self._taken), work, _component(given))
+        self._kernel = kernels.push(component(self._taken), work, component(given))
         self._axes = [
             array
             for operator in operators
@@ -117,13 +117,13 @@ class CompiledResampler:
 
     def _run(self, planes: np.ndarray) -> None:
         self._done = self._kernel(
-            planes.view(_component(self._taken)),
+            planes.view(component(self._taken)),
             self._pushed,
             self._done,
             *self._axes,
             *self._scratch,
             *self._conversion,
-            self._result.view(_component(self._result.dtype)),
+            self._result.view(component(self._result.dtype)),
         )
         self._pushed += len(planes)
 

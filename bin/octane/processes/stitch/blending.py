@@ -1,14 +1,17 @@
 """Blending of tiles into a section."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from octane.core.arrays import as_dtype, integer_limits
 from octane.core.geometry import Region, place_in, shape_of
 from octane.layout.mosaic import Tile
 from octane.layout.placement import Placement, TilePlacement
-from octane.resample.operator import interpolator, unchanged
+from octane.resample.cpu import LOOPED, component
+from octane.resample.operator import AxisOperator, interpolator, unchanged
 from octane.resample.resampler import resample
 
 Projections = Mapping[Tile, npt.NDArray[np.float32]]
@@ -34,22 +37,34 @@ def placed(
     tile: npt.NDArray,
     places: tuple[Placement, Placement],
     area: tuple[slice, slice],
-    dtype: npt.DTypeLike = np.float32,
 ) -> npt.NDArray:
     """Planes (z, y, x) of a tile on rows and columns of the section, by linear interpolation."""
-    (y, rows), (x, columns) = (
+    (y, rows), (x, columns) = _operators(places, area)
+    return resample(tile[:, rows, columns].astype(np.float32), (unchanged(len(tile)), y, x))
+
+
+def _operators(
+    places: tuple[Placement, Placement], area: tuple[slice, slice]
+) -> list[tuple[AxisOperator, slice]]:
+    """Interpolation of a tile along y and x, and the rows and columns that it needs."""
+    return [
         interpolator(np.arange(span.start, span.stop) - place.shift, place.count).part(slice(None))
         for span, place in zip(area, places, strict=True)
-    )
-    values = tile[:, rows, columns].astype(dtype, copy=False)
-    return resample(values, (unchanged(len(tile)), y, x))
+    ]
+
+
+class Seen(NamedTuple):
+    """A tile's planes of a block, which begin at ``start`` of an array, both (z, y, x)."""
+
+    voxels: npt.NDArray
+    start: tuple[int, int, int]
 
 
 def accumulate(
     total: npt.NDArray,
     weights: npt.NDArray,
     region: Region,
-    tile: npt.NDArray,
+    tile: Seen,
     places: tuple[Placement, Placement],
     *,
     gain: npt.NDArray[np.float32] | None = None,
@@ -58,29 +73,76 @@ def accumulate(
     """Add one tile to a block of a section, in place.
 
     ``total`` is the weighted sum (z, y, x) and ``weights`` that of the weights (y, x), float32.
-    ``region`` is the block's place in the section's grid, ``tile`` has all of the tile in y and x
-    and the block's planes in z, ``places`` its placement in y and x. ``gain`` holds factors that
-    even out a full tile, and ``dark`` is the grey level subtracted first.
+    ``region`` is the block's place in the section's grid, ``places`` the tile's in y and x.
+    ``gain`` holds factors that even out a full tile, and ``dark`` is the grey level subtracted
+    first.
     """
     area = _area(region, places)
     if area is None:
         return
-    values = placed(tile, places, area, total.dtype)
     weight = _weight(area, places)
     # The gain is smooth, so it is interpolated separately, once for all planes.
     part = weight if gain is None else weight * placed(gain[None], places, area)[0]
     here = place_in(region[1:], area)
-    total[(slice(None), *here)] += values * part
-    if dark:
-        total[(slice(None), *here)] -= dark * part
+    _add(total, tile, _operators(places, area), here, part, dark)
     weights[here] += weight
+
+
+def _add(
+    total: npt.NDArray,
+    tile: Seen,
+    operators: Sequence[tuple[AxisOperator, slice]],
+    here: Region,
+    part: npt.NDArray[np.float32],
+    dark: float,
+) -> None:
+    """Add a tile, interpolated by ``operators`` and times ``part``, to the area ``here``."""
+    # Here, because numba takes a third of a second to import.
+    from octane.processes.stitch.loops import adder
+
+    voxels, (plane, row, column) = tile
+    (y, rows), (x, columns) = operators
+    row, column = row + rows.start, column + columns.start
+    if voxels.dtype not in LOOPED:
+        planes, (height, width) = slice(plane, plane + len(total)), shape_of((rows, columns))
+        voxels = voxels[planes, row : row + height, column : column + width].astype(total.dtype)
+        plane = row = column = 0
+    work = component(total.dtype)
+    components = total.dtype.itemsize // work.itemsize
+    # The parts of a complex value lie side by side.
+    starts = (components * x.start[:, None] + np.arange(components)).reshape(-1)
+    along_y = y.start, y.weight.T.astype(work, order="C")
+    along_x = starts, x.weight.T.repeat(components, axis=1).astype(work, order="C")
+    part = part.repeat(components, axis=1)
+    at = (here[0].start, components * here[1].start, plane, row, components * column, components)
+    taken = component(voxels.dtype)
+    adder(taken, work)(
+        total.view(work), voxels.view(taken), np.array(at), along_y, along_x, part, dark
+    )
+
+
+def divided(total: npt.NDArray, weights: npt.NDArray[np.float32], out: npt.NDArray) -> npt.NDArray:
+    """Mean of the tiles of a block in the type of ``out``; 0 where there is none.
+
+    ``total`` and ``weights`` are as for :func:`accumulate`; the former and ``out``, of which one
+    is returned, are changed.
+    """
+    weights = np.where(weights > 0, weights, np.float32(1))
+    if out.dtype.kind not in "iu":
+        total /= weights
+        return as_dtype(total, out.dtype)
+    from octane.processes.stitch.loops import divider
+
+    limits = np.array(integer_limits(out.dtype, total.dtype), total.dtype)
+    divider(total.dtype, out.dtype)(total, weights, limits, out)
+    return out
 
 
 def choose(
     chosen: npt.NDArray,
     weights: npt.NDArray,
     region: Region,
-    tile: npt.NDArray,
+    tile: Seen,
     places: tuple[Placement, Placement],
 ) -> None:
     """Take from a tile the columns of a block that it shows with the largest weight so far.
@@ -92,14 +154,16 @@ def choose(
     area = _area(region, places)
     if area is None:
         return
+    voxels, (plane, *corner) = tile
+    planes = voxels[plane : plane + len(chosen)]
     rows, columns = (
-        np.clip(np.arange(own.start, own.stop) - round(place.shift), 0, place.count - 1)
-        for place, own in zip(places, area, strict=True)
+        first + np.clip(np.arange(own.start, own.stop) - round(place.shift), 0, place.count - 1)
+        for first, place, own in zip(corner, places, area, strict=True)
     )
     weight = _weight(area, places)
     here = place_in(region[1:], area)
     better = weight > weights[here]
-    np.copyto(chosen[(slice(None), *here)], tile[:, rows[:, None], columns], where=better)
+    np.copyto(chosen[(slice(None), *here)], planes[:, rows[:, None], columns], where=better)
     np.copyto(weights[here], weight, where=better)
 
 

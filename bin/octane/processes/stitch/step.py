@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.config.types import INTERMEDIATE
-from octane.core.arrays import as_dtype, require_cpu
+from octane.core.arrays import require_cpu
 from octane.core.errors import InputError
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region, blocks, bounds, shape_of
@@ -23,7 +23,7 @@ from octane.layout.sections import number_of
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.processes.stitch.attenuation import MOST_STEADY, REACH, Compensation
-from octane.processes.stitch.blending import accumulate, choose
+from octane.processes.stitch.blending import Seen, accumulate, choose, divided
 from octane.processes.stitch.checks_before import applicable, given_flat_field, require_compensable
 from octane.processes.stitch.flat_field import FlatField, Light
 from octane.processes.stitch.layout import nominal_positions
@@ -201,30 +201,31 @@ def _blended(
 ) -> npt.NDArray:
     """Blend one block of the section from tiles at their ``places``, or choose its voxels."""
     image, shape = mosaic.image, shape_of(region)
-    total = np.zeros(shape, mosaic.working)
+    total = lane.buffer("total", shape, mosaic.working)
+    total[...] = 0
     weights = np.zeros(shape[1:], np.float32)
     gain, dark = (flat.gain, flat.dark) if flat else (None, 0.0)
     for tile, own in places.items():
         spans = zip(own, region[1:], strict=True)
         if not all(p.first < r.stop and p.last > r.start for p, r in spans):
             continue
-        seen = (region[0], *mosaic.tiling.region(tile)[1:])
+        planes, rows, columns = part = (region[0], *mosaic.tiling.region(tile)[1:])
         if mosaic.voxels is not None:
-            block = mosaic.voxels[seen]
+            seen = Seen(mosaic.voxels, (planes.start, rows.start, columns.start))
         else:
             with lane.timed("read"):
-                block = image.read(seen, lane.buffer("tile", shape_of(seen), image.dtype))
+                block = image.read(part, lane.buffer("tile", shape_of(part), image.dtype))
             lane.metrics.count("read", block.nbytes)
+            seen = Seen(block, (0, 0, 0))
         with lane.timed("compute"):
             if mosaic.nearest:
-                choose(total, weights, region, block, own)
+                choose(total, weights, region, seen, own)
             else:
-                accumulate(total, weights, region, block, own, gain=gain, dark=dark)
+                accumulate(total, weights, region, seen, own, gain=gain, dark=dark)
     if mosaic.nearest:
         return total
     with lane.timed("compute"):
-        total /= np.where(weights > 0, weights, 1)
-        return as_dtype(total, image.dtype)
+        return divided(total, weights, lane.buffer("blended", shape, image.dtype.newbyteorder("=")))
 
 
 def _write(
