@@ -75,8 +75,14 @@ def as_dtype(values: npt.NDArray, dtype: npt.DTypeLike) -> npt.NDArray:
         return values.astype(target, copy=False)
     xp = namespace(values)
     # In float32 at least: NumPy would round uint8 in float16, which lacks large integers.
-    rounded = xp.rint(values.astype(working_type(values.dtype), copy=False))
-    return xp.clip(rounded, *integer_limits(target, rounded.dtype)).astype(target)
+    floating = values.astype(working_type(values.dtype), copy=False)
+    limits = integer_limits(target, floating.dtype)
+    if xp is not np:
+        return xp.clip(xp.rint(floating), *limits).astype(target)
+    # Here, because numba takes a third of a second to import.
+    from octane.core.rounding import rounded
+
+    return rounded(floating, limits, target)
 
 
 def integer_limits(target: np.dtype, floating: np.dtype) -> tuple[float, float]:

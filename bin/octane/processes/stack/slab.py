@@ -146,8 +146,10 @@ def _on_planes(
         needed = tilted.needed(slab.image.grid.shape[0])
         values = _read(slab, (needed, *area), lane)
         with lane.timed("compute"):
-            level = levelled_nearest if slab.is_nearest else levelled
-            return level(values, needed.start, tilted)
+            if slab.is_nearest:
+                return levelled_nearest(values, needed.start, tilted)
+            working = values.astype(working_type(values.dtype), copy=False)
+            return levelled(working, needed.start, tilted)
     operator, needed = _along_z(slab, planes)
     values = _read(slab, (needed, *area), lane)
     with lane.timed("compute"):
@@ -156,17 +158,14 @@ def _on_planes(
 
 
 def _read(slab: SectionSlab, region: Region, lane: Lane) -> npt.NDArray:
-    """Read a region of a section, in the type in which it is interpolated."""
+    """Read a region of a section, in its own type."""
     image = slab.image
     assert image is not None
     with lane.timed("read"):
         memory = lane.buffer("section", shape_of(region), image.dtype)
         values = image.read(region, memory)
     lane.metrics.count("read", values.nbytes)
-    if slab.is_nearest:
-        return values
-    with lane.timed("compute"):
-        return values.astype(working_type(image.dtype), copy=False)
+    return values
 
 
 def _moved(
