@@ -37,6 +37,15 @@ def test_values_are_rounded_half_to_even(dtype, values, expected):
     np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int16, np.uint32, np.int64])
+def test_no_number_becomes_0_and_infinities_the_limits(dtype):
+    values = np.array([np.nan, np.inf, -np.inf] * 7, np.float64)
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    zero, most, least = as_dtype(values, dtype)[-3:]
+    assert (zero, least) == (0, low)
+    assert 0.9999999 * high < most <= high
+
+
 @pytest.mark.parametrize(("floating", "integer"), [("f4", "i4"), ("f8", "i8"), ("f8", "u8")])
 def test_what_is_too_large_does_not_become_the_smallest_integer(floating, integer):
     largest = int(as_dtype(np.array([1e30], floating), integer)[0])

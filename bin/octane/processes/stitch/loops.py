@@ -98,7 +98,7 @@ def adder(voxels: np.dtype, working: np.dtype) -> Callable[..., None]:
 def divide(total: np.ndarray, weights: np.ndarray, limits: np.ndarray, out: np.ndarray) -> None:
     """Divide a block's sum by its weights (y, x) into integers; :func:`divider` compiles it.
 
-    They are rounded half to even, and clipped to the ``limits`` of ``out``, (2,).
+    They are rounded half to even, and clipped to the ``limits`` of ``out``, (2,); NaN becomes 0.
     """
     real = total.dtype.type
     low, high = limits
@@ -107,6 +107,7 @@ def divide(total: np.ndarray, weights: np.ndarray, limits: np.ndarray, out: np.n
             sums, own, target = total[k, i], weights[i], out[k, i]
             for j in range(len(own)):
                 value = real(np.rint(sums[j] / real(own[j])))
+                value = value if value == value else real(0)
                 value = value if value > low else low
                 target[j] = value if value < high else high
 
