@@ -99,7 +99,7 @@ def test_failures_that_retries_cannot_fix_stop_the_run(
     )
     assert run.code == 1
     assert run.tries(process, "memory") == [("FAILED", given) for given in memory]
-    assert f"{process} (mosaics) failed in " in run.output
+    assert re.search(rf"{process} \((run|mosaics)\) failed in ", run.output)
     assert Path(run.task_file(process, ".command.log")).is_file()
     # Nextflow may add warnings between the workflow's last lines, and after them.
     (last,) = re.findall(r"run again with -resume\.\n(?:.+\n)?octane stopped: (.+)", run.output)

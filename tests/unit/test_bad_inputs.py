@@ -188,7 +188,7 @@ CASES = [
     ("n4", called("a", "b", "--memory", "4"), "'4' is not a size with a unit", "like 4GB."),
     ("stitch", called("a", "b.zarr", "--overlap", "1.5"), "--overlap is '1.5'", ""),
     ("stack", called("out.zarr", "none_1.zarr"), "none_1.zarr does not exist", "check the path"),
-    ("preflight", called("in", "out.json"), "--request", ""),
+    ("preflight", called("out.json"), "--request", ""),
     (
         "stack",
         called("a.zarr", "b", "--save_displacements", "."),
