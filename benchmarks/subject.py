@@ -25,7 +25,7 @@ from _processes import Run, run, run_workflow
 logger = logging.getLogger(__name__)
 
 PARTS = ("whole",)
-ROUNDS = 5
+ROUNDS = 3
 SECTIONS = 4
 SMALL, FULL = ("24", "96", "96"), ("128", "512", "512")
 """Voxels of a tile."""
