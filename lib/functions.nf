@@ -5,13 +5,7 @@
 // and the doors of other processes. A test compares this rule with the imports.
 def codeVersions() {
     def root = file("${moduleDir}/../bin/octane")
-    def files = []
-    // Another user's compiled code there may be closed.
-    def descend = { folder ->
-        java.nio.file.FileVisitResult.valueOf(folder.name == '__pycache__' ? 'SKIP_SUBTREE' : 'CONTINUE')
-    }
-    root.traverse(preDir: descend, nameFilter: ~/.*\.(cu|j2|py)/) { path -> files << path }
-    def hashes = files.collectEntries { path -> [root.relativize(path).toString(), path.text.md5()] }
+    def hashes = sourcesIn(root).collectEntries { path -> [root.relativize(path).toString(), path.text.md5()] }
     def shared = hashes.findAll { path, _hash -> !(path ==~ /(processes|tools)\/\w+\/.*/) }
     def flats = hashes.findAll { path, _hash -> path ==~ /processes\/\w+\/.*/ }
     def doors = flats.findAll { path, _hash -> path ==~ /processes\/\w+\/(parameters|record|layout\w*)([.]py|\/.*)/ }
@@ -27,6 +21,13 @@ def outputFolder() {
 // Not JsonSlurper, whose lazy maps are not thread-safe: several operators read a plan at once.
 def read(json) {
     return new groovy.json.JsonSlurperClassic().parseText(json.text)
+}
+
+// The files of code in a folder. Another user's compiled code in it may be closed.
+def sourcesIn(folder) {
+    def (folders, files) = folder.listFiles().toList().split { path -> path.isDirectory() }
+    return files.findAll { path -> path.name ==~ /.*\.(cu|j2|py)/ } +
+        folders.findAll { path -> path.name != '__pycache__' }.collectMany { path -> sourcesIn(path) }
 }
 
 // The beginning of the names of a task's files: its section, its channel, except the reference, and its step.
