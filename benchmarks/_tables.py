@@ -336,7 +336,9 @@ def _subject(record: dict) -> str:
         read, written, made_from = (own[f"{k}_bytes"] for k in ("read", "written", "input"))
         return (
             *(f"{name} x {own['tasks']}", *seconds(own)),
-            *(f"{read / 1e9:.2f} / {written / 1e9:.2f}", f"{read / made_from:.2f}"),
+            f"{read / 1e9:.2f} / {written / 1e9:.2f}",
+            # PREFLIGHT reads the input where it is.
+            f"{read / made_from:.2f}" if made_from else "",
             f"{own['peak_bytes'] / 1e9:.2f}",
         )
 
