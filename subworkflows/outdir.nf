@@ -71,7 +71,8 @@ def lockOutdir() {
 // Why a run cannot use its folders, or null.
 def folderProblem() {
     def outdir = (params.outdir ?: '').toString()
-    def folders = ['--outdir': outdir, '--scratch_dir': params.scratch_dir, '-work-dir': workflow.workDir]
+    def place = new File(outdir).absolutePath
+    def folders = ['--outdir': place, '--scratch_dir': params.scratch_dir, '-work-dir': workflow.workDir]
     def divided = workflow.containerEngine ? folders.find { _name, path -> "${path}".contains(':') } : null
     // octane/config/validation.py says the same of data: Nextflow's shell script does not escape these.
     def sign = workflow.workDir.toString().find(/[\[\]*?{}\$\p{Cntrl}]/)
