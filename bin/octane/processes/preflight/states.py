@@ -1,6 +1,5 @@
 """What the workflow reads of a plan: tasks, their data, and the states of what the user gave."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -82,11 +81,10 @@ class PlanContent:
 
 
 def _table(folder: Path, text: str) -> Path:
-    content = text.encode()
-    table = folder / f"{hashlib.md5(content, usedforsecurity=False).hexdigest()}.csv"
+    table = folder / f"{digest([text])}.csv"
     if not table.exists():
         with writing(table, overwrite=True) as partial:
-            partial.write_bytes(content)
+            partial.write_bytes(text.encode())
     return table
 
 
@@ -107,26 +105,23 @@ def plan_content(
     subject, source = own.subject, files["input"]
     others = {f"{subject}/{file}": (file, [""]) for file in files if file != "input"}
     given = {name: ("input", parts) for name, parts in inputs.items()}
-    states = {
-        name: _state(file, files[file], parts) for name, (file, parts) in (given | others).items()
-    }
+    data, states = dict[str, list[Path]](), dict[str, State]()
+    for name, (file, parts) in (given | others).items():
+        root = files[file]
+        paths = [root / part for part in parts]
+        voxels = [*filter(None, map(voxel_file, paths))]
+        states[name] = _state(file, root, [*parts, *(str(path.resolve()) for path in voxels)])
+        staged = paths if name.startswith(f"{subject}/tiles/") else [*paths, *voxels]
+        data[name] = [*dict.fromkeys(staged)]
+    data[f"{subject}/input"] = [source, *filter(None, [voxel_file(source)])]
     seen = {name: state.state for name, state in states.items() if state.file in SEEN}
-    data = {name: [source / part for part in parts] for name, parts in inputs.items()}
-    whole = {f"{subject}/{file}": [path] for file, path in files.items()}
-    tiles = f"{subject}/tiles/"
-    for name, paths in {**data, **whole}.items():
-        voxels = [] if name.startswith(tiles) else map(voxel_file, paths)
-        data[name] = [*dict.fromkeys([*paths, *filter(None, voxels)])]
     tasks = list_tasks(replace(own, states=seen))
     return PlanContent(subject, tasks, data, [*states.values()])
 
 
 def _state(file: str, root: Path, parts: Sequence[str]) -> State:
-    paths = [root / part if part else root for part in parts]
-    voxels = (voxel_file(path) for path in paths)
-    known = [*parts, *(str(path.resolve()) for path in voxels if path is not None)]
     try:
-        return State(file, str(root), known, fingerprint(root, known))
+        return State(file, str(root), parts, fingerprint(root, parts))
     except OSError as error:
         path = Path(error.filename)
         require_target(path)
