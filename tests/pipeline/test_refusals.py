@@ -156,7 +156,8 @@ def test_a_folder_of_the_input_is_closed(nextflow, quick, phantom, environment, 
     finally:
         closed.chmod(0o755)
     assert run.code == 1
-    assert f"{closed} cannot be read; check your permissions and the disk." in run.output
+    refusal = f"{store}: chunk 0/c/0/0/0 cannot be read (Permission denied); check permissions"
+    assert refusal in run.output
     assert "Exception" not in run.output
 
 

@@ -30,7 +30,10 @@ def test_the_results_are_those_of_a_run_on_this_machine(cluster, on_slurm, succe
         profiles="test,slurm,gpu",
     )
     assert checksums(run.outdir) == undisturbed
-    assert len(cluster.completed()) >= len(run.tasks("COMPLETED")) == len(local.tasks())
+    # PREFLIGHT runs where Nextflow does.
+    submitted = [task for task in run.tasks("COMPLETED") if not task.startswith("PREFLIGHT")]
+    assert len(cluster.completed()) >= len(submitted)
+    assert len(run.tasks("COMPLETED")) == len(local.tasks())
 
 
 def most_at_once(intervals):
