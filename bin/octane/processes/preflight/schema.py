@@ -52,13 +52,13 @@ def settings_of(given: Mapping[str, object]) -> Settings:
         values = WorkflowModel.model_validate(given)
     except ValidationError as error:
         raise InputError("\n".join(sentences(error, WorkflowModel))) from error
-    flat = values.model_dump(mode="json")
     steps: dict[str, dict[str, object]] = {step: {} for step in STEPS}
     for entry in entries():
-        steps[entry.step][entry.field] = flat[entry.name]
+        steps[entry.step][entry.field] = getattr(values, entry.name)
     for step in ("stack", "n4", "pyramid"):
-        steps[step]["codec"] = flat["codec"]
-    return Settings.model_validate(steps)
+        steps[step]["codec"] = steps["workflow"]["codec"]
+    made = {step: model.model_construct(None, **steps[step]) for step, model in STEPS.items()}
+    return Settings.model_construct(None, **made)
 
 
 def plain(default: object) -> object:
