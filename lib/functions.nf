@@ -35,9 +35,19 @@ def stemOf(meta, step = '') {
     return [meta.section, meta.channel, step].findAll().join('_')
 }
 
-// A task's tag, from which completion.nf tells which of the planned tasks failed.
+// A task's tag, from which bin/summary.py tells which of the planned tasks failed.
 def tagOf(meta) {
     return [meta.id, stemOf(meta)].findAll().join(':')
+}
+
+// Flags for the cores and the memory that a task has. Without a limit the command uses its default.
+def resourcesOf(task) {
+    return "--workers ${task.cpus}${task.memory ? " --memory '${task.memory}'" : ''}"
+}
+
+// Flags for a step's record and preview.
+def recordsOf(meta, step) {
+    return "--metrics '${stemOf(meta, step)}_metrics.json' --preview '${stemOf(meta, step)}_preview.npz'"
 }
 
 // The name of a volume that a step made of a subject's channel.

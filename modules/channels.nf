@@ -1,4 +1,4 @@
-include { volumeOf } from '../lib/functions'
+include { recordsOf ; volumeOf } from '../lib/functions'
 
 process CHANNELS {
     tag "${meta.id}"
@@ -14,8 +14,7 @@ process CHANNELS {
 
     script:
     """
-    channels.py '${volumeOf(meta)}' ${volumes} ${flags} --overwrite \\
-        --metrics channels_metrics.json --preview channels_preview.npz
+    channels.py '${volumeOf(meta)}' ${volumes} ${flags} --overwrite ${recordsOf(meta, 'channels')}
     """
 
     stub:

@@ -1,4 +1,4 @@
-include { stemOf ; tagOf } from '../lib/functions'
+include { resourcesOf ; stemOf ; tagOf } from '../lib/functions'
 
 process MOSAIC {
     tag "${tagOf(meta)}"
@@ -16,7 +16,7 @@ process MOSAIC {
     script:
     """
     mosaic.py tiles . --tile_list ${list} ${flags} --overwrite \\
-        --metrics '${stemOf(meta, 'mosaic')}_metrics.json' --workers ${task.cpus} --memory '${task.memory}'
+        --metrics '${stemOf(meta, 'mosaic')}_metrics.json' ${resourcesOf(task)}
     """
 
     stub:

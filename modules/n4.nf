@@ -1,4 +1,4 @@
-include { deviceOf ; stemOf ; tagOf ; volumeOf } from '../lib/functions'
+include { deviceOf ; recordsOf ; resourcesOf ; stemOf ; tagOf ; volumeOf } from '../lib/functions'
 
 process N4 {
     tag "${tagOf(meta)}"
@@ -6,9 +6,9 @@ process N4 {
     label 'gpu_slot'
     // Nextflow evaluates this before PREFLIGHT rejects values that are not integers.
     maxForks(
-        [params.gpu_count ?: 0, params.gpu_slots ?: 1].inject(1) { product, count ->
-            product * ("${count}".isInteger() ? count as Integer : 0)
-        }
+        ["${params.gpu_count}", "${params.gpu_slots}"].every { text -> text.isInteger() }
+            ? (params.gpu_count as int) * (params.gpu_slots as int)
+            : 0
     )
 
     input:
@@ -29,20 +29,16 @@ process N4 {
     path('*.nsys-rep', emit: profile, optional: true)
 
     script:
-    def name = stemOf(meta, 'n4')
     // A header is staged before the file with its voxels.
     def image = [volume].flatten()[0]
     def args = task.ext.args ?: ''
-    def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${meta.id}_${name}'" : ''
+    def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${meta.id}_${stemOf(meta, 'n4')}'" : ''
     def masked = mask ? "--n4_mask ${[mask].flatten()[0]}" : ''
     def compared = truth ? "--truth ${truth}" : ''
     def like = reference ? "--reference ${[reference].flatten()[0]}" : ''
-    // Without a limit the command uses its default.
-    def memory = task.memory ? "--memory '${task.memory}'" : ''
     """
     ${profiler} n4.py ${image} '${volumeOf(meta, 'n4')}' ${flags} ${deviceOf(task, flags)} --overwrite \\
-        ${masked} ${compared} ${like} ${args} --workers ${task.cpus} ${memory} \\
-        --metrics '${name}_metrics.json' --preview '${name}_preview.npz'
+        ${masked} ${compared} ${like} ${args} ${recordsOf(meta, 'n4')} ${resourcesOf(task)}
     """
 
     stub:

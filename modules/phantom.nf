@@ -1,3 +1,5 @@
+include { resourcesOf } from '../lib/functions'
+
 process PHANTOM {
     tag "${meta.id}"
     label 'process_medium'
@@ -13,7 +15,7 @@ process PHANTOM {
     // N4 compares with the truth voxel by voxel, so both need the same grid.
     def truth = "${params.resolution}".isNumber() ? "--truth_resolution ${params.resolution}" : ''
     """
-    phantom.py subject ${truth} --overwrite --workers ${task.cpus} --memory '${task.memory}'
+    phantom.py subject ${truth} --overwrite ${resourcesOf(task)}
     """
 
     stub:

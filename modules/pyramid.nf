@@ -1,4 +1,4 @@
-include { stemOf ; tagOf ; volumeOf } from '../lib/functions'
+include { recordsOf ; resourcesOf ; stemOf ; tagOf ; volumeOf } from '../lib/functions'
 
 process PYRAMID {
     tag "${tagOf(meta)}"
@@ -13,13 +13,10 @@ process PYRAMID {
     tuple(val(meta), path('*pyramid_{metrics.json,preview.npz}'), emit: record)
 
     script:
-    def name = stemOf(meta, 'pyramid')
     // A header is staged before the file with its voxels.
     def image = [volume].flatten()[0]
     """
-    pyramid.py ${image} '${volumeOf(meta)}' ${flags} --overwrite \\
-        --metrics '${name}_metrics.json' --preview '${name}_preview.npz' \\
-        --workers ${task.cpus} --memory '${task.memory}'
+    pyramid.py ${image} '${volumeOf(meta)}' ${flags} --overwrite ${recordsOf(meta, 'pyramid')} ${resourcesOf(task)}
     """
 
     stub:

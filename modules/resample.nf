@@ -1,4 +1,4 @@
-include { deviceOf ; stemOf ; tagOf } from '../lib/functions'
+include { deviceOf ; resourcesOf ; stemOf ; tagOf } from '../lib/functions'
 
 process RESAMPLE {
     tag "${tagOf(meta)}"
@@ -6,9 +6,9 @@ process RESAMPLE {
     label 'gpu_slot'
     // Nextflow evaluates this before PREFLIGHT rejects values that are not integers.
     maxForks(
-        [params.gpu_count ?: 0, params.gpu_slots ?: 1].inject(1) { product, count ->
-            product * ("${count}".isInteger() ? count as Integer : 0)
-        }
+        ["${params.gpu_count}", "${params.gpu_slots}"].every { text -> text.isInteger() }
+            ? (params.gpu_count as int) * (params.gpu_slots as int)
+            : 0
     )
 
     input:
@@ -25,11 +25,9 @@ process RESAMPLE {
     def image = [source].flatten()[0]
     def preview = meta.kind == 'volume' ? "--preview '${stemOf(meta, 'resample')}_preview.npz'" : ''
     def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${stemOf(meta, 'resample')}'" : ''
-    // Without a limit the command uses its default.
-    def memory = task.memory ? "--memory '${task.memory}'" : ''
     """
     ${profiler} resample.py ${image} '${meta.section}.ome.zarr' ${flags} ${deviceOf(task, flags)} --overwrite \\
-        --metrics '${stemOf(meta, 'resample')}_metrics.json' ${preview} --workers ${task.cpus} ${memory}
+        --metrics '${stemOf(meta, 'resample')}_metrics.json' ${preview} ${resourcesOf(task)}
     """
 
     stub:

@@ -1,4 +1,4 @@
-include { stemOf ; tagOf ; volumeOf } from '../lib/functions'
+include { recordsOf ; resourcesOf ; stemOf ; tagOf ; volumeOf } from '../lib/functions'
 
 process STACK {
     tag "${tagOf(meta)}"
@@ -20,15 +20,13 @@ process STACK {
     tuple(val(meta), path('*stack_{metrics.json,preview.npz}'), emit: record)
 
     script:
-    def name = stemOf(meta, 'stack')
     def table = displacements ? "--displacements ${displacements}" : ''
     def measured = reference
         ? "--reference ${reference}"
         : "--save_displacements '${meta.id}_displacements.csv'"
     """
     stack.py '${volumeOf(meta, 'stack')}' input/* ${flags} --overwrite ${table} ${measured} \\
-        --metrics '${name}_metrics.json' --preview '${name}_preview.npz' \\
-        --workers ${task.cpus} --memory '${task.memory}'
+        ${recordsOf(meta, 'stack')} ${resourcesOf(task)}
     """
 
     stub:

@@ -1,4 +1,4 @@
-include { stemOf ; tagOf } from '../lib/functions'
+include { recordsOf ; resourcesOf ; stemOf ; tagOf } from '../lib/functions'
 
 process STITCH {
     tag "${tagOf(meta)}"
@@ -26,8 +26,7 @@ process STITCH {
     def like = reference ? "--reference ${reference}" : ''
     """
     stitch.py ${mosaic} '${meta.section}.ome.zarr' ${flags} --overwrite ${table} ${flat} ${like} \\
-        --metrics '${stemOf(meta, 'stitch')}_metrics.json' --preview '${stemOf(meta, 'stitch')}_preview.npz' \\
-        --save_flat_field '${stemOf(meta)}_flat_field.tif' --workers ${task.cpus} --memory '${task.memory}'
+        --save_flat_field '${stemOf(meta)}_flat_field.tif' ${recordsOf(meta, 'stitch')} ${resourcesOf(task)}
     """
 
     stub:

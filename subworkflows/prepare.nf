@@ -9,17 +9,19 @@ workflow SUBJECTS {
     main:
     // Nextflow formats modes and numbers in the user's locale: in a Turkish one it cannot find the mode SYMLINK.
     Locale.setDefault(Locale.ENGLISH)
-    if (params.samplesheet) {
-        CHECK(channel.of([]))
-        subjects = CHECK.out.found.flatMap { found -> found.subjects }.map { row -> [row, row.input, []] }
-    }
-    else if (switched('phantom')) {
-        CHECK(channel.of([]))
-        PHANTOM(CHECK.out.found.flatMap { found -> found.subjects }, codeVersions().phantom)
-        subjects = PHANTOM.out.subject
+    if (!params.samplesheet && !switched('phantom')) {
+        subjects = channel.of([[:], [], []])
     }
     else {
-        subjects = channel.of([[:], [], []])
+        CHECK(channel.of([]))
+        named = CHECK.out.found.flatMap { found -> found.subjects }
+        if (params.samplesheet) {
+            subjects = named.map { row -> [row, row.input, []] }
+        }
+        else {
+            PHANTOM(named, codeVersions().phantom)
+            subjects = PHANTOM.out.subject
+        }
     }
 
     emit:

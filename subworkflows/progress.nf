@@ -10,7 +10,10 @@ workflow PROGRESS {
     if (isPlain()) {
         seen = [done: [:], since: System.nanoTime()]
         // All plans at once: no task may be counted before it is planned.
-        planned = plans.map { _id, steps -> steps.tasks }.toList().map { lists -> plannedOf(lists.flatten()) }
+        planned = plans
+            .map { _id, steps -> steps.tasks }
+            .toList()
+            .map { lists -> lists.flatten().countBy { task -> task.tokenize('_').last() } }
         records.combine(planned).subscribe { _meta, files, counts -> tally(seen, stepOf(files), counts) }
     }
 }
@@ -24,13 +27,6 @@ def isPlain() {
 
 def isTerminal() {
     return new ProcessBuilder('bash', '-c', '[ -t 1 ]').inheritIO().start().waitFor() == 0
-}
-
-// The number of planned tasks of each step, in the steps' order.
-def plannedOf(tasks) {
-    def steps = ['mosaic', 'resample', 'stitch', 'stack', 'n4', 'pyramid', 'channels']
-    def counts = tasks.countBy { task -> task.tokenize('_').last() }
-    return steps.findAll { step -> counts[step] }.collectEntries { step -> [step, counts[step]] }
 }
 
 // The step whose task wrote a record, such as section_01_resample_metrics.json.
