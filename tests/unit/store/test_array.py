@@ -16,7 +16,7 @@ from octane.store.writer import Level, create_image
 SHAPE, CHUNKS, SHARDS = (20, 30, 25), (5, 6, 10), (10, 12, 20)
 KEYS = {"name": "default", "configuration": {"separator": "/"}}
 LITTLE, CRC = {"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}
-ZSTD = {"name": "zstd", "configuration": {"level": 0, "checksum": True}}
+ZSTD = {"name": "zstd", "configuration": {"level": 1, "checksum": True}}
 
 
 def blosc(size):
