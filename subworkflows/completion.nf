@@ -1,6 +1,5 @@
 // The end of a run: where the results are and what they lack, or why it stopped and how to continue.
 
-include { isRefused } from './outdir'
 include { outputFolder ; switched } from '../lib/functions'
 
 // The end of each subject: [meta, records, flags, volume], with the last record, or at the end of the run if a task
@@ -125,6 +124,13 @@ def complete(run) {
     if (!run.refused) { run.lock.close() }
     // Only here are all results published, and no error changes the exit code any more.
     if (ended.fail) { Runtime.runtime.addShutdownHook(new Thread({ Runtime.runtime.halt(1) })) }
+}
+
+// Tell whether PREFLIGHT refused the run: no task failed, but no subject was planned.
+def isRefused(run) {
+    def isFailed = workflow.errorReport?.contains('Error executing process')
+    def isStopped = workflow.errorMessage in ['SIGINT', 'SIGTERM', 'SIGHUP']
+    return !workflow.success && !run.plans && !isFailed && !isStopped
 }
 
 // Nextflow writes these unescaped into its report.html afterwards, and they quote names of the data: a file called

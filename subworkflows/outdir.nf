@@ -29,13 +29,6 @@ def forgetIfRefused(run) {
     Runtime.runtime.addShutdownHook(new Thread(forget))
 }
 
-// Tell whether PREFLIGHT refused the run: no task failed, but no subject was planned.
-def isRefused(run) {
-    def isFailed = workflow.errorReport?.contains('Error executing process')
-    def isStopped = workflow.errorMessage in ['SIGINT', 'SIGTERM', 'SIGHUP']
-    return !workflow.success && !run.plans && !isFailed && !isStopped
-}
-
 // Only one run at a time may write to an outdir. The kernel releases the lock when the launcher ends.
 def lockOutdir() {
     def refusal = folderProblem()
