@@ -26,7 +26,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral
 from types import ModuleType
 from typing import cast
@@ -62,10 +62,11 @@ FIT_BYTES = 36
 
 @dataclass(frozen=True)
 class LevelReport:
-    """One level: the stopping measure after each iteration, and whether it converged."""
+    """One level: the stopping measure after each iteration, whether it converged, its lattice."""
 
     convergence: tuple[float, ...]
     converged: bool
+    lattice: np.ndarray = field(compare=False)
 
     @property
     def iterations(self) -> int:
@@ -75,10 +76,22 @@ class LevelReport:
 
 @dataclass(frozen=True)
 class BiasFit:
-    """A fitted bias field: control points of its logarithm, float32, (z, y, x), and the levels."""
+    """A fitted bias field.
+
+    Attributes
+    ----------
+    lattice
+        Control points of its logarithm, float32, (z, y, x), on the host.
+    levels
+        The levels, with their own lattices; that of the last is the field's.
+    relative_entropy
+        If the number of levels was judged: that of the histogram with 0, 1, ... levels, nats, also
+        of the levels that were left out.
+    """
 
     lattice: np.ndarray
     levels: tuple[LevelReport, ...]
+    relative_entropy: tuple[float, ...] = ()
 
 
 def shrink_slices(shape: Sequence[int], factors: Sequence[int]) -> tuple[slice, ...]:
@@ -363,11 +376,11 @@ def fit_bias_field(
                 history.append(measure)
                 if on_iteration is not None:
                     on_iteration(level, len(history) - 1, measure)
-            reports.append(LevelReport(tuple(history), converged))
-        lattice = to_host(lattice)
-        for axis in single:
-            lattice = bspline.held_constant(lattice, axis)
-    return BiasFit(lattice, tuple(reports))
+            found = to_host(lattice)
+            for axis in single:
+                found = bspline.held_constant(found, axis)
+            reports.append(LevelReport(tuple(history), converged, found))
+    return BiasFit(reports[-1].lattice if reports else lattice, tuple(reports))
 
 
 def steps_for(xp: ModuleType, shape: Sequence[int], bins: int) -> type[Steps] | type[CudaSteps]:
