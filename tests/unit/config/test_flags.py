@@ -53,6 +53,7 @@ CHANGED = {
     N4Parameters: {
         "mask": "none",
         "iterations": [40, 20],
+        "levels": "auto",
         "shrink_factor": [1, 2, 3],
         "section_starts": [0, 30, 60],
         "strength": 0.1,

@@ -50,12 +50,12 @@ def figures(
     """
     mask, inside = shown.mask, shown.field[shown.mask]
     found: dict[str, object] = {
-        "levels": _levels(model.whole.fit) if model.whole is not None else [],
+        **(_levels(model.whole.fit) if model.whole is not None else {"levels": []}),
         "sections": [
             {
                 "name": s.part.name,
                 "planes": [s.part.start, s.part.stop],
-                "levels": _levels(s.fit),
+                **_levels(s.fit),
                 **_range(shown.field[s.part.kept][mask[s.part.kept]]),
             }
             for s in model.sections
@@ -101,8 +101,9 @@ def unchanged(
     list of dict, or None
         As :class:`UnchangedFigures`; None if no correction was asked for.
     """
-    levels = [level for part in model.fits for level in part.fit.levels if level.iterations]
-    if p.strength == 0 or not levels:
+    fits = [own.fit for own in model.fits]
+    made = any(level.iterations for fit in fits for level in fit.levels)
+    if p.strength == 0 or not (made or any(fit.relative_entropy for fit in fits)):
         return None
     parts = model.sections or model.fits
     flat = []
@@ -116,17 +117,22 @@ def unchanged(
         cause = "converged"
         if stretched:
             cause = "all voxels" if p.use_all_voxels else "histogram"
+        elif not done:
+            cause = "levels"
         elif sum(level.iterations for level in done) < FEW and not done[-1].converged:
             cause = "iterations"
         flat.append({"name": part.name, "cause": cause})
     return flat
 
 
-def _levels(fit: BiasFit) -> list[dict[str, object]]:
-    return [
-        {"iterations": level.iterations, "convergence": list(level.convergence)}
-        for level in fit.levels
-    ]
+def _levels(fit: BiasFit) -> dict[str, object]:
+    return {
+        "levels": [
+            {"iterations": level.iterations, "convergence": list(level.convergence)}
+            for level in fit.levels
+        ],
+        "relative_entropy": list(fit.relative_entropy),
+    }
 
 
 def _range(field: Voxels) -> dict[str, float]:

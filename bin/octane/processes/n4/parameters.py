@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from octane.config.parameters import StepParameters, parameter
 from octane.config.types import (
@@ -29,6 +29,12 @@ _mask = word_or_file(MASK_WORDS, None)
 def _auto(value: object) -> object:
     """Read 'auto' as None: the step derives the value from the data."""
     return None if str(only(value)).strip().lower() == AUTO else value
+
+
+def _levels(value: object) -> object:
+    """Read 'auto' in any case, and 'none' and empty text as None."""
+    given = or_none(only(value))
+    return AUTO if str(given).strip().lower() == AUTO else given
 
 
 class N4Parameters(StepParameters):
@@ -90,6 +96,14 @@ class N4Parameters(StepParameters):
         "Maximum iterations at each fitting level, one number per level. auto: 50 at each of up to "
         "four levels, with fewer levels along axes too short for the finest mesh.",
         workflow_default=AUTO,
+    )
+    levels: Annotated[
+        Annotated[int, Field(ge=0, le=6)] | Literal["auto"] | None, BeforeValidator(_levels)
+    ] = parameter(
+        None,
+        "Fitting levels, 0 to 6; the last number of the iterations holds for those without one. "
+        "auto: of the levels that the iterations give, as many as correct bias rather than remove "
+        "tissue, judged by the histogram; 0 if N4 does not help. Unset: as the iterations give.",
     )
     convergence_threshold: float = parameter(
         0.001, "A level ends when the field changes by less than this.", ge=0

@@ -340,9 +340,12 @@ def plan_mesh(
             max(1, math.ceil(length / distance - ROUNDING)) + SPLINE_ORDER
             for length, distance in zip(extent, distances, strict=True)
         ]
-    if p.iterations is not None:
-        levels = [max(1, len(p.iterations))] * 3
-        iterations = p.iterations
+    iterations = p.iterations
+    if isinstance(p.levels, int):
+        given = iterations or (ITERATIONS,)
+        iterations = (given + given[-1:] * p.levels)[: p.levels]
+    if iterations is not None:
+        levels = [max(1, len(iterations))] * 3
     else:
         levels = []
         for n, s, count in zip(shape, spacing, points, strict=True):

@@ -18,6 +18,7 @@ class SectionFitFigures(Figures):
     name: str
     planes: tuple[int, int]
     levels: list[LevelFigures]
+    relative_entropy: list[float] = []
     field_min: float
     field_max: float
 
@@ -42,20 +43,24 @@ class UnchangedFigures(Figures):
     """What N4 left as it was, the volume or a section, and why.
 
     ``all voxels``: voxels that only ITK fits stretched the histogram; ``histogram``: others did;
-    ``iterations``: there were too few; ``converged``: the field was found to be even.
+    ``iterations``: there were too few; ``levels``: none makes the histogram clearer;
+    ``converged``: the field was found to be even.
     """
 
     name: str
-    cause: Literal["all voxels", "histogram", "iterations", "converged"]
+    cause: Literal["all voxels", "histogram", "iterations", "levels", "converged"]
 
 
 class N4Figures(Figures):
     """A bias correction; ``boundaries`` are the result's, as in :class:`StackFigures`.
 
-    ``unchanged`` is None if no correction was asked for.
+    ``unchanged`` is None if no correction was asked for. If the number of levels was judged,
+    ``relative_entropy`` is the histogram's with 0, 1, ... levels, nats, and ``levels`` has those
+    that were kept.
     """
 
     levels: list[LevelFigures]
+    relative_entropy: list[float] = []
     most_iterations: list[int] = []
     sections: list[SectionFitFigures] = []
     sections_skipped: list[str] = []

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from octane.compare.faces import Faces, boundaries, ends_of
 from octane.config.parameters import ExecutionParameters, InputParameters, LeaseParameters
+from octane.config.types import AUTO
 from octane.core.arrays import Backend, namespace, output_type, working_type
 from octane.core.errors import InputError, OctaneError
 from octane.core.files import bring_to_disk
@@ -42,6 +43,7 @@ from octane.processes.n4.inputs import (
     shrunk_sections,
 )
 from octane.processes.n4.intensity import IntensityMaps, along_z, histogram_matching, z_profile_gain
+from octane.processes.n4.judgement import judged
 from octane.processes.n4.layout import sections_of
 from octane.processes.n4.modes import BiasModel, fit_modes
 from octane.processes.n4.parameters import N4Parameters
@@ -428,6 +430,10 @@ def _fit(
                 workers=threads,
                 xp=xp,
             )
+        if p.levels == AUTO:
+            fitted = inside if weight is None else inside & (weight > 0)
+            most, done = len(done.levels), judged(done, values, fitted)
+            logger.info("N4: %s: %d of %d levels correct bias", part.name, len(done.levels), most)
         logger.info(
             "N4: %s fitted in %s iterations, convergence %s",
             part.name,

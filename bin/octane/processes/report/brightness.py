@@ -33,6 +33,10 @@ CAUSES = {
         "them; give a mask without the smallest"
     ),
     "iterations": "it had too few iterations; raise --n4_iterations",
+    "levels": (
+        "no level's field makes the histogram of tissue clearer, so N4 does not help; leave it "
+        "out, or give --n4_levels a number if the pictures show shading"
+    ),
 }
 """Faults that keep N4 from a field, and their remedies."""
 EVEN = (

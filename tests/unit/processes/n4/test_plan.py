@@ -78,6 +78,24 @@ def test_levels_follow_from_extent_and_voxel_size(shape, spacing, levels):
     assert found.iterations == (50,) * max(levels)
 
 
+@pytest.mark.parametrize(
+    ("settings", "iterations"),
+    [
+        ({"levels": 3}, (50, 50, 50)),
+        ({"levels": "3", "iterations": "30 20"}, (30, 20, 20)),
+        ({"levels": 1, "iterations": "30 20"}, (30,)),
+        ({"levels": 0}, ()),
+        ({"levels": "none", "iterations": "30 20"}, (30, 20)),
+        # Judged after the fit, of those given.
+        ({"levels": "Auto", "iterations": "30 20"}, (30, 20)),
+    ],
+)
+def test_a_number_of_levels_holds_for_every_axis(settings, iterations):
+    found = mesh((99, 200, 200), **settings)
+    assert found.iterations == iterations
+    assert found.fitting_levels == (max(1, len(iterations)),) * 3
+
+
 def test_a_spline_distance_sets_the_spans_of_each_axis():
     # 0.6, 1 and 2 mm along z, y and x.
     found = mesh((61, 101, 201), spline_distance_mm=(0.5, 0.3, 0.2), iterations=(5,))

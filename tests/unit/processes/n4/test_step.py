@@ -676,6 +676,33 @@ def test_itk_s_way_is_a_flag_and_what_it_does_to_the_field_is_recorded(
         assert metrics.figures["unchanged"] is None
 
 
+def test_levels_are_as_given_or_judged(write_image, biased, correct):
+    source, given = write_image("v.ome.zarr", biased), {"shrink_factor": 1}
+    counted, metrics = correct(source, "counted.ome.zarr", levels=2, iterations=(8,), **given)
+    assert metrics.figures["relative_entropy"] == []
+    listed, _ = correct(source, "listed.ome.zarr", iterations=(8, 8), **given)
+    np.testing.assert_array_equal(read(counted), read(listed))
+    path, metrics = correct(source, "judged.ome.zarr", levels="auto", iterations=(50, 50), **given)
+    kept = len(metrics.figures["levels"])
+    assert kept > 0
+    assert len(metrics.figures["relative_entropy"]) == 1 + 2
+    same, _ = correct(source, "same.ome.zarr", iterations=(50,) * kept, **given)
+    np.testing.assert_array_equal(read(path), read(same))
+
+
+@pytest.mark.parametrize("mode", ["global", "per_section", "two_pass"])
+def test_where_n4_does_not_help_the_volume_is_left_as_it_is(write_image, correct, rng, mode):
+    voxels = rng.choice(np.array([400, 900], np.float32), SHAPE)
+    source = write_image("v.ome.zarr", voxels)
+    path, metrics = correct(
+        source, shrink_factor=1, levels="auto", mode=mode, section_starts=STARTS
+    )
+    assert {own["cause"] for own in metrics.figures["unchanged"]} == {"levels"}
+    np.testing.assert_array_equal(read(path), voxels)
+    fields = metrics.figures["sections"] or [metrics.figures]
+    assert all(own["levels"] == [] and own["relative_entropy"] for own in fields)
+
+
 def test_even_tissue_is_said_to_be_left_as_it_is(write_image, correct, rng):
     voxels = rng.normal(600, 1, SHAPE).astype(np.float32)
     source = write_image("v.ome.zarr", voxels)

@@ -247,6 +247,7 @@ def test_the_correction_is_judged(figures, warned):
         (["all voxels"], "warning", "leave out --use_all_voxels"),
         (["histogram"], "warning", "give a mask"),
         (["iterations"], "warning", "raise --n4_iterations"),
+        (["levels"], "warning", "--n4_levels"),
         # Even tissue is no fault.
         (["converged"], "not checked", "tissue is even, or"),
         (["converged", "histogram"], "warning", "in s2: the values"),
