@@ -144,7 +144,12 @@ class Subject:
         self.save("stack", figures, arrays, warning=warning)
 
     def n4(
-        self, *, truth: bool = False, by_section: bool = False, sections: Iterable[int] = ()
+        self,
+        *,
+        truth: bool = False,
+        by_section: bool = False,
+        judged: bool = False,
+        sections: Iterable[int] = (),
     ) -> None:
         if self.is_nearest:
             self.save("n4", {"passed_through": True})
@@ -184,6 +189,8 @@ class Subject:
                 ],
                 "sections_skipped": ["section_09"],
             }
+        if judged:
+            figures["relative_entropy"] = [0.5, 0.25, 0.125, 0.75]
         if truth:
             kinds.append("true_field")
             figures["truth"] = {

@@ -88,7 +88,7 @@ class Mesh:
         ]
         return (
             f"{spelled(self.control_points)} control points (z y x), up to "
-            f"{' '.join(map(str, self.iterations))} iterations, final knot distance "
+            f"{' '.join(map(str, self.iterations)) or 0} iterations, final knot distance "
             f"{' '.join(f'{k:.0f}' for k in knots)} um"
         )
 

@@ -302,6 +302,13 @@ def test_fields_of_sections_have_a_table_and_no_empty_chart(subject: Subject) ->
     assert "Fitting levels" not in text
 
 
+def test_judged_levels_have_rows(subject: Subject) -> None:
+    subject.n4(judged=True)
+    text = Page(subject.report()).text
+    for words in ("2 of 3", "0.500, 0.250, 0.125, 0.750"):
+        assert words in text
+
+
 NUMBERED = {"stack": (2,), "stitch": (1,), "resample": (1,)}
 
 
