@@ -841,6 +841,24 @@ def _rate(case: dict, name: str) -> str:
     return f"{case['voxel_bytes'] / case['seconds'][name] / 1e6:.0f}"
 
 
+LIGHT = {
+    "chosen by": lambda c: c["score"],
+    **{
+        title: lambda c, name=name: _percent(c[name])
+        for title, name in {
+            "right": "right",
+            "with bias": "right_with_bias",
+            "without": "right_without_bias",
+            "smooth": "right_smooth",
+            "fine": "right_fine",
+            "nuclei": "right_nuclei",
+            "layered": "right_layered",
+            "worse": "worse_than_four",
+        }.items()
+    },
+    "mean error": lambda c: f"{100 * c['mean_error']:.1f} %",
+}
+
 LAYERS = {
     "part of the image": lambda c: c["part"],
     "MB": lambda c: f"{c['bytes'] / 1e6:.0f}",
@@ -853,6 +871,7 @@ TABLES: dict[str, Table] = {
     "n4-speed-xeon": of_part("n4", "speed_xeon", _speed),
     "n4-modes": of_part("n4", "modes", _modes),
     "n4-levels": of_part("n4", "levels", _levels),
+    "light": of_cases("light", "levels", LIGHT),
     "resample-kernel": of_part("resample", "kernel", _kernel),
     "resample-end-to-end": of_part("resample", "end_to_end", _end_to_end),
     "resample-reading": of_part("resample", "reading", _reading),
