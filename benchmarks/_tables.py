@@ -849,6 +849,7 @@ LIGHT = {
             "right": "right",
             "with bias": "right_with_bias",
             "without": "right_without_bias",
+            "without, N4 left out": "left_out_without_bias",
             "smooth": "right_smooth",
             "fine": "right_fine",
             "nuclei": "right_nuclei",

@@ -18,7 +18,7 @@ from _light_scores import scores
 
 from octane.processes.n4.fit import BiasFit, fit_bias_field, log_field
 from octane.processes.n4.inclusion import voxels_to_fit
-from octane.processes.n4.judgement import fewest
+from octane.processes.n4.judgement import EVEN, fewest
 
 PARTS = ("levels",)
 LEVELS = 4
@@ -27,18 +27,15 @@ NEAR, NEAR_RMS = 1.05, 0.002
 """A choice is right if its error is at most this much above the least error, by ratio or rms."""
 WORSE = 1.1
 """A choice is worse than the default if its error is higher by this ratio, and by NEAR_RMS."""
-EVEN = 0.005
-"""Rms of a log field that changes nothing to speak of."""
 
 logger = logging.getLogger(__name__)
 
 
 class Trial(NamedTuple):
-    """One phantom: by number of levels the error and size of the field; by score the choice."""
+    """One phantom: by number of levels the error of the field; by score the choice."""
 
     case: Case
     errors: list[float]
-    sizes: list[float]
     chosen: dict[str, int]
 
     def right(self, levels: int) -> bool:
@@ -59,11 +56,13 @@ def trial(case: Case, edge: int) -> Trial:
     fit = fit_bias_field(made.image, inside, iterations=(50,) * LEVELS)
     fields = [np.zeros_like(made.log_bias)]
     fields += [log_field(BiasFit(level.lattice, ()), inside.shape) for level in fit.levels]
+    sizes = [float(field[inside].std()) for field in fields]
     chosen = {name: fewest(*loss) for name, loss in scores(made.image, inside, fields).items()}
+    chosen = {name: n if sizes[n] >= EVEN else 0 for name, n in chosen.items()}
     chosen |= {f"always {levels}": levels for levels in range(LEVELS + 1)}
     errors = [float((field - made.log_bias)[inside].std()) for field in fields]
     chosen["least error"] = int(np.argmin(errors))
-    return Trial(case, errors, [float(field[inside].std()) for field in fields], chosen)
+    return Trial(case, errors, chosen)
 
 
 def cases(*, quick: bool) -> Iterator[Case]:
@@ -90,7 +89,7 @@ def summary(trials: list[Trial], name: str) -> dict[str, float]:
         "right": share([own.right(n) for own, n in both]),
         "right_with_bias": share([own.right(n) for own, n in biased]),
         "right_without_bias": share([own.right(n) for own, n in even]),
-        "left_out_without_bias": share([n == 0 or own.sizes[n] < EVEN for own, n in even]),
+        "left_out_without_bias": share([n == 0 for _, n in even]),
         "worse_than_four": share([own.worse(n, LEVELS) for own, n in both]),
         "worse_than_three": share([own.worse(n, LEVELS - 1) for own, n in both]),
         "mean_error": float(np.mean([own.errors[n] for own, n in both])),

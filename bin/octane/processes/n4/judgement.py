@@ -31,6 +31,8 @@ TAIL = 1e-3
 MARGIN = 0.3
 """Log intensity by which a field may exceed that range."""
 TINY = 1e-12
+EVEN = 0.005
+"""Standard deviation of a log field below which it corrects nothing that matters."""
 
 Voxels = npt.NDArray[np.float32]
 Inside = npt.NDArray[np.bool_]
@@ -55,11 +57,15 @@ def judged(fit: BiasFit, image: Voxels, mask: Inside) -> BiasFit:
     logs, usable = averages(image, mask)
     bins = Bins(logs[usable])
     lattices = [np.zeros_like(fit.lattice), *(level.lattice for level in fit.levels)]
-    counts = np.stack(
-        [histograms(logs - log_field(BiasFit(c, ()), logs.shape), usable, bins) for c in lattices]
-    )
-    entropies, without = leave_one_out(counts, bins)
+    counts, sizes = [], []
+    for lattice in lattices:
+        field = log_field(BiasFit(lattice, ()), logs.shape)
+        counts.append(histograms(logs - field, usable, bins))
+        sizes.append(float(field[usable].std(dtype=np.float64)))
+    entropies, without = leave_one_out(np.stack(counts), bins)
     levels = fewest(entropies, without)
+    if sizes[levels] < EVEN:
+        levels = 0
     return BiasFit(lattices[levels], fit.levels[:levels], tuple(entropies.tolist()))
 
 

@@ -51,6 +51,14 @@ def test_the_levels_that_correct_bias_are_kept_as_if_fitted_alone(tissue):
     assert [own.convergence for own in found.levels] == [own.convergence for own in alone.levels]
 
 
+@pytest.mark.parametrize(("amplitude", "kept"), [(0.004, False), (0.1, True)])
+def test_a_field_that_hardly_varies_is_left_out(rng, amplitude, kept):
+    patches = ndimage.gaussian_filter(rng.standard_normal(SHAPE), 3) > 0
+    image = (np.where(patches, 900, 400) * (1 + amplitude * X)).astype(np.float32)
+    fit = fit_bias_field(image, EVERYWHERE, iterations=(50,), convergence_threshold=1e-5)
+    assert bool(judged(fit, image, EVERYWHERE).levels) is kept
+
+
 def test_relative_entropy_is_that_of_a_gaussian_at_any_width_and_least_for_two_peaks(rng):
     found = []
     for values in (
