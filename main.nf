@@ -36,9 +36,10 @@ workflow OCTANE {
     // can read its own output.
     others = tasks.filter { task -> task.meta.channel }
     reference = tasks.filter { task -> !task.meta.channel }
-    STITCH(inputsOf(reference, 'stitch', ['mosaic', 'positions', 'flat_field', 'reference'], data), code.stitch)
+    mosaics = ['mosaic', 'positions', 'flat_field', 'reference', 'gains']
+    STITCH(inputsOf(reference, 'stitch', mosaics, data), code.stitch)
     data = data.mix(dataOf(STITCH.out.image, STITCH.out.record, 'stitch'))
-    STITCH_OTHERS(inputsOf(others, 'stitch', ['mosaic', 'positions', 'flat_field', 'reference'], data), code.stitch)
+    STITCH_OTHERS(inputsOf(others, 'stitch', mosaics, data), code.stitch)
     data = data.mix(dataOf(STITCH_OTHERS.out.image, STITCH_OTHERS.out.record, 'stitch'))
     STACK(inputsOf(reference, 'stack', ['sections', 'displacements', 'reference'], data), code.stack)
     data = data.mix(dataOf(STACK.out.image, STACK.out.record, 'stack'))

@@ -11,7 +11,7 @@ process REPORT {
     tuple(val(meta), path("${meta.id}_report.html"), emit: report)
     tuple(val(meta), path('previews'), emit: previews)
     tuple(val(meta), path("${meta.id}_report.json"), emit: twin)
-    tuple(val(meta), path('{*_trace.json.gz,*_positions.csv}'), emit: more, optional: true)
+    tuple(val(meta), path('{*_trace.json.gz,*_positions.csv,*_gains.csv}'), emit: more, optional: true)
 
     script:
     // Only the task knows its image: workflow.container is set before the parameters.

@@ -12,6 +12,7 @@ process STITCH {
         path(positions),
         path(flatField, stageAs: 'flat_field/*'),
         path(reference, stageAs: 'reference/*'),
+        path(gains, stageAs: 'gains/*'),
     )
     val code
 
@@ -22,10 +23,11 @@ process STITCH {
 
     script:
     def flat = flatField ? "--stitch_flat_field ${flatField}" : ''
+    def bright = gains ? "--stitch_gain ${gains}" : ''
     def table = positions ? "--positions ${positions}" : ''
     def like = reference ? "--reference ${reference}" : ''
     """
-    stitch.py ${mosaic} '${meta.section}.ome.zarr' ${flags} --overwrite ${table} ${flat} ${like} \\
+    stitch.py ${mosaic} '${meta.section}.ome.zarr' ${flags} --overwrite ${table} ${flat} ${bright} ${like} \\
         --save_flat_field '${stemOf(meta)}_flat_field.tif' ${recordsOf(meta, 'stitch')} ${resourcesOf(task)}
     """
 

@@ -1,4 +1,4 @@
-"""CSV tables that users write: samplesheets, with one row per subject, and tile positions.
+"""CSV tables that users write: samplesheets, with one row per subject, and tables of tiles.
 
 Cells stay text, so that a subject 01 stays "01".
 """
@@ -32,6 +32,8 @@ MOST_SUBJECTS = 10_000
 POSITION_COLUMNS = ("section", "row", "column", "y", "x")
 """Columns of tile positions: section number, row and column from 0, and the tile's first edge in
 micrometres."""
+GAIN_COLUMNS = (*POSITION_COLUMNS[:3], "gain")
+"""Columns of tile gains: a tile as for positions, and the factor by which it is too bright."""
 
 
 @dataclass
@@ -77,8 +79,8 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, s
     return table.rows
 
 
-# A run reads the same table of positions once per section.
-@lru_cache(maxsize=1)
+# A run reads the same tables, of positions and of gains, once per section.
+@lru_cache(maxsize=2)
 def _table(text: str, name: str) -> Sheet:
     sheet = Sheet(name)
     _read_csv(text, sheet, MOST_ROWS)

@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
-from octane.config.sheets import POSITION_COLUMNS, read_rows
+from octane.config.sheets import GAIN_COLUMNS, POSITION_COLUMNS, read_rows
 from octane.core.errors import InputError
 from octane.core.geometry import (
     Grid,
@@ -239,20 +239,22 @@ def position_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     return read_rows(path, POSITION_COLUMNS)
 
 
-def require_sections(path: Path, known: Collection[int | None]) -> None:
-    """Raise if a table of tile positions has a row for a section that is not ``known``."""
-    for line, row in position_rows(path):
+def require_sections(
+    path: Path, known: Collection[int | None], columns: Sequence[str] = POSITION_COLUMNS
+) -> None:
+    """Raise if a table of tiles has a row for a section that is not ``known``."""
+    for line, row in read_rows(path, columns):
         with suppress(KeyError, ValueError):
-            # Cells that are not numbers are refused when the positions are read.
+            # Cells that are not numbers are refused when the table is read.
             require_known(plain_number(row["section"]), known, f"{path}, line {line}")
 
 
-def split_positions(path: Path) -> dict[float, str]:
-    """Split a table of tile positions into one CSV text per section number."""
-    header, tables = ",".join(POSITION_COLUMNS), dict[float, list[str]]()
-    for _, row in position_rows(path):
+def split_sections(path: Path, columns: Sequence[str] = POSITION_COLUMNS) -> dict[float, str]:
+    """Split a table of tiles into one CSV text per section number."""
+    header, tables = ",".join(columns), dict[float, list[str]]()
+    for _, row in read_rows(path, columns):
         own = tables.setdefault(plain_number(row["section"]), [header])
-        own.append(",".join(row[column] for column in POSITION_COLUMNS))
+        own.append(",".join(row[column] for column in columns))
     return {number: "\n".join([*lines, ""]) for number, lines in tables.items()}
 
 
@@ -261,37 +263,67 @@ def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[
 
     The table may lack tiles that were not imaged; a linear fit of the others places them.
     """
-    found: dict[Tile, Position] = {}
-    for line, row in position_rows(path):
+    found = _read_tiles(path, section, tiling, POSITIONS)
+    return completed({tile: (y, x) for tile, (y, x) in found.items()}, tiling)
+
+
+def read_gains(path: Path, section: int | None, tiling: MosaicGrid) -> dict[Tile, float]:
+    """Tile gains of one section from a CSV table; an error names the line.
+
+    The table may lack tiles that were not imaged.
+    """
+    return {tile: own[0] for tile, own in _read_tiles(path, section, tiling, GAINS).items()}
+
+
+class TileTable(NamedTuple):
+    """Kind of a table of tiles: ``what`` it lists, and the range of its values."""
+
+    what: str
+    columns: tuple[str, ...]
+    lowest: float
+    highest: float
+    accepted: str
+
+
+POSITIONS = TileTable("positions", POSITION_COLUMNS, -FARTHEST, FARTHEST, f"up to {FARTHEST:g}")
+GAINS = TileTable("gains", GAIN_COLUMNS, 1e-3, 1e3, "gains from 0.001 to 1000")
+
+
+def _read_tiles(
+    path: Path, section: int | None, tiling: MosaicGrid, table: TileTable
+) -> dict[Tile, list[float]]:
+    """Values of the tiles of one section, all that were imaged, from a table of them."""
+    found: dict[Tile, list[float]] = {}
+    for line, row in read_rows(path, table.columns):
         try:
             if plain_number(row["section"]) == section:
-                *numbers, y, x = (plain_number(row[column]) for column in POSITION_COLUMNS[1:])
-                if not (np.abs([*numbers, y, x]) <= FARTHEST).all():
-                    raise ValueError("a position must be finite and within reach")
-                tile = (int(numbers[0]), int(numbers[1]))
-                if tile in found or tile != tuple(numbers):
-                    raise ValueError("a tile has one position, and its row and column are whole")
+                row_number, column_number, *values = (
+                    plain_number(row[column]) for column in table.columns[1:]
+                )
+                if not all(table.lowest <= value <= table.highest for value in values):
+                    raise ValueError("a value must be finite and within reach")
+                tile = (int(row_number), int(column_number))
+                if tile in found or tile != (row_number, column_number):
+                    raise ValueError("a tile has one row, and its row and column are whole")
                 if not (0 <= tile[0] < tiling.rows and 0 <= tile[1] < tiling.columns):
                     raise InputError(
                         f"{path}, line {line}: row {tile[0]}, column {tile[1]} is outside section "
                         f"{section}, which has {tiling.rows} x {tiling.columns} tiles, counted "
                         "from 0; remove the row, or correct it."
                     )
-                found[tile] = (y, x)
-        except (KeyError, ValueError) as error:
-            said = (
-                "invalid row, or a second one for its tile; give numbers with decimal points, up "
-            )
-            said += f"to {FARTHEST:g}."
+                found[tile] = values
+        except (KeyError, ValueError, OverflowError) as error:
+            said = "invalid row, or a second one for its tile; give numbers with decimal points"
+            said += f", {table.accepted}."
             raise InputError(f"{path}, line {line}: {comma_in(row) or said}") from error
     missing = [tile for tile in tiling.imaged if tile not in found]
     if missing:
         row, column = missing[0]
         raise InputError(
-            f"{path} lacks the positions of {len(missing)} tiles, the first at row {row}, column "
-            f"{column} of section {section}; add them."
+            f"{path} lacks the {table.what} of {len(missing)} tiles, the first at row {row}, "
+            f"column {column} of section {section}; add them."
         )
-    return completed(found, tiling)
+    return found
 
 
 def completed(positions: Mapping[Tile, Position], tiling: MosaicGrid) -> dict[Tile, Position]:

@@ -38,6 +38,7 @@ CHANGED = {
         "max_shift": 12.5,
         "refine": True,
         "flat_field": "a flat; $(date) 'of mine'.tif",
+        "gain": "estimate",
         "dark_offset": 100,
         "attenuation": "coefficient",
     },

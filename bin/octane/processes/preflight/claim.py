@@ -13,10 +13,10 @@ from octane.processes.preflight.request import Run, Subject
 from octane.processes.preflight.states import PlanContent
 
 RECORD = "input.json"
-TABLE = re.compile(r".*_(positions|displacements)[.]csv")
+TABLE = re.compile(r".*_(positions|gains|displacements)[.]csv")
 """Names of tables that a run writes, and may be given to another one."""
 STORE = r"[^/]+[.]ome[.]zarr(/(zarr[.]json|[0-9]+(/(zarr[.]json|c(/[0-9]+)*))?))?"
-FILE = r"[^/]+_((positions|displacements)[.]csv|report[.](html|json)|trace[.]json[.]gz)"
+FILE = r"[^/]+_((positions|gains|displacements)[.]csv|report[.](html|json)|trace[.]json[.]gz)"
 FIXED = r"input[.]json|(metrics|flat_fields|profiles|previews)"
 INNER = r"metrics/[^/]+[.]json|flat_fields/[^/]+[.]tif|profiles/[^/]+|previews/[^/]+[.](png|svg)"
 RESULT = re.compile(rf"(earlier_[-0-9]+/)?({STORE}|{FILE}|{FIXED}|{INNER})|earlier_[-0-9]+")
@@ -111,7 +111,7 @@ def _require_no_loss(
     if not folder.is_dir():
         return
     # A link to an earlier task's result, which must not be edited there, and is replaced.
-    for name in ("positions", "displacements"):
+    for name in ("positions", "stitch_gain", "displacements"):
         table = subject.files.get(name)
         if table and TABLE.fullmatch(table.name) and table.parent.samefile(folder):
             raise InputError(

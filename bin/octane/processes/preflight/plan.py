@@ -18,7 +18,7 @@ from octane.processes.preflight.parameters import Settings
 from octane.processes.preflight.states import PlanContent, plan_content
 from octane.processes.preflight.subject import StepBytes, SubjectLayout
 from octane.processes.preflight.tasks import ChannelTasks, SubjectTasks
-from octane.processes.stitch.parameters import FLAT_FIELD_WORDS, OverlapParameters
+from octane.processes.stitch.parameters import FLAT_FIELD_WORDS, GAIN_WORDS, OverlapParameters
 from octane.store.channels import channel_ids, channel_names
 from octane.store.reading import AS_STATED, chosen_channels, place_of, stated_kinds
 from octane.store.stated import CHANNEL
@@ -96,6 +96,8 @@ def idle_in_run(
     kind, settings, overlap = layout.kind, layout.settings, layout.settings.stitch.overlap
     is_placed = kind == "mosaic" and positions is not None
     idle = idle_flags(source, kind, settings.mosaic, None if is_placed else overlap, tiles)
+    if kind != "mosaic" and settings.stitch.gain not in GAIN_WORDS:
+        idle["stitch_gain"] = without_tiles("stitch_gain", source, kind)
     if positions is None:
         return idle
     if not is_placed:
@@ -193,7 +195,7 @@ class SubjectPlan:
     """The workflow's work on a subject.
 
     Each item of a channel is a mosaic, a section or one volume: its ``id``, its ``file`` in the
-    input, or its ``tiles`` and their ``tile_list``, and its rows of the ``positions`` table.
+    input, or its ``tiles`` and their ``tile_list``, and its rows of the user's ``tables``.
     ``found`` says how tiles were found, and ``remarks`` are warnings about them. MOSAIC tells from
     the tiles whether rows and columns are right, unless ``compared`` is False. ``idle`` are
     sentences on flags that cannot act on the input, by parameter, and ``beside`` the parameters
@@ -263,8 +265,8 @@ class SubjectPlan:
                     tables[of_channel.format("tile_list")] = item["tile_list"]
                 else:
                     inputs[section.format("input")] = [item["file"]]
-                if "positions" in item:
-                    tables[section.format("positions")] = item["positions"]
+                for name, text in item.get("tables", {}).items():
+                    tables[section.format(name)] = text
         content = plan_content(self.tasks(), files, inputs)
         return replace(content, tables=tables, results=self.results())
 
@@ -308,6 +310,9 @@ class SubjectPlan:
             found.append(f"{self.subject}_displacements.csv")
         if self.layout.placements and not workflow.skip_report:
             found.append(f"{self.subject}_positions.csv")
+            leads = [channel for channel, _ in self.channels if channel.is_reference]
+            if self.layout.settings.stitch.gain != "none" and not leads[0].is_nearest:
+                found.append(f"{self.subject}_gains.csv")
         return found
 
     def _field_of(self, channel: Channel) -> str:
@@ -345,8 +350,10 @@ class SubjectPlan:
         changes["stitch"] = {}
         if settings.stitch.flat_field not in FLAT_FIELD_WORDS:
             changes["stitch"]["flat_field"] = "none"
+        if settings.stitch.gain not in GAIN_WORDS:
+            changes["stitch"]["gain"] = "none"
         # Places rule; a cohort may have an overlap for its other subjects.
-        if any("positions" in item for item in self.channels[0][1]):
+        if any("positions" in item.get("tables", {}) for item in self.channels[0][1]):
             changes["stitch"]["overlap"] = None
         # With --skip_n4, PYRAMID links the stacked volume's chunks, which need the final codec.
         if not settings.workflow.skip_n4:

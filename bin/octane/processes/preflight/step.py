@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from octane.config.sheets import GAIN_COLUMNS, POSITION_COLUMNS
 from octane.config.types import AUTO
 from octane.config.validation import (
     as_ranges,
@@ -23,7 +24,7 @@ from octane.core.errors import InputError, collecting
 from octane.core.geometry import samples, vector
 from octane.core.metrics import write_json
 from octane.layout.levels import steps_of
-from octane.layout.mosaic import MosaicGrid, require_sections, split_positions
+from octane.layout.mosaic import MosaicGrid, require_sections, split_sections
 from octane.layout.sections import (
     number_of,
     number_or_first,
@@ -69,7 +70,12 @@ from octane.processes.preflight.subject import (
 from octane.processes.resample.layout import target_of
 from octane.processes.stack.layout.stack import given_displacements, given_thicknesses
 from octane.processes.stack.layout.surfaces import require_surfaces
-from octane.processes.stitch.checks_before import applicable, given_flat_field, require_compensable
+from octane.processes.stitch.checks_before import (
+    applicable,
+    given_flat_field,
+    given_gains,
+    require_compensable,
+)
 from octane.store.channels import is_nearest
 from octane.store.companions import open_companions
 from octane.store.image import Image
@@ -78,6 +84,8 @@ from octane.store.volumes import ArrayVolume, Volume, bare_name, open_volume
 
 EXAMPLES = 10
 """Maximum number of shown problems that differ only in names and numbers."""
+TILE_TABLES = {"positions": POSITION_COLUMNS, "stitch_gain": GAIN_COLUMNS}
+"""Columns of the tables of tiles, by parameter."""
 
 
 def answer(request: Path, output: Path) -> None:
@@ -303,12 +311,9 @@ def _plan(
         given_thicknesses(beside["displacements"], layout.slabs)
     if not workflow.skip_n4:
         _check_companions(beside, layout)
-    if kind == "mosaic" and "positions" in beside:
-        # So that a task depends only on the rows of its own section.
-        tables = split_positions(beside["positions"])
+    if kind == "mosaic":
         for _, items in own:
-            for item, volume in zip(items, volumes, strict=True):
-                item["positions"] = tables[number_or_first(volume)]
+            _give_rows(items, volumes, beside)
     subject = str(workflow.subject)
     remarks = doubted_reference(channels, kind, settings)
     table = None if beside.get("positions") == stated else beside.get("positions")
@@ -319,6 +324,17 @@ def _plan(
     remarks = [*tiles.remarks, *remarks]
     about = f" {tiles.about()}"
     return SubjectPlan(subject, own, layout, about, remarks, compared, idle, [*beside])
+
+
+def _give_rows(
+    items: Sequence[Input], volumes: Sequence[Volume], beside: Mapping[str, Path]
+) -> None:
+    """Give each item its section's rows of the user's tables, on which alone its tasks depend."""
+    names = [name for name in TILE_TABLES if name in beside]
+    tables = {name: split_sections(beside[name], TILE_TABLES[name]) for name in names}
+    for item, volume in zip(items, volumes, strict=True):
+        number = number_or_first(volume)
+        item["tables"] = {name: tables[name][number] for name in names}
 
 
 def _channels(
@@ -438,8 +454,10 @@ def _check_volumes(
         numbered(volumes, settings.stack.allow_missing_sections, closed)
     with collecting(problems):
         _require_same_numbers(volumes, workflow)
-        if kind == "mosaic" and "positions" in beside:
-            require_sections(beside["positions"], {*map(number_or_first, volumes), *closed})
+        known = {*map(number_or_first, volumes), *closed}
+        for name, columns in TILE_TABLES.items() if kind == "mosaic" else ():
+            if name in beside:
+                require_sections(beside[name], known, columns)
     voxels = [(v.path, v.grid.spacing, v.dtype) for v in volumes]
     # As STACK gets them.
     if kind == "mosaic" and settings.resample.resolution is not None:
@@ -486,10 +504,12 @@ def _check_volume(
             dtype = resample.dtype if is_resampled(kind, settings) else "input"
             own = output_type(dtype, volume.dtype)
             require_compensable(str(volume.path), own, tiling.shape[0])
-        if "stitch_flat_field" in beside:
-            stitch = stitch.model_copy(update={"flat_field": str(beside["stitch_flat_field"])})
+        files = {name: beside.get(f"stitch_{name}") for name in ("flat_field", "gain")}
+        given = {name: str(path) for name, path in files.items() if path is not None}
+        stitch = stitch.model_copy(update=given)
         # A flat field is compared with tiles in pixels of the source.
         given_flat_field(volume, MosaicGrid.of(volume), placement, stitch)
+        given_gains(volume, tiling, stitch)
     _require_chunks(volume)
     if not workflow.skip_n4 and volume.dtype.kind not in "fiu":
         raise InputError(

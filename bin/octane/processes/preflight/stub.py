@@ -28,8 +28,8 @@ def stub_plan(subject: str, settings: Settings, files: Mapping[str, Path]) -> Pl
         "pyramid": not settings.workflow.skip_pyramid,
     }
     steps = [step for step, is_used in used.items() if is_used]
-    # Positions come from the sections' own tables, which only real inputs have.
-    beside = {*files} - {"positions"}
+    # Positions and gains come from the sections' own tables, which only real inputs have.
+    beside = {*files} - {"positions", "stitch_gain"}
     inputs = {f"{subject}/input/{item}": [file] for item, file in items.items()}
     tasks = SubjectTasks(
         *(subject, kind, [*items], [ChannelTasks("")], steps, beside),

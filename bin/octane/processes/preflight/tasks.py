@@ -157,7 +157,7 @@ class _Tasks:
                 table, record = [], [self._named(f"{item}_stitch_metrics.json")]
             flat_field = self._file("stitch_flat_field")
             reads = {"mosaic": [image], "positions": table, "flat_field": flat_field}
-            reads["reference"] = record
+            reads |= {"reference": record, "gains": self._file("stitch_gain", f"/{item}")}
             image = self._add_of(channel, "stitch", reads, section=item)
         return image
 

@@ -114,6 +114,27 @@ def even(sections: Mapping[str, StitchFigures], settings: Settings) -> Check:
     return judged(name, limit, value, left > SHADING, text)
 
 
+def held_out(sections: Mapping[str, StitchFigures]) -> Check | None:
+    """Show how estimates of light change seams that they were not fitted to; None without any."""
+    gains = [gain for own in sections.values() for gain in own.gains.values()]
+    words = [f"gains {min(gains):.2f} to {max(gains):.2f}"] if gains else []
+    kinds = {"flat field": "flat_held_out", "gains": "gains_held_out"}
+    for name, kind in kinds.items():
+        every = {title: getattr(own, kind) for title, own in sections.items()}
+        known = {title: own for title, own in every.items() if own is not None}
+        if not known:
+            continue
+        before, after = (
+            100 * float(np.median([getattr(own, when) for own in known.values()]))
+            for when in ("before", "after")
+        )
+        text = f"{name}: {before:.1f} % before, {after:.1f} % after"
+        idle = [title for title, own in known.items() if not own.helped]
+        words.append(f"{text}, not helped: {titled(idle)}" if idle else text)
+    name, limit = "Seams that light was not fitted to", "lower after it"
+    return Check(name, "; ".join(words), limit, "good") if words else None
+
+
 def bright(stack: StackFigures, settings: Settings) -> Check:
     """Check that sections are about as bright as their neighbours."""
     name, (low, high) = "Section brightness", BRIGHTNESS
@@ -251,6 +272,7 @@ def brightness_checks(
     found = []
     if sections:
         found += [exposed(sections), saturated(sections), even(sections, settings)]
+        found += [own for own in [held_out(sections)] if own]
     if stack:
         found.append(bright(stack, settings))
     if n4:

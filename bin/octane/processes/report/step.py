@@ -2,7 +2,7 @@
 
 import logging
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from zipfile import BadZipFile
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.parameters import ExecutionParameters
-from octane.config.sheets import POSITION_COLUMNS
+from octane.config.sheets import GAIN_COLUMNS, POSITION_COLUMNS
 from octane.core.errors import OctaneError
 from octane.core.files import writing
 from octane.core.geometry import expected_position
@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 
 RECORD, PREVIEW = "_metrics.json", "_preview.npz"
 """Endings of a task's two file names, which begin alike."""
-POSITIONS, TRACE = "_positions.csv", "_trace.json.gz"
-"""Endings of two more files that are named like the report."""
+POSITIONS, GAINS, TRACE = "_positions.csv", "_gains.csv", "_trace.json.gz"
+"""Endings of more files that are named like the report."""
 VOLUMES = {
     "channels": "the finished volume with its channels, one level per resolution, OME-Zarr",
     "pyramid": "the finished volume, one level per resolution, OME-Zarr",
@@ -83,15 +83,34 @@ def _position_table(entries: Sequence[TaskRecord], channel: str | None) -> str:
     without rows.
     """
     rows: list[tuple[float, ...]] = []
-    every = (entry.record for entry in entries if entry.record.step == "stitch")
-    for record in (own for own in every if channel is None or own.channel in ("", channel)):
-        figures = StitchFigures.model_validate(record.figures)
+    for figures in _stitched(entries, channel):
         places = by_tile(figures.positions)
         imaged = {tile: own for tile, own in places.items() if tile not in figures.not_imaged}
         found = {tile: expected_position(tile, imaged) for tile in places.keys() - imaged.keys()}
         kept = imaged if imaged | found == places else places
         rows += [(figures.number, *tile, *own) for tile, own in kept.items()]
-    lines = [POSITION_COLUMNS, *sorted(rows)] if rows else []
+    return _csv(POSITION_COLUMNS, rows)
+
+
+def _gain_table(entries: Sequence[TaskRecord], channel: str | None) -> str:
+    """Gains of the tiles of ``channel``, as --stitch_gain reads them; empty if none were used."""
+    every = _stitched(entries, channel)
+    rows = [(own.number, *tile, g) for own in every for tile, g in by_tile(own.gains).items()]
+    return _csv(GAIN_COLUMNS, rows)
+
+
+def _stitched(entries: Sequence[TaskRecord], channel: str | None) -> Iterator[StitchFigures]:
+    """Figures of the sections of a channel; None stands for a single one."""
+    for entry in entries:
+        if entry.record.step == "stitch" and (
+            channel is None or entry.record.channel in ("", channel)
+        ):
+            yield StitchFigures.model_validate(entry.record.figures)
+
+
+def _csv(columns: Sequence[str], rows: Sequence[tuple[float, ...]]) -> str:
+    """A table of sorted rows; empty without any."""
+    lines = [columns, *sorted(rows)] if rows else []
     return "".join(f"{','.join(map(str, line))}\n" for line in lines)
 
 
@@ -109,7 +128,9 @@ def _files(
     ``channel`` is the one that was measured, None for a single one.
     """
     found = {}
-    table, trace = (_next_to(destination, ending).name for ending in (POSITIONS, TRACE))
+    table, gains, trace = (
+        _next_to(destination, ending).name for ending in (POSITIONS, GAINS, TRACE)
+    )
     steps = {entry.record.step for entry in entries}
     if lost is not None:
         found["metrics/"] = "the record of every finished task"
@@ -134,6 +155,8 @@ def _files(
         found["metrics/"] = "the record of every task"
     if any(entry.record.figures.get("positions") for entry in entries):
         found[table] = "the positions of all tiles, CSV"
+    if _gain_table(entries, channel):
+        found[gains] = "the gains of all tiles, CSV"
     return found | {
         destination.with_suffix(".json").name: "the same records for programs",
         trace: "the activity of every thread over time, for ui.perfetto.dev",
@@ -165,11 +188,11 @@ def write_report(
     files = _files(destination, subject, entries, lost, channel, workflow=run is not None)
     report = build(entries, subject=subject, run=run, files=files, lost=lost, reference=channel)
     timelines = {e.name: e.record.timeline for e in entries if e.record.timeline is not None}
-    table = _position_table(entries, channel)
+    tables = {POSITIONS: _position_table(entries, channel), GAINS: _gain_table(entries, channel)}
     contents = {
         destination: report.html.encode(),
         _next_to(destination, TRACE): trace_content(timelines),
-        **({_next_to(destination, POSITIONS): table.encode()} if table else {}),
+        **{_next_to(destination, name): text.encode() for name, text in tables.items() if text},
         destination.with_suffix(".json"): as_json(report.twin).encode(),
     }
     # The page is entered first, so that it gets its name last.

@@ -18,6 +18,7 @@ from octane.processes.report.brightness import (
     exposed,
     field,
     focused,
+    held_out,
     saturated,
     variation,
 )
@@ -97,6 +98,7 @@ def checks(
         if any(own.not_imaged for own in sections.values()):
             found.append(_imaged(sections))
         found.append(even(sections, settings))
+        found += [own for own in [held_out(sections)] if own]
         found.append(_alike("Seams of a section", {s.title: s.seam_median for s in quality}))
         shaded = {title: own.shading_before for title, own in sections.items()}
         found.append(_alike("Shading of a section", shaded, COMPARED))

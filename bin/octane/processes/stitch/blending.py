@@ -67,22 +67,24 @@ def accumulate(
     tile: Seen,
     places: tuple[Placement, Placement],
     *,
-    gain: npt.NDArray[np.float32] | None = None,
+    gain: npt.NDArray[np.float32] | np.float32 | None = None,
     dark: float = 0.0,
 ) -> None:
     """Add one tile to a block of a section, in place.
 
     ``total`` is the weighted sum (z, y, x) and ``weights`` that of the weights (y, x), float32.
     ``region`` is the block's place in the section's grid, ``places`` the tile's in y and x.
-    ``gain`` holds factors that even out a full tile, and ``dark`` is the grey level subtracted
-    first.
+    ``gain`` holds factors that even out a full tile, or is one factor for all of it, and ``dark``
+    is the grey level subtracted first.
     """
     area = _area(region, places)
     if area is None:
         return
     weight = _weight(area, places)
-    # The gain is smooth, so it is interpolated separately, once for all planes.
-    part = weight if gain is None else weight * placed(gain[None], places, area)[0]
+    if isinstance(gain, np.ndarray):
+        # The gain is smooth, so it is interpolated separately, once for all planes.
+        gain = placed(gain[None], places, area)[0]
+    part = weight if gain is None else weight * gain
     here = place_in(region[1:], area)
     _add(total, tile, _operators(places, area), here, part, dark)
     weights[here] += weight

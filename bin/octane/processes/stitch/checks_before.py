@@ -8,8 +8,9 @@ import numpy.typing as npt
 
 from octane.core.errors import InputError
 from octane.core.files import read_regular
-from octane.layout.mosaic import MosaicGrid
+from octane.layout.mosaic import MosaicGrid, Tile, read_gains
 from octane.layout.placement import TilePlacement
+from octane.layout.sections import number_or_first
 from octane.processes.stitch.attenuation import LEAST_PLANES
 from octane.processes.stitch.blending import LEAST_OVERLAP
 from octane.processes.stitch.flat_field import Image as Profile
@@ -32,7 +33,8 @@ def applicable(parameters: StitchParameters, image: Volume, *, is_placed: bool) 
                 f"{image.path}: --stitch_refine cannot compare tiles whose values must not be "
                 "averaged; choose another --channel, or omit it."
             )
-        changed |= {"flat_field": "none", "dark_offset": 0.0, "attenuation": "none"}
+        changed |= dict.fromkeys(("flat_field", "gain", "attenuation"), "none")
+        changed["dark_offset"] = 0.0
     return parameters.model_copy(update=changed)
 
 
@@ -66,17 +68,19 @@ def given_flat_field(
     Raises an OctaneError if it does not fit these tiles, or if they do not allow an estimate.
     """
     chosen = parameters.flat_field
-    unused = chosen == "none" and parameters.attenuation == "none"
+    unused = {chosen, parameters.gain, parameters.attenuation} == {"none"}
     if parameters.dark_offset and (unused or image.dtype.kind == "c"):
         raise InputError(
-            "--stitch_dark_offset needs a flat field or --stitch_attenuation, and real voxels; "
-            "give --stitch_flat_field as well, or omit it."
+            "--stitch_dark_offset needs a flat field, gains or --stitch_attenuation, and real "
+            "voxels; give --stitch_flat_field as well, or omit it."
         )
     shared = (place.before for pair in placement.places.values() for place in pair)
-    if chosen == ESTIMATE and max(shared) < LEAST_OVERLAP:
+    asked = {"flat_field": "a flat field", "gain": "gains"}
+    missed = [name for name in asked if getattr(parameters, name) == ESTIMATE]
+    if missed and max(shared) < LEAST_OVERLAP:
         raise InputError(
             f"{image.path}: its tiles overlap by less than {LEAST_OVERLAP} pixels, too little to "
-            "estimate a flat field; give --stitch_flat_field FILE, or none."
+            f"estimate {asked[missed[0]]}; give --stitch_{missed[0]} FILE, or none."
         )
     if chosen in (ESTIMATE, "none"):
         return None
@@ -93,6 +97,18 @@ def given_flat_field(
     except (OSError, EOFError, *FAULTS) as error:
         text = f"{path} cannot be read as a flat field; give a TIFF or .npy file, or {ESTIMATE}."
         raise InputError(text) from error
+
+
+def given_gains(
+    image: Volume, tiling: MosaicGrid, parameters: StitchParameters
+) -> dict[Tile, float] | None:
+    """Gains of the table that the parameters name; None if they do not name one.
+
+    Raises an OctaneError if it does not fit these tiles.
+    """
+    if parameters.gain in (ESTIMATE, "none"):
+        return None
+    return read_gains(Path(parameters.gain), number_or_first(image), tiling)
 
 
 def require_compensable(name: str, dtype: np.dtype, planes: int) -> None:

@@ -5,50 +5,22 @@ their values is a ratio of the flat field, without the tissue. A smooth flat fie
 these ratios. Averaging tiles instead would need many more of them to cancel the tissue.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from numpy.polynomial.legendre import leggrid2d, legvander2d
+from numpy.polynomial.legendre import leggrid2d
 
-from octane.compare.correlation import coarse, neighbours
+from octane.compare.correlation import neighbours
 from octane.layout.placement import TilePlacement
-from octane.processes.stitch.blending import Projections, overlap
+from octane.processes.stitch.blending import Projections
 from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
+from octane.processes.stitch.ratios import TERMS, Compared, Values, compared, fitted
 
-HIGHEST = 6
-"""Order of the polynomial in y and x that models the logarithm of a flat field."""
-ORDER = np.add.outer(np.arange(HIGHEST + 1), np.arange(HIGHEST + 1))
-TERMS = (ORDER > 0) & (ORDER <= HIGHEST)
-EXPECTED = np.where(ORDER <= 2, 0.3, 0.02 * 0.5 ** (ORDER - 3.0))[TERMS]
-"""Expected size of its coefficients: the fall-off of light is mostly quadratic."""
-CELLS = 32
-"""Maximum number of compared blocks along a tile."""
-SMALL_BLOCK = 4
-"""Edge of a block in small tiles, pixels: a mean has less speckle."""
-ACROSS = 6
-"""Minimum number of blocks across an overlap."""
 MOST_PAIRS = 100
 """Maximum number of compared pairs: more would change the fit by less than its error."""
-DIM = 0.1
-"""Brightness relative to bright tissue below which a block counts less: it may not be tissue."""
-OUTLIER = 3.0
-"""Standard deviations at which Tukey's biweight rejects a ratio: if tiles are slightly misplaced,
-many are wrong."""
-SUBTLE = 0.01
-"""Minimum error of a ratio, such as that of interpolation."""
-ALIKE = 3.0
-"""Errors of the fit relative to those of independent blocks: neighbouring blocks share errors if
-tiles are slightly misplaced."""
-ROUNDS = 30
-"""Maximum iterations of the fit."""
-STEADY = 1e-4
-"""Change of the coefficients below which the fit ends."""
-
 Image = npt.NDArray[np.float32]
-Values = npt.NDArray[np.float64]
 
 
 def shading_of(profile: npt.NDArray) -> float:
@@ -86,18 +58,32 @@ def estimate(
     ``projections`` are the tiles' means over depth, and ``dark`` is the grey level without light.
     Returns None if fewer than two pairs of tiles share anything above it.
     """
-    height, width = (int(n) for n in np.max([i.shape for i in projections.values()], axis=0))
-    found = _compared(projections, placement, (height, width), dark)
+    found = sample(projections, placement, dark)
     if len(found) < 2:
         return None
     # Both halves show the real shading, and each its own chance errors, which must not be applied.
-    one, other = (_fitted(found[k::2]) for k in (0, 1))
+    one, other = (fitted(found[k::2]).coefficients for k in (0, 1))
     norm = float(np.sqrt((one @ one) * (other @ other))) or 1.0
     agreed = max(0.0, float(one @ other) / norm)
-    profile = _on_tile(agreed * (one + other) / 2, height, width)
+    shape = full_shape(projections)
+    profile = _on_tile(agreed * (one + other) / 2, *shape)
     # The halves differ by twice the error of their mean.
-    error = shading_of(_on_tile((one - other) / 2, height, width))
+    error = shading_of(_on_tile((one - other) / 2, *shape))
     return FlatField((profile / profile.mean()).astype(np.float32), dark, error)
+
+
+def sample(projections: Projections, placement: TilePlacement, dark: float) -> list[Compared]:
+    """Compare pairs of tiles, which are spread over the section, and always the same."""
+    pairs = neighbours([*placement.places])
+    order = np.random.default_rng(0).permutation(len(pairs))[:MOST_PAIRS]
+    chosen = (pairs[k] for k in np.sort(order))
+    return compared(projections, placement, chosen, full_shape(projections), dark)
+
+
+def full_shape(projections: Projections) -> tuple[int, int]:
+    """Pixels of a full tile in y and x."""
+    height, width = (int(n) for n in np.max([i.shape for i in projections.values()], axis=0))
+    return height, width
 
 
 @dataclass(frozen=True)
@@ -151,61 +137,3 @@ def _on_tile(coefficients: Values, *shape: int) -> Values:
     matrix = np.zeros(TERMS.shape)
     matrix[TERMS] = coefficients
     return np.exp(leggrid2d(*((2 * np.arange(n) + 1) / n - 1 for n in shape), matrix))
-
-
-def _compared(
-    projections: Projections, placement: TilePlacement, shape: tuple[int, int], dark: float
-) -> list[tuple[Values, Values, Values]]:
-    """Compare blocks of pixels that two tiles saw: both means, and how their terms differ."""
-    places = placement.places
-    pairs = neighbours([*places])
-    # Spread over the section, and always the same.
-    order = np.random.default_rng(0).permutation(len(pairs))[:MOST_PAIRS]
-    size = max(SMALL_BLOCK, max(shape) // CELLS)
-    found: list[tuple[Values, Values, Values]] = []
-    for pair in (pairs[k] for k in np.sort(order)):
-        images = overlap(placement, projections, *pair)
-        if images is None:
-            continue
-        # The change of the ratio across an overlap shows the curvature of the flat field.
-        edge = max(1, min(size, min(images[0].shape) // ACROSS))
-        means = [coarse(image, edge).astype(np.float64) for image in images]
-        lit = np.all([np.isfinite(m) & (m > dark) for m in means], axis=0)
-        if not lit.any():
-            continue
-        corner = [max(a.first, b.first) for a, b in zip(*(places[t] for t in pair), strict=True)]
-        at = [start + (k + 0.5) * edge for start, k in zip(corner, np.nonzero(lit), strict=True)]
-        first, second = (
-            legvander2d(
-                *(
-                    2 * (v - own.shift) / n - 1
-                    for v, own, n in zip(at, places[t], shape, strict=True)
-                ),
-                (HIGHEST, HIGHEST),
-            )[:, TERMS.ravel()]
-            for t in pair
-        )
-        found.append((means[0][lit] - dark, means[1][lit] - dark, first - second))
-    return found
-
-
-def _fitted(found: Sequence[tuple[Values, Values, Values]]) -> Values:
-    """Fit the coefficients to means and terms by robust least squares.
-
-    The noise of the ratios, estimated from the residuals, weighs them against the expected size.
-    """
-    a, b, difference = (np.concatenate(own) for own in zip(*found, strict=True))
-    dim = DIM * np.percentile(np.concatenate([a, b]), 95)
-    trust = 1 / (1 + (dim / a) ** 2 + (dim / b) ** 2)
-    ratio = np.log(a / b)
-    coefficients = np.zeros(len(EXPECTED))
-    for _ in range(ROUNDS):
-        left = np.abs(ratio - difference @ coefficients) * np.sqrt(trust)
-        noise = SUBTLE + 1.4826 * float(np.median(left))
-        fits = np.clip(1 - (left / (OUTLIER * noise)) ** 2, 0, None) ** 2
-        weighted = difference * (trust * fits)[:, None]
-        normal = weighted.T @ difference + np.diag(np.square(ALIKE * noise / EXPECTED))
-        before, coefficients = coefficients, np.linalg.solve(normal, weighted.T @ ratio)
-        if np.abs(coefficients - before).max() < STEADY:
-            break
-    return coefficients

@@ -20,14 +20,21 @@ from octane.processes.stitch.checks import Findings, compare, compare_brightness
 from octane.processes.stitch.exposure import blurred
 from octane.processes.stitch.flat_field import FlatField, Light, light_of
 from octane.processes.stitch.flat_field import Image as Profile
-from octane.processes.stitch.parameters import StitchParameters
+from octane.processes.stitch.gains import (
+    Gains,
+    MeasuredGains,
+    judged_flat_field,
+    measured_gains,
+    of_one_brightness,
+)
+from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
 from octane.processes.stitch.planes import why_not_compared
 from octane.processes.stitch.record import (
     SATURATED,
     BlurredFigures,
+    HeldOutFigures,
     SaturatedFigures,
     SurfaceFigures,
-    UnevenFigures,
 )
 from octane.processes.stitch.reference import Reference
 from octane.processes.stitch.refinement import refined_positions
@@ -62,8 +69,11 @@ class Measurement:
     ``empty`` tiles were not imaged, ``digest`` is that of all voxels, and ``turned`` is another
     orientation of rows and columns under which several tiles fit their neighbours, but not as
     placed. Seams and brightness are those after ``light`` was evened out, whose rest is ``left``;
-    values that must not be averaged have neither. ``shares`` are those of each tile's voxels at its
-    highest value, and that value; ``not_in_z`` says why no tiles were compared along z.
+    values that must not be averaged have neither. ``gains`` are those that tiles are divided by,
+    empty unless they were asked for; ``gains_held_out`` and ``flat_held_out`` are the seams that
+    estimates were not fitted to, and ``dim`` the tiles whose overlaps show no gain. ``shares`` are
+    those of each tile's voxels at its highest value, and that value; ``not_in_z`` says why no tiles
+    were compared along z.
     """
 
     positions: dict[Tile, Position]
@@ -79,6 +89,10 @@ class Measurement:
     blurred: list[BlurredFigures] = field(default_factory=list)
     shares: Mapping[Tile, tuple[float, float]] = field(default_factory=dict)
     not_in_z: str = ""
+    gains: Gains = field(default_factory=dict)
+    gains_held_out: HeldOutFigures | None = None
+    flat_held_out: HeldOutFigures | None = None
+    dim: Collection[Tile] = ()
 
     @property
     def saturated(self) -> list[SaturatedFigures]:
@@ -97,11 +111,13 @@ def measure(
     parameters: StitchParameters,
     reference: Reference | None,
     metrics: Metrics,
+    given_gains: Gains | None = None,
 ) -> Measurement:
     """Read all tiles and measure them; fill ``mosaic.voxels``.
 
-    ``nominal`` positions are refined if the ``parameters`` say so, and ``given`` is a flat field to
-    apply. With a ``reference``, only light and brightness are measured.
+    ``nominal`` positions are refined if the ``parameters`` say so; ``given`` is a flat field to
+    apply, and ``given_gains`` are gains to apply. With a ``reference``, only light and brightness
+    are measured.
     """
     tiling, positions, dark = mosaic.tiling, nominal, parameters.dark_offset
     placement = TilePlacement(tiling, positions)
@@ -135,23 +151,41 @@ def measure(
             if turned is not None:
                 overlaps, misplaced = turned.best.instead(overlaps), []
                 findings = overlaps, misplaced, uneven
-            odd = {(t.row, t.column) for t in misplaced if t.planes is None} | empty | full
+            wrong = {(t.row, t.column) for t in misplaced if t.planes is None} | full
             shared = max(place.before for pair in placement.places.values() for place in pair)
             why = why_not_compared(profiles, shared)
             # Where tiles do not overlap as placed, they show different tissue.
             if turned is None and not any(overlap.better for overlap in overlaps):
-                unsharp = blurred(evened, starts, odd)
+                unsharp = blurred(evened, starts, wrong | empty)
         else:
-            uneven = compare_brightness(evened, starts, reference.odd | full)
+            wrong = reference.odd | full
+            uneven = compare_brightness(evened, starts, wrong)
             findings = [], [], uneven
+    gains, found = given_gains or {}, None
+    flat_held_out: HeldOutFigures | None = None
     with metrics.timed("overlaps"):
+        if parameters.gain == ESTIMATE:
+            blur = {(tile.row, tile.column) for tile in unsharp}
+            found = _gains(seen, placement, light, wrong | blur, parameters)
+            gains = dict.fromkeys(tiling.imaged, 1.0)
+            if found is not None and found.held_out.helped:
+                gains |= found.gains
+        if any(gain != 1 for gain in gains.values()):
+            seen = of_one_brightness(seen, gains, dark)
+            light = light_of(seen, placement, given, parameters)
+            evened = light.evened(seen)
+            uneven = compare_brightness(evened, starts, wrong)
+            findings = *findings[:2], uneven
         even = seen
         if any(tile.brightness > 0 for tile in uneven):
             # A factor of one tile is not taken for a pattern that all tiles share.
-            even = _of_one_brightness(seen, uneven, dark)
+            times = {(own.row, own.column): own.brightness for own in uneven if own.brightness > 0}
+            even = of_one_brightness(seen, times, dark)
             light = light_of(even, placement, given, parameters)
             evened = light.evened(seen)
         left = light.left(light.evened(even) if light.is_given else evened, placement)
+        if parameters.flat_field == ESTIMATE:
+            flat_held_out = judged_flat_field(even, placement, dark=dark)
         # Only one of the two is kept in memory.
         del seen, even
         seams = measured_seams(placement, {t: evened[t] for t in tiling.imaged}, left)
@@ -162,8 +196,24 @@ def measure(
         surface = reference.surface
     return Measurement(
         *(positions, placement, empty, digest, surface, light, left, seams, findings),
-        *(turned, unsharp, shares, why),
+        *(turned, unsharp, shares, why, gains, found.held_out if found else None, flat_held_out),
+        dim=[tile for tile in tiling.imaged if found is None or tile not in found.gains],
     )
+
+
+def _gains(
+    projections: Projections,
+    placement: TilePlacement,
+    light: Light,
+    odd: Collection[Tile],
+    parameters: StitchParameters,
+) -> MeasuredGains | None:
+    """Measure the gains of tiles, in the light of a given flat field or with one to estimate."""
+    dark = parameters.dark_offset
+    if light.is_given:
+        return measured_gains(light.evened(projections), placement, odd)
+    with_flat = parameters.flat_field == ESTIMATE
+    return measured_gains(projections, placement, odd, dark=dark, with_flat_field=with_flat)
 
 
 def _turned(
@@ -173,17 +223,6 @@ def _turned(
     imaged = {tile: projections[tile] for tile in tiling.imaged}
     found = find_orientation(imaged, positions, tiling.spacing[1:])
     return found if found is not None and found.is_other and found.is_several else None
-
-
-def _of_one_brightness(
-    projections: Projections, uneven: Collection[UnevenFigures], dark: float
-) -> Projections:
-    """Projections of tiles as if all were as bright as their neighbours."""
-    times = {(tile.row, tile.column): tile.brightness for tile in uneven if tile.brightness > 0}
-    return {
-        tile: dark + (own - dark) / np.float32(times[tile]) if tile in times else own
-        for tile, own in projections.items()
-    }
 
 
 def _projected(

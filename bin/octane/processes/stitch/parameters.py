@@ -9,8 +9,10 @@ from octane.config.types import Fractions2, PositiveFloat, word_or_file
 
 FLAT_FIELD_WORDS = ("estimate", "none", "null", "")
 """Values of ``stitch_flat_field`` that are not files; all but the first mean none."""
+GAIN_WORDS = FLAT_FIELD_WORDS
+"""The same of ``stitch_gain``."""
 ESTIMATE: Literal["estimate"] = "estimate"
-_flat_field = word_or_file(FLAT_FIELD_WORDS, "none")
+_file_or_word = word_or_file(FLAT_FIELD_WORDS, "none")
 
 
 class OverlapParameters(StepParameters):
@@ -47,16 +49,23 @@ class StitchParameters(OverlapParameters):
     max_shift: PositiveFloat = parameter(
         50.0, "Largest correction that refinement may make to a tile.", unit="micrometer"
     )
-    flat_field: Annotated[str, BeforeValidator(_flat_field)] = parameter(
+    flat_field: Annotated[str, BeforeValidator(_file_or_word)] = parameter(
         "none",
         "Flat-field correction of tiles that darken towards their edges. estimate: from the "
         "overlaps of each section's tiles; FILE: a TIFF or .npy of the illumination of a full tile "
         "(octane's own, or BaSiC's); none: no correction. The report measures the shading.",
         shown=True,
     )
+    gain: Annotated[str, BeforeValidator(_file_or_word)] = parameter(
+        "none",
+        "Correction of tiles that are brighter or darker than others, by one factor each. "
+        "estimate: from the overlaps, if that lowers seams that it was not fitted to; FILE: a CSV "
+        "with the columns section, row, column and gain, by which voxels are divided, such as "
+        "SUBJECT_gains.csv of an earlier run; none: no correction.",
+    )
     dark_offset: Annotated[float, Field(ge=0, allow_inf_nan=False)] = parameter(
         0.0,
-        "Grey level of an unlit pixel, subtracted before --stitch_flat_field and "
+        "Grey level of an unlit pixel, subtracted before --stitch_flat_field, --stitch_gain and "
         "--stitch_attenuation are applied. Set it for cameras, where it is often 100.",
     )
     attenuation: Literal["none", "compensate", "coefficient"] = parameter(

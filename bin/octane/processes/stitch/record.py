@@ -3,10 +3,12 @@
 from collections.abc import Collection, Mapping
 from math import dist, hypot
 from statistics import median
+from typing import TypeVar
 
 from octane.core.geometry import slopes
 from octane.core.records import Figures, OverlapFigures, Shape, Size, Sizes
 
+T = TypeVar("T")
 SHADING = 0.03
 """Largest shading of tiles that needs no flat field; even illumination measures less."""
 FROM_TABLE = "from a table"
@@ -20,6 +22,8 @@ EXPOSED = 1.1
 less is hardly seen."""
 STRONG = 1.5
 """The same of a tile that tells nothing about its section's structure and brightness."""
+CERTAIN = 3.0
+"""Standard errors beyond which a correction lowers seams."""
 SATURATED = 0.01
 """Share of a tile's voxels at its highest value above which it is saturated: sound data, and
 displays that cut off the brightest few, stay below it."""
@@ -155,14 +159,29 @@ class SurfaceFigures(Figures):
         return high, hypot(*(a * n for a, n in zip(slopes(unsure), extent, strict=True)))
 
 
-def by_tile(
-    positions: Mapping[str, tuple[float, float]],
-) -> dict[tuple[int, int], tuple[float, float]]:
-    """Positions of a section's record by row and column."""
+class HeldOutFigures(Figures):
+    """Seams of two halves of the overlaps, each ``before`` and ``after`` a fit to the other half.
+
+    They are rms logarithms of ratios, with speckle; ``noise`` is that of their difference.
+    """
+
+    before: tuple[float, float]
+    after: tuple[float, float]
+    noise: tuple[float, float]
+
+    @property
+    def helped(self) -> bool:
+        """True if the fit lowers the seams of both halves beyond their noise."""
+        every = zip(self.before, self.after, self.noise, strict=True)
+        return all(before - after > CERTAIN * noise for before, after, noise in every)
+
+
+def by_tile(tiles: Mapping[str, T]) -> dict[tuple[int, int], T]:
+    """What a section's record says of tiles, by row and column."""
     found = {}
-    for name, position in positions.items():
+    for name, own in tiles.items():
         row, column = map(int, name.split(","))
-        found[row, column] = position
+        found[row, column] = own
     return found
 
 
@@ -176,6 +195,10 @@ class StitchFigures(Figures):
 
     ``saturation`` is the largest share of a tile's voxels at its highest value; None: not counted.
     ``not_in_z`` says why tiles were not compared along z.
+
+    ``gains`` by "row,column" are the factors by which the tiles were divided, all 1 if an estimate
+    lowers no seam, and empty without ``stitch_gain``. ``gains_held_out`` and ``flat_held_out`` are
+    the seams that estimates were not fitted to.
 
     ``positions`` are those of the tiles' first corners by "row,column", (y, x) in micrometres
     within the section; ``nominal_positions`` those before refinement, empty without it. On another
@@ -205,6 +228,9 @@ class StitchFigures(Figures):
     blurred: list[BlurredFigures] = []
     saturated: list[SaturatedFigures] = []
     saturation: float | None = None
+    gains: dict[str, Size] = {}
+    gains_held_out: HeldOutFigures | None = None
+    flat_held_out: HeldOutFigures | None = None
     surface: SurfaceFigures | None = None
     shading_before: float | None = None
     shading_after: float | None = None

@@ -5,6 +5,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +18,21 @@ from octane.core.files import writing
 from octane.core.geometry import Grid, Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
 from octane.core.units import bytes_of
-from octane.layout.mosaic import MosaicGrid, Position, Tile, as_if_scaled, idle_overlap
+from octane.layout.mosaic import MosaicGrid, Tile, as_if_scaled, idle_overlap
 from octane.layout.placement import Placement, TilePlacement
 from octane.layout.sections import number_of
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.processes.stitch.attenuation import MOST_STEADY, REACH, Compensation
 from octane.processes.stitch.blending import Seen, accumulate, choose, divided
-from octane.processes.stitch.checks_before import applicable, given_flat_field, require_compensable
+from octane.processes.stitch.checks_before import (
+    applicable,
+    given_flat_field,
+    given_gains,
+    require_compensable,
+)
 from octane.processes.stitch.flat_field import FlatField, Light
+from octane.processes.stitch.gains import Gains
 from octane.processes.stitch.layout import nominal_positions
 from octane.processes.stitch.measurement import Measurement, Mosaic, measure
 from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
@@ -52,6 +59,7 @@ PROFILE = 128
 THUMBNAIL = 384
 """Longest edge of a section's picture in the report, pixels."""
 
+T = TypeVar("T")
 Places = Mapping[Tile, tuple[Placement, Placement]]
 """:class:`Placement` of tiles in y and x."""
 
@@ -147,6 +155,28 @@ def _note_light(
         )
 
 
+def _note_gains(
+    name: str, measured: Measurement, parameters: StitchParameters, metrics: Metrics
+) -> None:
+    """Warn if gains cannot be estimated, lower no seam, or are unknown for some tiles."""
+    if parameters.gain != ESTIMATE:
+        return
+    judged, dim, gains = measured.gains_held_out, measured.dim, measured.gains
+    if judged is None:
+        metrics.warn(f"{name}: too few overlaps show light to estimate gains; none are applied.")
+    elif not judged.helped:
+        metrics.warn_in_report(
+            "--stitch_gain estimate does not lower the seams that it was not fitted to; no gains "
+            "are applied."
+        )
+    elif dim:
+        tiles = ", ".join([f"row {row}, column {column}" for row, column in dim])
+        metrics.warn(
+            f"{name}: {len(dim)} of {len(gains)} tiles keep the gain 1, because their overlaps "
+            f"show too little light, or they are saturated, blurred or out of place: {tiles}."
+        )
+
+
 def _warn_of_decay(name: str, steady: float, metrics: Metrics) -> None:
     """Record how much of the light does not decay with depth; warn if that is too much."""
     metrics.figures["steady_light"] = steady
@@ -160,7 +190,8 @@ def _warn_of_decay(name: str, steady: float, metrics: Metrics) -> None:
 
 def _flat_field(light: Light, tiling: MosaicGrid, parameters: StitchParameters) -> FlatField | None:
     """The flat field to apply; an even one if only the dark offset is to be subtracted."""
-    if light.applied is None and parameters.attenuation != "none" and parameters.dark_offset:
+    is_used = {parameters.attenuation, parameters.gain} != {"none"}
+    if light.applied is None and is_used and parameters.dark_offset:
         return FlatField(np.ones(tiling.tile[1:], np.float32), parameters.dark_offset)
     return light.applied
 
@@ -192,10 +223,19 @@ def _attributes(
     return {**attributes, "kind": "section", "section": section}
 
 
+def _gain(flat: FlatField | None, gain: float) -> npt.NDArray[np.float32] | np.float32 | None:
+    """Factors that even out a tile of this gain, as :func:`accumulate` takes them."""
+    factor = np.float32(1 / gain)
+    if gain == 1:
+        return flat.gain if flat else None
+    return factor * flat.gain if flat else factor
+
+
 def _blended(
     mosaic: Mosaic,
     places: Places,
     flat: FlatField | None,
+    gains: Gains,
     region: Region,
     lane: Lane,
 ) -> npt.NDArray:
@@ -204,7 +244,7 @@ def _blended(
     total = lane.buffer("total", shape, mosaic.working)
     total[...] = 0
     weights = np.zeros(shape[1:], np.float32)
-    gain, dark = (flat.gain, flat.dark) if flat else (None, 0.0)
+    dark = flat.dark if flat else 0.0
     for tile, own in places.items():
         spans = zip(own, region[1:], strict=True)
         if not all(p.first < r.stop and p.last > r.start for p, r in spans):
@@ -221,6 +261,7 @@ def _blended(
             if mosaic.nearest:
                 choose(total, weights, region, seen, own)
             else:
+                gain = _gain(flat, gains.get(tile, 1.0))
                 accumulate(total, weights, region, seen, own, gain=gain, dark=dark)
     if mosaic.nearest:
         return total
@@ -321,11 +362,13 @@ def stitch_section(
     given = given_flat_field(image, tiling, placement, parameters)
     mosaic = _planned(image, tiling, placement.grid, parameters, execution)
     metrics.figures["kept_in_memory"] = mosaic.voxels is not None
-    measured = measure(mosaic, nominal, given, parameters, reference, metrics)
+    gains = given_gains(image, tiling, parameters)
+    measured = measure(mosaic, nominal, given, parameters, reference, metrics, gains)
     placement, light = measured.placement, measured.light
     is_placed = positions_table is not None
     _checked(image.path.name, measured, parameters, metrics, is_placed=is_placed)
     _note_light(image.path.name, measured, parameters, metrics)
+    _note_gains(image.path.name, measured, parameters, metrics)
     if save_flat_field is not None and light.applied is not None and not light.is_given:
         from tifffile import imwrite
 
@@ -339,7 +382,8 @@ def stitch_section(
     strong = [own for own in uneven if not 1 / STRONG <= own.brightness <= STRONG]
     odd = measured.empty | {(tile.row, tile.column) for tile in strong}
     lit = {tile: own for tile, own in placement.places.items() if tile not in measured.empty}
-    blend = functools.partial(_blended, mosaic, lit, _flat_field(light, tiling, parameters))
+    flat = _flat_field(light, tiling, parameters)
+    blend = functools.partial(_blended, mosaic, lit, flat, measured.gains)
     compensation = None
     if parameters.attenuation != "none":
         coefficient = parameters.attenuation == "coefficient"
@@ -386,6 +430,9 @@ def stitch_section(
         digest=measured.digest,
         shading_before=before,
         shading_after=after,
+        gains=_named(measured.gains),
+        gains_held_out=measured.gains_held_out,
+        flat_held_out=measured.flat_held_out,
         uncovered_pixels=uncovered,
         tile_extent=tiling.tile_extent[1:],
         mosaic_extent=tiling.extent[1:],
@@ -409,6 +456,6 @@ def _origin(table: Path | None, reference: Path | None) -> str:
     return "unset" if table is None else FROM_TABLE
 
 
-def _named(positions: Mapping[Tile, Position]) -> dict[str, Position]:
-    """Positions by "row,column"."""
-    return {f"{row},{column}": place for (row, column), place in positions.items()}
+def _named(tiles: Mapping[Tile, T]) -> dict[str, T]:
+    """What belongs to tiles by "row,column"."""
+    return {f"{row},{column}": own for (row, column), own in tiles.items()}

@@ -11,7 +11,7 @@ FOLDERS = ("metrics", "flat_fields", "profiles")
 """Subfolders of a subject's results, as in conf/modules.config."""
 ENDINGS = (
     *(".ome.zarr", "_report.html", "_report.json", "_trace.json.gz", "_metrics.json"),
-    *("_flat_field.tif", "_positions.csv", "_displacements.csv"),
+    *("_flat_field.tif", "_positions.csv", "_gains.csv", "_displacements.csv"),
 )
 """Ends of the names of results."""
 METADATA = ("zarr.json", ".zattrs", ".zgroup", ".zarray")

@@ -19,7 +19,7 @@ from tile_writers import (
 
 from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.core.errors import OctaneError
-from octane.layout.mosaic import split_positions
+from octane.layout.mosaic import split_sections
 from octane.processes.mosaic.checks_before import holds_tiles
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.mosaic.step import write_listed, write_mosaics
@@ -145,7 +145,7 @@ def test_places_that_files_state_become_positions(write_tiles, plan, tmp_path):
     assert [*other.idle] == ["overlap"]
     assert "OME-XML" in other.idle["overlap"]
     assert "with rows and columns from the names and places from OME-XML." in made.found
-    first = items_of(made)[0]["positions"].splitlines()
+    first = items_of(made)[0]["tables"]["positions"].splitlines()
     assert first[:2] == ["section,row,column,y,x", "2,0,0,0.0,0.0"]
     assert first[-1] == "2,1,2,72.0,200.0"
     assert "--voxel_size" not in flags_of(made)["resample"]
@@ -154,7 +154,7 @@ def test_places_that_files_state_become_positions(write_tiles, plan, tmp_path):
     table = tmp_path / "positions.csv"
     table.write_text("\n".join(["section,row,column,y,x", *rows]), encoding="utf-8")
     moved = plan(source, {"positions": table}, **given)
-    assert items_of(moved)[0]["positions"] == split_positions(table)[2]
+    assert items_of(moved)[0]["tables"]["positions"] == split_sections(table)[2]
     assert f"places from {table}." in moved.found
     # Neither changes a task of MOSAIC.
     assert [i["tile_list"] for i in items_of(moved)] == [i["tile_list"] for i in items_of(made)]
@@ -215,7 +215,7 @@ def test_a_table_of_places_is_an_input_of_the_run(write_tiles, plan, tmp_path):
     made = plan(source, {"tile_table": table}, section_thickness=10, allow_missing_sections=4,
                 tile_table=str(table))  # fmt: skip
     assert f"places from {table}." in made.found
-    assert items_of(made)[1]["positions"].splitlines()[-1] == "7,1,2,60.0,160.0"
+    assert items_of(made)[1]["tables"]["positions"].splitlines()[-1] == "7,1,2,60.0,160.0"
     assert "table" not in flags_of(made)["mosaic"]
 
 
@@ -241,7 +241,7 @@ def test_a_table_may_place_tiles_of_excluded_sections(write_tiles, plan):
     assert made.found.endswith(f"places from {table}.")
     assert made.remarks == []
     assert [item["id"] for item in items_of(made)] == ["section_02"]
-    assert items_of(made)[0]["positions"].splitlines()[-1] == "2,1,2,60.0,160.0"
+    assert items_of(made)[0]["tables"]["positions"].splitlines()[-1] == "2,1,2,60.0,160.0"
 
 
 def test_one_channel_is_chosen_by_its_name(write_tiles, plan, tmp_path):

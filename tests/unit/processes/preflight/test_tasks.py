@@ -79,12 +79,15 @@ CHAIN = {
         pytest.param(
             replace(
                 *(MOSAICS,),
-                beside=["positions", "displacements", "stitch_flat_field", "n4_mask", "truth"],
+                beside=[
+                    *("positions", "displacements", "stitch_flat_field", "stitch_gain"),
+                    *("n4_mask", "truth"),
+                ],
                 steps=["stitch", "stack", "n4"],
                 items=["s1"],
             ),
             {
-                "s1_stitch": "input/s1 | positions/s1 | stitch_flat_field",
+                "s1_stitch": "input/s1 | positions/s1 | stitch_flat_field |  | stitch_gain/s1",
                 "stack": "s1_stitch | displacements",
                 "n4": "stack | n4_mask | truth",
                 "report": "s1_stitch/record stack/record n4/record | input | n4",
@@ -106,12 +109,15 @@ def test_another_channel_lies_where_the_reference_does():
         items=["s1"],
         channels=TWO,
         steps=["stitch", "stack", "n4", "pyramid"],
-        beside=["positions", "displacements", "stitch_flat_field", "n4_mask", "truth"],
+        beside=[
+            *("positions", "displacements", "stitch_flat_field", "stitch_gain"),
+            *("n4_mask", "truth"),
+        ],
         is_joined=True,
     )
     found = reads(subject)
     assert {name: text for name, text in found.items() if "red" in name or name == "channels"} == {
-        "s1_red_stitch": "input/s1 |  | stitch_flat_field | s1_stitch_metrics.json",
+        "s1_red_stitch": "input/s1 |  | stitch_flat_field | s1_stitch_metrics.json | stitch_gain/s1",
         "red_stack": "s1_red_stitch |  | stack_metrics.json",
         "red_n4": "red_stack | n4_mask",
         "red_pyramid": "red_n4",
