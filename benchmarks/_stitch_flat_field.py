@@ -47,16 +47,18 @@ Seen = tuple[dict[Tile, Image], TilePlacement, Image]
 """Mean over depth of the tiles of a section, their placement and their flat field."""
 
 
-def phantom(settings: Mapping[str, object], looks: int, seed: int) -> Seen:
-    """Tiles of the second section of a phantom."""
+def phantom(
+    settings: Mapping[str, object], looks: int, seed: int, strength: float = SHADING
+) -> Seen:
+    """Tiles of the second section of a phantom, whose shading has this ``strength``."""
     more = {"speckle_looks": looks, "seed": seed, "edge_fraction": 0, "sections": 3}
-    p = PhantomParameters.model_validate({**settings, **more, "shading": SHADING})
+    p = PhantomParameters.model_validate({**settings, **more, "shading": strength})
     subject, (depth, height, width) = Subject.of(p), p.tile_shape
     tile, pitch = (depth, height, width), subject.pitch
     grid = grid_of(tile, (p.tiles[0], p.tiles[1]), vector(*p.voxel_size), pitch)
     places = grid.positions(pitch)
     tiles = {t: render_tile(p, 1, t, tile, place).mean(axis=0) for t, place in places.items()}
-    return tiles, TilePlacement(grid, places), light(tile, p.voxel_size)
+    return tiles, TilePlacement(grid, places), light(tile, p.voxel_size, strength)
 
 
 def brain(settings: Mapping[str, object], looks: int, seed: int) -> Seen:
@@ -83,10 +85,10 @@ def grid_of(
     return MosaicGrid(shape, tile, voxel, vector(0, 0, 0), own, whole, pitch)
 
 
-def light(tile: tuple[int, ...], voxel: Sequence[float]) -> Image:
+def light(tile: tuple[int, ...], voxel: Sequence[float], strength: float = SHADING) -> Image:
     """The simulated flat field."""
     _, y, x = ((np.arange(n) + 0.5) * size for n, size in zip(tile, voxel, strict=True))
-    return shading(SHADING, (tile[1] * voxel[1], tile[2] * voxel[2]), y, x)
+    return shading(strength, (tile[1] * voxel[1], tile[2] * voxel[2]), y, x)
 
 
 def left(found: npt.NDArray, true: npt.NDArray) -> tuple[float, float]:

@@ -8,7 +8,7 @@ import pytest
 from octane.config import sheets
 from octane.core.errors import OctaneError
 from octane.core.geometry import shape_of
-from octane.layout.mosaic import MosaicGrid, read_positions, require_sections
+from octane.layout.mosaic import MosaicGrid, read_gains, read_positions, require_sections
 from octane.resample.operator import resampler
 from octane.store.image import open_image
 
@@ -111,6 +111,37 @@ def test_what_a_table_lacks_is_named(row, write_table, rows, words):
     table = write_table(rows)
     with pytest.raises(OctaneError, match=words) as caught:
         read_positions(table, 1, row)
+    assert str(table) in str(caught.value)
+
+
+GAINS = "section,row,column,gain"
+EVEN = (1, 0, 0, 1)
+
+
+def test_gains_are_read_as_they_were_written(row, write_table):
+    table = write_table([(2, 0, 1, 5), (1, 0, 1, 0.1 + 0.2), EVEN], GAINS)
+    assert read_gains(table, 1, row) == {(0, 0): 1.0, (0, 1): 0.1 + 0.2}
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([], "columns section, row, column, gain"),
+        ([EVEN, (1, 0, 1, "bright")], "line 3: invalid row, .* gains from 0.001 to 1000"),
+        ([EVEN, (1, 0, 1, '"0,25"')], "line 3: gain is '0,25', which has a comma; write 0.25"),
+        *(([EVEN, (1, 0, 1, gain)], "line 3: invalid") for gain in (0, -1, "nan", "inf", 1001)),
+        ([EVEN, (1, "inf", 1, 1)], "line 3: invalid"),
+        ([EVEN, (1, 0, 0.5, 1)], "line 3: invalid"),
+        ([EVEN, EVEN], "line 3: invalid row, or a second one"),
+        ([EVEN, (1, 0, 1)], "line 3: there are 3 cells but 4 columns"),
+        ([EVEN, (1, 0, 2, 1)], "line 3: row 0, column 2 is outside .* 1 x 2 tiles"),
+        ([EVEN, (2, 0, 1, 1)], "lacks the gains of 1 tiles, .* row 0, column 1 of section 1; add"),
+    ],
+)
+def test_what_a_table_of_gains_lacks_is_named(row, write_table, rows, words):
+    table = write_table(rows, GAINS)
+    with pytest.raises(OctaneError, match=words) as caught:
+        read_gains(table, 1, row)
     assert str(table) in str(caught.value)
 
 

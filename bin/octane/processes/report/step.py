@@ -2,7 +2,7 @@
 
 import logging
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from zipfile import BadZipFile
@@ -16,7 +16,7 @@ from octane.core.errors import OctaneError
 from octane.core.files import writing
 from octane.core.geometry import expected_position
 from octane.core.metrics import as_json
-from octane.core.records import ENDINGS, Outcome, read_record
+from octane.core.records import ENDINGS, Outcome, Record, read_record
 from octane.processes.report.html import build
 from octane.processes.report.tasks import TaskRecord, previewed
 from octane.processes.report.trace import trace_content
@@ -83,7 +83,8 @@ def _position_table(entries: Sequence[TaskRecord], channel: str | None) -> str:
     without rows.
     """
     rows: list[tuple[float, ...]] = []
-    for figures in _stitched(entries, channel):
+    for record in _stitched(entries, channel):
+        figures = StitchFigures.model_validate(record.figures)
         places = by_tile(figures.positions)
         imaged = {tile: own for tile, own in places.items() if tile not in figures.not_imaged}
         found = {tile: expected_position(tile, imaged) for tile in places.keys() - imaged.keys()}
@@ -94,18 +95,15 @@ def _position_table(entries: Sequence[TaskRecord], channel: str | None) -> str:
 
 def _gain_table(entries: Sequence[TaskRecord], channel: str | None) -> str:
     """Gains of the tiles of ``channel``, as --stitch_gain reads them; empty if none were used."""
-    every = _stitched(entries, channel)
+    every = [StitchFigures.model_validate(own.figures) for own in _stitched(entries, channel)]
     rows = [(own.number, *tile, g) for own in every for tile, g in by_tile(own.gains).items()]
     return _csv(GAIN_COLUMNS, rows)
 
 
-def _stitched(entries: Sequence[TaskRecord], channel: str | None) -> Iterator[StitchFigures]:
-    """Figures of the sections of a channel; None stands for a single one."""
-    for entry in entries:
-        if entry.record.step == "stitch" and (
-            channel is None or entry.record.channel in ("", channel)
-        ):
-            yield StitchFigures.model_validate(entry.record.figures)
+def _stitched(entries: Sequence[TaskRecord], channel: str | None) -> list[Record]:
+    """Records of the sections of a channel; None stands for a single one."""
+    every = (entry.record for entry in entries if entry.record.step == "stitch")
+    return [own for own in every if channel is None or own.channel in ("", channel)]
 
 
 def _csv(columns: Sequence[str], rows: Sequence[tuple[float, ...]]) -> str:
@@ -155,7 +153,7 @@ def _files(
         found["metrics/"] = "the record of every task"
     if any(entry.record.figures.get("positions") for entry in entries):
         found[table] = "the positions of all tiles, CSV"
-    if _gain_table(entries, channel):
+    if any(record.figures.get("gains") for record in _stitched(entries, channel)):
         found[gains] = "the gains of all tiles, CSV"
     return found | {
         destination.with_suffix(".json").name: "the same records for programs",

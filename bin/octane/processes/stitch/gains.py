@@ -32,7 +32,10 @@ from octane.processes.stitch.ratios import (
     fitted,
     groups,
 )
-from octane.processes.stitch.record import CERTAIN, HeldOutFigures
+from octane.processes.stitch.record import HeldOutFigures
+
+CHANCE = 2.0
+"""Standard deviations beyond which a trend of gains is not one by chance."""
 
 Gains = Mapping[Tile, float]
 """Brightness of tiles relative to their geometric mean; voxels are divided by it."""
@@ -102,7 +105,7 @@ def _trend(logs: Values, at: Values, group: Groups) -> Values:
     free = max(1, len(logs) - len(np.unique(group)) - 2)
     spread = sqrt(float(np.sum((logs - at @ slopes) ** 2)) / free)
     reach = np.sqrt(np.sum(at**2, axis=0))
-    return np.where(np.abs(slopes) * reach > CERTAIN * spread, slopes, 0.0)
+    return np.where(np.abs(slopes) * reach > CHANCE * spread, slopes, 0.0)
 
 
 def judged_flat_field(

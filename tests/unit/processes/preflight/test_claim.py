@@ -128,12 +128,13 @@ def test_a_mask_in_a_folder_that_is_emptied_is_seen_through_links(claim, folder,
         claim("other", "2", files=files, **REPLACE)
 
 
-def test_a_table_of_results_is_not_read_while_it_is_replaced(claim, folder):
+@pytest.mark.parametrize(("name", "end"), [("positions", "positions"), ("stitch_gain", "gains")])
+def test_a_table_of_results_is_not_read_while_it_is_replaced(claim, folder, name, end):
     claim().take()
-    table = folder / "brain_positions.csv"
+    table = folder / f"brain_{end}.csv"
     table.touch()
     with pytest.raises(InputError, match=f"{table} is a result, which this run replaces"):
-        claim(files={"positions": str(table)})
+        claim(files={name: str(table)})
 
 
 def test_stubs_never_replace_results(claim, folder):

@@ -106,10 +106,18 @@ def test_results_of_a_volume_are_planned_by_name(plan, store, given, results):
     assert made.results() == results
 
 
+TABLES = ("_displacements.csv", "_positions.csv", "_gains.csv")
+
+
 @pytest.mark.parametrize(
     ("kind", "given", "results"),
     [
         ("mosaic", {}, ["brain.ome.zarr", "brain_displacements.csv", "brain_positions.csv"]),
+        (
+            "mosaic",
+            {"stitch_gain": "estimate", "skip_n4": True, "skip_pyramid": True},
+            [f"brain{end}" for end in ("_stack.ome.zarr", *TABLES)],
+        ),
         ("mosaic", {"skip_report": True}, ["brain.ome.zarr", "brain_displacements.csv"]),
         (
             "section",
@@ -119,7 +127,7 @@ def test_results_of_a_volume_are_planned_by_name(plan, store, given, results):
     ],
 )
 def test_tables_of_sections_are_planned_by_name(plan, store, kind, given, results):
-    made = plan(store(kind), channel="oct", overlap=0.1, **given)
+    made = plan(store(kind), channel="oct", overlap=0.5, **given)
     assert made.results() == results
 
 
@@ -319,6 +327,8 @@ def test_flags_on_tiles_are_idle_where_one_file_of_them_is_given(plan, tmp_path,
     [
         ("section", {"overlap": 0.2}, ["overlap"]),
         ("section", {}, []),
+        ("section", {"stitch_gain": "gains.csv"}, ["stitch_gain"]),
+        ("section", {"stitch_gain": "estimate"}, []),
         ("mosaic", {"overlap": 0.2}, []),
         ("mosaic", {"overlap": 0.2, "tile_order": "rows-snake-top-left"}, ["tile_order"]),
     ],

@@ -94,6 +94,7 @@ def test_the_files_of_a_subject_are_its_own_or_the_runs(tmp_path):
         {"id": "c", "input": f"{tmp_path}/data"},
     ]
     parameters = {"n4_mask": "mask.nii", "stitch_flat_field": "estimate", "positions": "none"}
+    parameters |= {"stitch_gain": "Estimate"}
     found = [own.files for own in launched(tmp_path, *asked, parameters=parameters).subjects()]
     data = {"input": tmp_path / "data"}
     assert found == [

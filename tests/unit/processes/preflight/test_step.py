@@ -299,6 +299,8 @@ def test_a_flat_field_is_estimated_from_the_overlaps_that_stitch_gets(problems, 
     # An overlap of 8 pixels becomes one of 2.
     (line,) = problems(source, resolution=40, **given)
     assert "its tiles overlap by less than 4 pixels, too little to estimate a flat field" in line
+    (line,) = problems(source, resolution=40, overlap=0.2, stitch_gain="estimate")
+    assert "too little to estimate gains; give --stitch_gain FILE" in line
 
 
 def test_a_flat_field_is_measured_in_pixels_of_the_source(problems, write_mosaic, tmp_path):
@@ -307,6 +309,27 @@ def test_a_flat_field_is_measured_in_pixels_of_the_source(problems, write_mosaic
     beside = {"stitch_flat_field": tmp_path / "wide.npy"}
     (line,) = problems(source, beside, overlap=0.2, resolution=40)
     assert "wide.npy has 20 x 40 pixels and a tile 40 x 40; give" in line
+
+
+def test_gains_are_refused_before_any_work(problems, plan, mosaics, tmp_path):
+    table = tmp_path / "gains.csv"
+    beside, given = {"stitch_gain": table}, {"overlap": 0.2, "stitch_gain": str(table)}
+    rows = [f"{k},{n // 3},{n % 3},1.1" for k in (2, 1) for n in range(6)]
+
+    def write(lines):
+        table.write_text("\n".join(["section,row,column,gain", *lines]), encoding="utf-8")
+
+    write(rows)
+    made = plan(mosaics, beside, **given)
+    flags = [text for channel in made["channels"] for text in channel["flags"].values()]
+    # The workflow stages each section's rows, and adds the flag.
+    assert "stitch_gain" not in " ".join(flags).replace("--stitch_gain none", "")
+    write(rows[:-1])
+    (line,) = problems(mosaics, beside, **given)
+    assert line.startswith(f"{table} lacks the gains of 1 tiles, the first at row 1, column 2 of")
+    write([*rows, "3,0,0,1"])
+    (line,) = problems(mosaics, beside, **given)
+    assert line.startswith(f"{table}, line 14: the input has no section 3; remove the row")
 
 
 def test_attenuation_is_refused_before_any_work(problems, plan, write_mosaic):
@@ -811,17 +834,18 @@ def test_a_header_is_planned_by_itself_and_watched_with_its_voxels(plans, write_
     assert (state["path"], state["parts"]) == (str(link), ["", str(tmp_path / "brain.raw")])
 
 
-def test_a_table_is_written_for_each_section_and_keeps_its_time(plans, tmp_path):
-    table = tmp_path / "positions.csv"
+@pytest.mark.parametrize("name", ["positions", "stitch_gain"])
+def test_a_table_is_written_for_each_section_and_keeps_its_time(plans, tmp_path, name):
+    table = tmp_path / "table.csv"
     table.write_text(
-        "section,row,column,y,x\n"
-        + "".join(f"1,{r},{c},{100 * r},{100 * c}\n" for r in range(2) for c in range(3))
+        "section,row,column,y,x,gain\n"
+        + "".join(f"1,{r},{c},{100 * r},{100 * c},1\n" for r in range(2) for c in range(3))
     )
-    given = {"positions": str(table)}
+    given = {name: str(table), "overlap": None if name == "positions" else 0}
 
     def tables():
         made = plans(given, {"overlap": 0})["plans"][0]
-        return made["data"]["a/positions/section_01"]
+        return made["data"][f"a/{name}/section_01"]
 
     (path,) = tables()
     before = Path(path).stat()

@@ -117,7 +117,8 @@ def test_another_channel_lies_where_the_reference_does():
     )
     found = reads(subject)
     assert {name: text for name, text in found.items() if "red" in name or name == "channels"} == {
-        "s1_red_stitch": "input/s1 |  | stitch_flat_field | s1_stitch_metrics.json | stitch_gain/s1",
+        "s1_red_stitch": "input/s1 |  | stitch_flat_field | s1_stitch_metrics.json"
+        " | stitch_gain/s1",
         "red_stack": "s1_red_stitch |  | stack_metrics.json",
         "red_n4": "red_stack | n4_mask",
         "red_pyramid": "red_n4",

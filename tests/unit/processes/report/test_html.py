@@ -549,6 +549,24 @@ def test_rows_of_tiles_that_were_not_imaged_are_left_out_if_others_give_their_pl
         assert ("1,0,0," in table) == ("1,0,2," in table) == (count == 5)
 
 
+def test_gains_of_all_sections_are_in_one_table_as_they_were_recorded(subject: Subject) -> None:
+    for number in (10, 2):
+        subject.stitch(number)
+        record = subject.records[-1]
+        figures = json.loads(record.read_text(encoding="utf-8"))["figures"]
+        edit(record, figures=figures | {"gains": {"0,10": 0.1 + 0.2, "0,9": 1.0}})
+    page = subject.report()
+    table = page.with_name("report_gains.csv").read_text(encoding="utf-8")
+    assert table.splitlines() == [
+        "section,row,column,gain",
+        "2,0,9,1.0",
+        f"2,0,10,{0.1 + 0.2}",
+        "10,0,9,1.0",
+        f"10,0,10,{0.1 + 0.2}",
+    ]
+    assert "the gains of all tiles" in page.read_text(encoding="utf-8")
+
+
 def test_the_twin_is_strict_json_and_holds_every_record(subject: Subject) -> None:
     subject.n4()
     record = json.loads(subject.records[0].read_text())

@@ -346,6 +346,11 @@ def shaded(*before, after=None):
     return [{"shading_before": own, "shading_after": after} for own in before]
 
 
+def held_out(before, **more):
+    seams = {"before": [before] * 2, "after": [0.02] * 2, "noise": [0.001] * 2}
+    return {"gains_held_out": seams, **more}
+
+
 def dark(*brightness):
     tiles = [{"row": 0, "column": k, "brightness": own} for k, own in enumerate(brightness)]
     return {"seam_median": 0.1, "uneven": tiles}
@@ -404,6 +409,12 @@ def placed(**given):
             "2 outside",
             "^Section 2, row 0, column 1 is 2 times as bright as its neighbours; image it again, "
             r"or correct its grey levels\. 1 tile of Section 2 was not imaged; restore",
+        ),
+        (
+            "Seams that light was not fitted to",
+            [held_out(0.08, gains={"0,0": 0.7}), held_out(0.02, gains={"0,0": 1.0}), {}],
+            "gains 0.70 to 1.00; gains: 5.0 % before, 2.0 % after, not helped: Section 2",
+            "^$",
         ),
         (
             "Overlap along x",
