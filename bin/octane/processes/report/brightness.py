@@ -50,7 +50,7 @@ BAND = 0.05
 """Largest acceptable brightness jump between sections: volumes without bands stay below it."""
 
 
-def exposed(sections: Mapping[str, StitchFigures]) -> Check:
+def exposed(sections: Mapping[str, StitchFigures], settings: Settings) -> Check:
     """Check that tiles are as bright as their neighbours."""
     name, limit = "Tile brightness", f"{1 / EXPOSED:.2g} to {EXPOSED:g} times its neighbours'"
     if not any(own.seam_median is not None for own in sections.values()):
@@ -58,12 +58,14 @@ def exposed(sections: Mapping[str, StitchFigures]) -> Check:
     odd = [(title, tile) for title, own in sections.items() for tile in own.uneven]
     lit = [f"{title}, {tile.sentence}" for title, tile in odd if tile.brightness > 0]
     it, its = ("it", "its") if len(lit) == 1 else ("them", "their")
+    taken = settings.stitch.get("gain") == ESTIMATE
+    mended = f"correct {its} grey levels" if taken else f"give --stitch_gain {ESTIMATE}"
     dark = Counter(title for title, tile in odd if tile.brightness == 0)
     lost = [
         f"{counted(n, 'tile')} of {title} {'was' if n == 1 else 'were'} not imaged"
         for title, n in dark.items()
     ]
-    texts = [f"{titled(lit)}; image {it} again, or correct {its} grey levels."] if lit else []
+    texts = [f"{titled(lit)}; image {it} again, or {mended}."] if lit else []
     texts += [f"{titled(lost)}; restore the missing data."] if lost else []
     return judged(name, limit, f"{len(odd)} outside", [title for title, _ in odd], " ".join(texts))
 
@@ -271,7 +273,7 @@ def brightness_checks(
     """
     found = []
     if sections:
-        found += [exposed(sections), saturated(sections), even(sections, settings)]
+        found += [exposed(sections, settings), saturated(sections), even(sections, settings)]
         found += [own for own in [held_out(sections)] if own]
     if stack:
         found.append(bright(stack, settings))

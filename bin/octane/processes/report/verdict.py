@@ -93,7 +93,7 @@ def checks(
     if sections:
         found += [_seams(axis, sections) for axis in "yx"]
         found += [_overlap(axis, sections, settings) for axis in "yx"]
-        found += [_places(sections), _covered(sections), exposed(sections)]
+        found += [_places(sections), _covered(sections), exposed(sections, settings)]
         found += [saturated(sections), focused(sections)]
         if any(own.not_imaged for own in sections.values()):
             found.append(_imaged(sections))

@@ -286,7 +286,7 @@ def test_a_remedy_is_for_one_or_for_several(count):
             "Section 5: missing and left blank",
             "Sections 5, 6: missing and left blank",
         ),
-        "Tile brightness": ("image it again, or correct its", "image them again, or correct their"),
+        "Tile brightness": ("image it again, or", "image them again, or"),
         "Section brightness": ("check how it was imaged", "check how they were imaged"),
         "Section orientation": ("--flip_sections '1: y'", "--flip_sections '1-2: y'"),
         "N4 convergence": ("the field of s0 still", "the fields of s0, s1 still"),
@@ -408,7 +408,7 @@ def placed(**given):
             [{"seam_median": 0.1}, dark(0, 2)],
             "2 outside",
             "^Section 2, row 0, column 1 is 2 times as bright as its neighbours; image it again, "
-            r"or correct its grey levels\. 1 tile of Section 2 was not imaged; restore",
+            r"or give --stitch_gain estimate\. 1 tile of Section 2 was not imaged; restore",
         ),
         (
             "Seams that light was not fitted to",
@@ -466,6 +466,7 @@ SHADED = {"shading_before": 0.2, "shading_after": 0.1}
     ("name", "figures", "step", "taken", "remedy"),
     [
         ("Shading of tiles", SHADED, "stitch", {"flat_field": "estimate"}, "_field estimate"),
+        ("Tile brightness", dark(2), "stitch", {"gain": "estimate"}, "--stitch_gain"),
         ("Overlap along y", WRONG, "stitch", {"positions": "from a table"}, "--overlap"),
         (
             "Overlap along y",
