@@ -22,6 +22,7 @@ from octane.processes.stitch.blending import Projections
 from octane.processes.stitch.exposure import DIM
 from octane.processes.stitch.flat_field import full_shape, sample
 from octane.processes.stitch.ratios import (
+    ALIKE,
     EXPECTED,
     TILTS,
     Compared,
@@ -144,7 +145,8 @@ def _held_out(halves: Halves, before: Sequence[Fit], after: Sequence[Fit]) -> He
     """Seams of each half, with the fits to the other one.
 
     A seam is the root mean square of what is left of the logarithms of ratios, which includes
-    speckle. ``noise`` is the standard error of the difference.
+    speckle. ``noise`` is the standard error of the difference, whose errors neighbouring blocks,
+    and so both halves, share where tiles are slightly misplaced.
     """
     rows: list[tuple[float, float, float]] = []
     for half, old, new in zip(halves, before[::-1], after[::-1], strict=True):
@@ -152,7 +154,7 @@ def _held_out(halves: Halves, before: Sequence[Fit], after: Sequence[Fit]) -> He
         means = np.mean([[own.mean() for own in both] for both in squares], axis=0)
         errors = [np.var(a - b) / max(1, len(a) - 1) for a, b in squares]
         one, other = (sqrt(float(mean)) for mean in means)
-        error = sqrt(float(np.sum(errors))) / len(errors)
+        error = ALIKE * sqrt(float(np.sum(errors))) / len(errors)
         rows.append((one, other, error / (one + other) if one + other > 0 else 0.0))
     first, second = rows
     return HeldOutFigures(

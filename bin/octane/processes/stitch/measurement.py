@@ -140,7 +140,7 @@ def measure(
     starts = {tile: (y.shift, x.shift) for tile, (y, x) in placement.places.items()}
     full = {tile for tile, (share, _) in shares.items() if share > SATURATED}
     unsharp: list[BlurredFigures] = []
-    why = ""
+    why, fits = "", True
     with metrics.timed("check"):
         if reference is None:
             sizes = (tiling.tile_extent[1:], tiling.spacing[1:])
@@ -155,7 +155,8 @@ def measure(
             shared = max(place.before for pair in placement.places.values() for place in pair)
             why = why_not_compared(profiles, shared)
             # Where tiles do not overlap as placed, they show different tissue.
-            if turned is None and not any(overlap.better for overlap in overlaps):
+            fits = turned is None and not any(overlap.better for overlap in overlaps)
+            if fits:
                 unsharp = blurred(evened, starts, wrong | empty)
         else:
             wrong = reference.odd | full
@@ -166,7 +167,8 @@ def measure(
     with metrics.timed("overlaps"):
         if parameters.gain == ESTIMATE:
             blur = {(tile.row, tile.column) for tile in unsharp}
-            found = _gains(seen, placement, light, wrong | blur, parameters)
+            if fits:
+                found = _gains(seen, placement, light, wrong | blur, parameters)
             gains = dict.fromkeys(tiling.imaged, 1.0)
             if found is not None and found.held_out.helped:
                 gains |= found.gains
@@ -197,7 +199,7 @@ def measure(
     return Measurement(
         *(positions, placement, empty, digest, surface, light, left, seams, findings),
         *(turned, unsharp, shares, why, gains, found.held_out if found else None, flat_held_out),
-        dim=[tile for tile in tiling.imaged if found is None or tile not in found.gains],
+        dim=[t for t in tiling.imaged if t not in empty and found and t not in found.gains],
     )
 
 

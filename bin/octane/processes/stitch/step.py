@@ -59,6 +59,9 @@ PROFILE = 128
 THUMBNAIL = 384
 """Longest edge of a section's picture in the report, pixels."""
 
+MOST_NAMED = 12
+"""Most tiles that a warning about gains names."""
+
 T = TypeVar("T")
 Places = Mapping[Tile, tuple[Placement, Placement]]
 """:class:`Placement` of tiles in y and x."""
@@ -163,17 +166,22 @@ def _note_gains(
         return
     judged, dim, gains = measured.gains_held_out, measured.dim, measured.gains
     if judged is None:
-        metrics.warn(f"{name}: too few overlaps show light to estimate gains; none are applied.")
+        metrics.warn(
+            f"{name}: too few overlaps show light, and the same tissue, to estimate gains; none "
+            "are applied."
+        )
     elif not judged.helped:
         metrics.warn_in_report(
             "--stitch_gain estimate does not lower the seams that it was not fitted to; no gains "
             "are applied."
         )
     elif dim:
-        tiles = ", ".join([f"row {row}, column {column}" for row, column in dim])
+        tiles = [f"row {row}, column {column}" for row, column in dim]
+        more = f" and {len(tiles) - MOST_NAMED} more" if len(tiles) > MOST_NAMED else ""
         metrics.warn(
             f"{name}: {len(dim)} of {len(gains)} tiles keep the gain 1, because their overlaps "
-            f"show too little light, or they are saturated, blurred or out of place: {tiles}."
+            "show too little light, or they are saturated, blurred or out of place: "
+            f"{', '.join(tiles[:MOST_NAMED])}{more}."
         )
 
 
