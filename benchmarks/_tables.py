@@ -860,6 +860,18 @@ LIGHT = {
     "mean error": lambda c: f"{100 * c['mean_error']:.1f} %",
 }
 
+GAINS = {
+    "overlap": lambda c: f"{c['overlap']:g}",
+    "shading": lambda c: _percent(c["shading"]),
+    "tilt": lambda c: _percent(c["tilt"]),
+    "looks": lambda c: f"{c['looks']}",
+    "gains, error": lambda c: f"{100 * c['error']:.2f} %",
+    "flat field, error": lambda c: f"{100 * c['flat']:.2f} %",
+    "alone": lambda c: f"{100 * c['flat_alone']:.2f} %",
+    "helped": lambda c: f"{c['helped']:.0f}",
+    "sound tiles: helped": lambda c: f"{c['sound_helped']:.0f}",
+}
+
 LAYERS = {
     "part of the image": lambda c: c["part"],
     "MB": lambda c: f"{c['bytes'] / 1e6:.0f}",
@@ -873,6 +885,7 @@ TABLES: dict[str, Table] = {
     "n4-modes": of_part("n4", "modes", _modes),
     "n4-levels": of_part("n4", "levels", _levels),
     "light": of_cases("light", "levels", LIGHT),
+    "gains": of_cases("light", "gains", GAINS, "rows"),
     "resample-kernel": of_part("resample", "kernel", _kernel),
     "resample-end-to-end": of_part("resample", "end_to_end", _end_to_end),
     "resample-reading": of_part("resample", "reading", _reading),
