@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from octane.compare.faces import Ends, Faces, boundaries
 from octane.layout.sections import Section
 from octane.processes.n4.fit import BiasFit
 from octane.processes.n4.iteration import log_values
@@ -123,6 +124,35 @@ def unchanged(
             cause = "iterations"
         flat.append({"name": part.name, "cause": cause})
     return flat
+
+
+def jumps(before: Voxels, mapped: Voxels, ends: Mapping[int, Ends]) -> dict[str, float] | None:
+    """Judge intensity maps by what they do at section boundaries.
+
+    Parameters
+    ----------
+    before, mapped : ndarray, (z, y, x)
+        The volume without and with the maps.
+    ends : mapping
+        Faces of each section, by its number, as :func:`octane.compare.faces.ends_of` has them.
+
+    Returns
+    -------
+    dict, or None
+        As :class:`JumpFigures`; None if no neighbouring sections share tissue.
+    """
+    found: list[dict[int, float]] = []
+    for volume in (before, mapped):
+        faces = Faces(ends, volume.shape[1:])
+        area = [slice(0, n) for n in volume.shape[1:]]
+        faces.add(volume, np.arange(len(volume)), area)
+        found.append(boundaries(faces))
+    shared = found[0].keys() & found[1].keys()
+    if not shared:
+        return None
+    names = ("before", "after")
+    logs = [[abs(np.log(own[number])) for number in shared] for own in found]
+    return {name: float(np.expm1(np.mean(own))) for name, own in zip(names, logs, strict=True)}
 
 
 def _levels(fit: BiasFit) -> dict[str, object]:

@@ -51,6 +51,16 @@ class UnchangedFigures(Figures):
     cause: Literal["all voxels", "histogram", "iterations", "levels", "converged"]
 
 
+class JumpFigures(Figures):
+    """Jumps of brightness where sections begin, before and after the planes' intensity maps.
+
+    Each is the mean over boundaries, as a fraction, on the grid of the fit.
+    """
+
+    before: float
+    after: float
+
+
 class N4Figures(Figures):
     """A bias correction; ``boundaries`` are the result's, as in :class:`StackFigures`.
 
@@ -66,6 +76,7 @@ class N4Figures(Figures):
     sections_skipped: list[str] = []
     variation: list[VariationFigures] = []
     boundaries: dict[int, float] = {}
+    jumps: JumpFigures | None = None
     cv_before: float
     cv_after: float
     field_min: float

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from octane.compare.faces import Faces, boundaries, ends_of
+from octane.compare.faces import Ends, Faces, boundaries, ends_of
 from octane.config.parameters import ExecutionParameters, InputParameters, LeaseParameters
 from octane.config.types import AUTO
 from octane.core.arrays import Backend, namespace, output_type, working_type
@@ -28,7 +28,7 @@ from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import require_decodable
 from octane.processes.n4.apply import correct_block
 from octane.processes.n4.channels import Made, joined, require_joinable, save_each
-from octane.processes.n4.figures import Shown, figures, previews, unchanged
+from octane.processes.n4.figures import Shown, figures, jumps, previews, unchanged
 from octane.processes.n4.fit import BiasFit, fit_bias_field
 from octane.processes.n4.grid import require_varied
 from octane.processes.n4.inputs import (
@@ -378,6 +378,15 @@ def _blended(run: Run) -> list[int]:
     return [blended_planes(section.blended, thick) for section in run.sections]
 
 
+def _shrunk_ends(run: Run) -> dict[int, Ends]:
+    """Faces of the sections on the shrunk grid, by number."""
+    step, found = run.plan.keep[0].step, dict[int, Ends]()
+    for section, blended in zip(run.sections, _blended(run), strict=True):
+        part = within(run.plan.planes, section)
+        found[section.number] = ends_of(np.arange(part.start, part.stop), -(-blended // step))
+    return found
+
+
 def _intensity_maps(
     run: Run, shrunk: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_]
 ) -> IntensityMaps:
@@ -487,6 +496,7 @@ def _record(
         "most_iterations": plan.whole.mesh.iterations if plan.whole is not None else [],
         "predicted_memory_bytes": plan.predicted_bytes,
         "kept_in_memory": plan.kept,
+        "jumps": None if mapped is before else jumps(before, mapped, _shrunk_ends(run)),
         "unchanged": unchanged(mapped, log_field, mask, model, run.parameters),
         "shape": volume.grid.shape,
         "voxel_size": volume.grid.spacing,

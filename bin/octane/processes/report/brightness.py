@@ -221,6 +221,20 @@ def variation(n4: N4Figures) -> Check:
     )
 
 
+def jumps(n4: N4Figures, settings: Settings) -> Check | None:
+    """Check that maps of sections and planes lower what they are for; None without such maps."""
+    if n4.jumps is None:
+        return None
+    given = ["--n4_z_profile_gain"] if settings.n4.get("z_profile_gain") else []
+    if settings.n4.get("histogram_matching") not in (None, "none"):
+        given.append("--n4_histogram_matching")
+    before, after = n4.jumps.before, n4.jumps.after
+    value = f"{100 * before:.1f} % before, {100 * after:.1f} % after"
+    omitted = "one of them" if given[1:] else "it"
+    text = f"{' and '.join(given)} did not lower them, on average; omit {omitted}."
+    return judged("Jumps at section boundaries", "lower", value, after >= before, text)
+
+
 def banded(
     stack: StackFigures | None, n4: N4Figures | None, settings: Settings, marked: Collection[str]
 ) -> Check:

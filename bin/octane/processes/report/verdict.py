@@ -19,6 +19,7 @@ from octane.processes.report.brightness import (
     field,
     focused,
     held_out,
+    jumps,
     saturated,
     variation,
 )
@@ -120,6 +121,8 @@ def checks(
         if stack and _is_contradicted(stack):
             marked |= {title_of("", s.number) for s in stack.sections}
         found.append(banded(stack, n4, settings, marked))
+        if n4 and (own := jumps(n4, settings)):
+            found.append(own)
     return found
 
 

@@ -409,8 +409,12 @@ def test_two_passes_fit_the_whole_on_what_the_sections_leave(stepped, correct, t
 def test_matched_histograms_take_the_steps_between_sections_away(stepped, correct, true_tissue):
     source, _ = stepped
     given = {"mask": "tissue", "shrink_factor": (2, 2, 1), "iterations": (20,)}
-    plain, _ = correct(source, "plain.ome.zarr", **given)
-    matched, _ = correct(source, "matched.ome.zarr", histogram_matching="section", **given)
+    plain, unmapped = correct(source, "plain.ome.zarr", **given)
+    matched, mapped = correct(source, "matched.ome.zarr", histogram_matching="section", **given)
+    assert unmapped.figures["jumps"] is None
+    # Factors of 1.7 and 0.35: the mean of their logarithms.
+    assert mapped.figures["jumps"]["before"] == pytest.approx(1.19, abs=0.1)
+    assert mapped.figures["jumps"]["after"] < 0.1
 
     def steps(path):
         ratio = (read(path) / true_tissue)[:, true_tissue[0] > 100].mean(axis=1)
@@ -437,6 +441,19 @@ def test_the_gain_along_z_takes_attenuation_away(write_image, correct, true_tiss
         assert ratio.std() / ratio.mean() < 0.02  # 0.18 before
     np.testing.assert_allclose(read(tmp_path / "field.ome.zarr") * found, voxels, rtol=1e-5)
     assert metrics.figures["field_max"] / metrics.figures["field_min"] > 1.5
+
+
+def test_gains_that_flatten_tissue_which_changes_along_z_make_sections_jump(
+    write_image, correct, true_tissue
+):
+    # Twice as bright at the end as at the beginning, through both sections.
+    rising = np.exp2(np.linspace(0, 1, SHAPE[0], dtype=np.float32))
+    voxels = np.broadcast_to(true_tissue[13], SHAPE) * rising[:, None, None]
+    source = write_image("v.ome.zarr", voxels)
+    given = {"section_starts": (0, 13), "mask": "tissue", "shrink_factor": (2, 2, 1)}
+    _, metrics = correct(source, z_profile_gain=True, iterations=(0,), **given)
+    assert metrics.figures["jumps"]["before"] < 0.02
+    assert metrics.figures["jumps"]["after"] > 0.3
 
 
 @pytest.mark.parametrize("strength", [0, 0.5])

@@ -524,8 +524,15 @@ def stacked(boundaries):
     return StackFigures.model_validate({**figures, "voxel_size": (1.0, 1.0, 1.0)})
 
 
-def corrected(boundaries):
-    given = {"levels": [], "cv_before": 0.2, "cv_after": 0.1, "field_min": 1.0, "field_max": 1.1}
+def corrected(boundaries, **more):
+    given = {
+        **more,
+        "levels": [],
+        "cv_before": 0.2,
+        "cv_after": 0.1,
+        "field_min": 1.0,
+        "field_max": 1.1,
+    }
     grid = {"mask_fraction": 0.5, "shrunk_shape": (1, 2, 3), "shrunk_spacing": (1.0, 1.0, 1.0)}
     return N4Figures.model_validate({**given, **grid, "boundaries": boundaries})
 
@@ -552,6 +559,24 @@ def test_bands_are_judged_in_the_last_volume(stack, n4, state, value):
         assert check.sections == ("Section 3",)
         assert "--n4_z_profile_gain" in check.sentence
         assert "--n4_histogram_matching section" in check.sentence
+
+
+@pytest.mark.parametrize(("after", "state"), [(0.02, "good"), (0.1, "warning")])
+@pytest.mark.parametrize(
+    ("taken", "flag"),
+    [
+        ({"z_profile_gain": True, "histogram_matching": "none"}, "--n4_z_profile_gain"),
+        ({"histogram_matching": "plane"}, "--n4_histogram_matching"),
+    ],
+)
+def test_maps_of_planes_are_judged_by_the_jumps_that_they_are_for(after, state, taken, flag):
+    n4 = corrected({2: 1.02}, jumps={"before": 0.1, "after": after})
+    found = checks([], {}, None, n4, settings=Settings({}, {}, taken))
+    (check,) = [own for own in found if own.name == "Jumps at section boundaries"]
+    assert check.state == state
+    assert (flag in check.sentence) == (state == "warning")
+    names = [own.name for own in checks([], {}, None, corrected({2: 1.02}))]
+    assert "Jumps at section boundaries" not in names
 
 
 def test_a_band_at_a_section_that_another_check_marks_is_not_judged():
