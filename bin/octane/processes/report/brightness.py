@@ -231,7 +231,8 @@ def jumps(n4: N4Figures, settings: Settings) -> Check | None:
     before, after = n4.jumps.before, n4.jumps.after
     value = f"{100 * before:.1f} % before, {100 * after:.1f} % after"
     omitted = "one of them" if given[1:] else "it"
-    text = f"{' and '.join(given)} did not lower them, on average; omit {omitted}."
+    text = f"{' and '.join(given)} did not lower the mean jump at section boundaries; "
+    text += f"omit {omitted}."
     return judged("Jumps at section boundaries", "lower", value, after >= before, text)
 
 
