@@ -5,7 +5,7 @@ from octane.processes.preflight.request import Run
 
 def content(plan):
     """The plan by channel and step, with the inputs of each channel."""
-    tasks = plan.tasks()
+    tasks = plan.tasks(chosen_alone=True)
     channels = [
         {"id": own.id, "written": own.is_written, "flags": own.flags, "items": items}
         for own, (_, items) in zip(tasks.channels, plan.channels, strict=True)
@@ -14,6 +14,7 @@ def content(plan):
         "kind": tasks.kind,
         "channels": channels,
         "joined": tasks.is_joined,
+        "lead": tasks.lead,
         "flags": tasks.flags,
         "tissue": tasks.shares_tissue,
     }

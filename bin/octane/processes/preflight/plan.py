@@ -253,8 +253,11 @@ class SubjectPlan:
         last = sum(step.voxels + step.linked for step in steps[-1:]) * len(written)
         return [*found, [StepBytes("CHANNELS", 0, last)]]
 
-    def content(self, files: Mapping[str, Path]) -> PlanContent:
-        """The plan as the workflow reads it, of ``files`` by parameter."""
+    def content(self, files: Mapping[str, Path], *, chosen_alone: bool = False) -> PlanContent:
+        """The plan as the workflow reads it, of ``files`` by parameter.
+
+        With ``chosen_alone``, --channels is given for this subject, but not for all.
+        """
         inputs, tables = dict[str, list[str]](), dict[str, str]()
         for channel, items in self.channels:
             for item in items:
@@ -267,10 +270,10 @@ class SubjectPlan:
                     inputs[section.format("input")] = [item["file"]]
                 for name, text in item.get("tables", {}).items():
                     tables[section.format(name)] = text
-        content = plan_content(self.tasks(), files, inputs)
+        content = plan_content(self.tasks(chosen_alone=chosen_alone), files, inputs)
         return replace(content, tables=tables, results=self.results())
 
-    def tasks(self) -> SubjectTasks:
+    def tasks(self, *, chosen_alone: bool = False) -> SubjectTasks:
         """What the subject's tasks follow from."""
         settings = self.layout.settings
         steps = [step.name.lower() for step in self.layout.bytes()]
@@ -290,6 +293,7 @@ class SubjectPlan:
             *(channels, steps, self.beside),
             {"channels": as_script(execution), "report": as_script([*execution, *named])},
             is_joined=self.is_joined,
+            lead="".join(channel.id for channel in leads) if chosen_alone else "",
             shares_tissue=masks_tissue(settings),
             empties=not settings.workflow.keep_intermediates,
         )

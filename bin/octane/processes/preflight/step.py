@@ -130,6 +130,7 @@ def make_plans(run: Run) -> dict[str, object]:
     plans, contents, claims = list[SubjectPlan](), list[PlanContent](), list[Claim]()
     problems: dict[str, list[str]] = {}
     cells: set[str] = set()
+    chosen_alone = run.parameters.get("channels") in (None, "")
     for subject in subjects:
         files, lines = dict(subject.files), [*subject.problems]
         with collecting(lines):
@@ -141,7 +142,7 @@ def make_plans(run: Run) -> dict[str, object]:
             else:
                 others = {name: path for name, path in files.items() if name != "input"}
                 plan = plan_of(given, files["input"], others)
-                contents.append(plan.content(files))
+                contents.append(plan.content(files, chosen_alone=chosen_alone))
                 plans.append(plan)
                 lines += [plan.idle[flag] for flag in subject.given if flag in plan.idle]
         if run.is_published and not lines:

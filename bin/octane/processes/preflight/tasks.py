@@ -23,8 +23,6 @@ BEFORE_N4 = ("mosaic", "resample", "stitch", "stack")
 class PlannedTask:
     """A task: its step, its ``meta`` in the workflow, and the names of the data that it reads.
 
-    ``meta`` has ``result`` if the task's image is published.
-
     ``reads`` has a list, which may be empty, for each input of the process, by its name in main.nf.
     """
 
@@ -77,6 +75,8 @@ class SubjectTasks:
         Flags of the tasks for all channels, by step.
     is_joined
         CHANNELS joins the volumes of the channels that are written.
+    lead
+        The reference channel's part of names, if CHANNELS runs for this subject but not for all.
     shares_tissue
         N4 of the other channels fits the tissue that the reference channel shows.
     empties
@@ -93,6 +93,7 @@ class SubjectTasks:
     beside: Collection[str] = ()
     flags: Mapping[str, str] = field(default_factory=dict)
     is_joined: bool = False
+    lead: str = ""
     shares_tissue: bool = False
     empties: bool = False
     states: Mapping[str, str] = field(default_factory=dict)
@@ -198,8 +199,13 @@ class _Tasks:
 
     def _add(self, step: str, flags: str, reads: Mapping[str, Sequence[str]], **more: str) -> str:
         meta: dict[str, str | bool] = {"id": self._subject.subject, **more}
-        if step == ("channels" if self._subject.is_joined else self._last):
-            meta["result"] = True
+        if self._subject.lead:
+            # conf/modules.config cannot see a samplesheet's column: the last step is told that its
+            # volume is no result, and PYRAMID's gets another name than the joined image.
+            if step == "pyramid":
+                meta["channel"] = more["channel"] or self._subject.lead
+            elif step == self._last:
+                meta["joined"] = True
         states = self._subject.states
         names = chain.from_iterable(reads.values())
         if seen := [states[name] for name in names if name in states]:

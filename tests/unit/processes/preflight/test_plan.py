@@ -55,12 +55,14 @@ def flags_by_channel(made, step):
 def test_one_channel_is_planned_as_before(plan, store):
     read = content(plan(store(), channel="oct"))
     assert [(own["id"], own["written"]) for own in read["channels"]] == [("", True)]
-    assert not read["joined"]
+    assert (read["joined"], read["lead"]) == (False, "")
     assert "--channel" not in read["flags"]["report"]
     again = content(plan(store(), channel="oct", channels="0"))
     assert read["channels"] == again["channels"]
     # Published by CHANNELS like every result of --channels, under the same name.
-    assert (again["joined"], again["flags"]["report"]) == (True, read["flags"]["report"])
+    assert (again["joined"], again["lead"], again["flags"]["report"]) == (
+        *(True, "oct"), read["flags"]["report"],
+    )  # fmt: skip
 
 
 def test_every_channel_has_tasks_of_its_own_and_the_reference_keeps_its_own(plan, store):
@@ -73,7 +75,7 @@ def test_every_channel_has_tasks_of_its_own_and_the_reference_keeps_its_own(plan
     # The third one has no name that could not be a number.
     assert [own["id"] for own in read["channels"]] == ["", "retardance", "slow-axis", "488"]
     assert read["channels"][0] == alone["channels"][0]
-    assert read["joined"]
+    assert (read["joined"], read["lead"]) == (True, "oct")
     assert read["flags"]["report"].endswith("--channel oct")
     first = flags_by_channel(made, "stitch")
     assert first["retardance"].startswith("--channel retardance")

@@ -144,16 +144,20 @@ def test_tiles_of_each_channel_are_files_of_its_own():
     assert found["s1_red_mosaic"] == "tiles/s1_red | tile_list/s1_red"
 
 
-@pytest.mark.parametrize("last", ["pyramid", "n4", "stack"])
-def test_the_last_image_is_the_result(last):
-    steps = ["stitch", "stack", "n4", "pyramid"]
-    subject = replace(MOSAICS, steps=steps[: steps.index(last) + 1])
-
-    def marked(subject):
-        return [task.name for task in list_tasks(subject) if "result" in task.meta]
-
-    assert marked(subject) == [last]
-    assert marked(replace(subject, channels=TWO, is_joined=True)) == ["channels"]
+@pytest.mark.parametrize(
+    ("steps", "marked"),
+    [
+        (["stitch", "stack", "n4", "pyramid"], []),
+        (["stitch", "stack", "n4"], ["n4", "red_n4"]),
+        (["stitch", "stack"], ["stack", "red_stack"]),
+    ],
+)
+def test_the_last_volumes_are_no_results_where_this_subject_alone_has_channels(steps, marked):
+    subject = replace(MOSAICS, channels=TWO, steps=steps, is_joined=True)
+    alone = list_tasks(replace(subject, lead="oct"))
+    assert [task.name for task in alone if "joined" in task.meta] == marked
+    assert not any("joined" in task.meta for task in list_tasks(subject))
+    assert ("oct_pyramid" in [task.name for task in alone]) == ("pyramid" in steps)
 
 
 def emptied(subject):
