@@ -85,9 +85,17 @@ def claim_folder(run: Run, subject: Subject, plan: PlanContent) -> Claim:
 
 def _closed(folder: Path) -> Path | None:
     """What a run must write and cannot."""
-    above = next(path for path in (folder, *folder.parents) if path.exists())
-    places = (above, folder / RECORD, folder / "metrics")
+    places = (_existing(folder), folder / RECORD, folder / "metrics")
     return next((p for p in places if p.exists() and not os.access(p, os.W_OK)), None)
+
+
+def _existing(folder: Path) -> Path:
+    """A folder, or the nearest one above it that exists."""
+    return next(path for path in (folder, *folder.parents) if path.exists())
+
+
+def _is_in(file: Path, folder: Path) -> bool:
+    return folder.is_dir() and file.parent.samefile(folder)
 
 
 def _earlier(record: Path) -> dict[str, object]:
@@ -108,21 +116,19 @@ def _require_no_loss(
     run: Run, subject: Subject, folder: Path, plan: PlanContent, *, is_other: bool
 ) -> None:
     """Raise an InputError if results would replace what the run reads."""
-    if not folder.is_dir():
-        return
     # A link to an earlier task's result, which must not be edited there, and is replaced.
     for name in ("positions", "stitch_gain", "displacements"):
         table = subject.files.get(name)
-        if table and TABLE.fullmatch(table.name) and table.parent.samefile(folder):
+        if table and TABLE.fullmatch(table.name) and _is_in(table, folder):
             raise InputError(
                 f"{table} is a result, which this run replaces; copy it to another folder, and "
                 "give the copy."
             )
     read = [*subject.files.values(), run.work] if is_other else [subject.files["input"]]
-    lost = [path for path in read if _identity(folder) in _places(path)]
+    lost = [path for path in read if folder.is_dir() and _identity(folder) in _places(path)]
     # A folder of data may well have the results in it, but not what tasks read of it.
     names = {*plan.data} - {f"{subject.name}/input"}
-    places = _places(folder)
+    places = _places(_existing(folder))
     lost += [path for name in names for path in plan.data[name] if _identity(path) in places]
     if lost:
         raise InputError(

@@ -109,6 +109,15 @@ def test_results_never_replace_the_input(claim, folder, tmp_path, name, parts):
         claim(name, parts=parts)
 
 
+def test_results_are_not_made_inside_of_what_tasks_read(claim, folder, tmp_path):
+    store = tmp_path / "results"
+    store.mkdir()
+    # The folder does not exist yet.
+    with pytest.raises(InputError, match=f"{folder}.*{store}.*--outdir"):
+        claim("results", parts=("../results",))
+    assert not [*store.iterdir()]
+
+
 def test_results_may_be_in_a_folder_of_data(claim, folder, tmp_path):
     folder.mkdir(parents=True)
     (tmp_path / "section_01.ome.zarr").mkdir()
