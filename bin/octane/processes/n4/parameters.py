@@ -1,5 +1,6 @@
 """Parameters of N4."""
 
+from contextlib import suppress
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -18,7 +19,10 @@ from octane.config.types import (
     or_none,
     word_or_file,
 )
+from octane.core.units import plain_number
 
+MOST_LEVELS = 6
+"""Most fitting levels: each doubles the mesh."""
 MASK_WORDS = ("tissue", "none", "null", "")
 """Values of ``n4_mask`` that are not files; all but the first mean none."""
 
@@ -32,9 +36,16 @@ def _auto(value: object) -> object:
 
 
 def _levels(value: object) -> object:
-    """Read 'auto' in any case, and 'none' and empty text as None."""
+    """Read a number of levels, 'auto' in any case, and 'none' and empty text as None."""
     given = or_none(only(value))
-    return AUTO if str(given).strip().lower() == AUTO else given
+    if given is None:
+        return None
+    if str(given).strip().lower() == AUTO:
+        return AUTO
+    with suppress(ValueError):
+        if (number := plain_number(str(given))) in range(MOST_LEVELS + 1):
+            return int(number)
+    raise ValueError(f"give a whole number from 0 to {MOST_LEVELS}, or auto")
 
 
 class N4Parameters(StepParameters):
@@ -98,7 +109,8 @@ class N4Parameters(StepParameters):
         workflow_default=AUTO,
     )
     levels: Annotated[
-        Annotated[int, Field(ge=0, le=6)] | Literal["auto"] | None, BeforeValidator(_levels)
+        Annotated[int, Field(ge=0, le=MOST_LEVELS)] | Literal["auto"] | None,
+        BeforeValidator(_levels),
     ] = parameter(
         None,
         "Fitting levels, 0 to 6; the last number of the iterations holds for those without one. "

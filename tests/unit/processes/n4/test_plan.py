@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from n4_volumes import planned
+from pydantic import ValidationError
 
 from octane.core.errors import OctaneError
 from octane.core.units import bytes_of
@@ -143,3 +144,16 @@ def test_voxels_times_iterations_count_every_fit_and_plane(tmp_path):
     once = plan().voxel_iterations
     assert once == 200 * 30 * 40 * (30 + 10)
     assert plan(sections=SECTIONS, mode="two_pass").voxel_iterations == 2 * once
+
+
+@pytest.mark.parametrize("levels", [7, "7", -1, 1.5, "many"])
+def test_a_wrong_number_of_levels_is_one_problem(levels):
+    with pytest.raises(ValidationError) as found:
+        N4Parameters(levels=levels)
+    assert [problem["loc"] for problem in found.value.errors()] == [("levels",)]
+
+
+def test_a_number_of_levels_may_be_a_number_of_a_config():
+    assert [N4Parameters(levels=own).levels for own in (2, 2.0, "2", "AUTO", "none")] == [
+        *(2, 2, 2, "auto", None)
+    ]
