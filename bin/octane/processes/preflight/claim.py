@@ -94,10 +94,6 @@ def _existing(folder: Path) -> Path:
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 
-def _is_in(file: Path, folder: Path) -> bool:
-    return folder.is_dir() and file.parent.samefile(folder)
-
-
 def _earlier(record: Path) -> dict[str, object]:
     """The input that a folder was claimed for, or nothing."""
     try:
@@ -116,16 +112,18 @@ def _require_no_loss(
     run: Run, subject: Subject, folder: Path, plan: PlanContent, *, is_other: bool
 ) -> None:
     """Raise an InputError if results would replace what the run reads."""
-    # A link to an earlier task's result, which must not be edited there, and is replaced.
-    for name in ("positions", "stitch_gain", "displacements"):
-        table = subject.files.get(name)
-        if table and TABLE.fullmatch(table.name) and _is_in(table, folder):
-            raise InputError(
-                f"{table} is a result, which this run replaces; copy it to another folder, and "
-                "give the copy."
-            )
-    read = [*subject.files.values(), run.work] if is_other else [subject.files["input"]]
-    lost = [path for path in read if folder.is_dir() and _identity(folder) in _places(path)]
+    lost: list[Path] = []
+    if folder.is_dir():
+        # A link to an earlier task's result, which must not be edited there, and is replaced.
+        for name in ("positions", "stitch_gain", "displacements"):
+            table = subject.files.get(name)
+            if table and TABLE.fullmatch(table.name) and table.parent.samefile(folder):
+                raise InputError(
+                    f"{table} is a result, which this run replaces; copy it to another folder, and "
+                    "give the copy."
+                )
+        read = [*subject.files.values(), run.work] if is_other else [subject.files["input"]]
+        lost += [path for path in read if _identity(folder) in _places(path)]
     # A folder of data may well have the results in it, but not what tasks read of it.
     names = {*plan.data} - {f"{subject.name}/input"}
     places = _places(_existing(folder))
