@@ -75,16 +75,14 @@ def _next_to(destination: Path, ending: str) -> Path:
     return destination.with_name(destination.stem.removesuffix("_report") + ending)
 
 
-def _position_table(entries: Sequence[TaskRecord], channel: str | None) -> str:
-    """Positions of the tiles, as --positions reads them; empty if none were stitched.
+def _position_table(sections: Sequence[StitchFigures]) -> str:
+    """Positions of the tiles of sections, as --positions reads them; empty without any.
 
-    They are those of ``channel``, at whose places the others lie; None stands for a single one. A
-    section's tiles that were not imaged are left out if --positions finds the same places for them
-    without rows.
+    A section's tiles that were not imaged are left out if --positions finds the same places for
+    them without rows.
     """
     rows: list[tuple[float, ...]] = []
-    for record in _stitched(entries, channel):
-        figures = StitchFigures.model_validate(record.figures)
+    for figures in sections:
         places = by_tile(figures.positions)
         imaged = {tile: own for tile, own in places.items() if tile not in figures.not_imaged}
         found = {tile: expected_position(tile, imaged) for tile in places.keys() - imaged.keys()}
@@ -93,15 +91,14 @@ def _position_table(entries: Sequence[TaskRecord], channel: str | None) -> str:
     return _csv(POSITION_COLUMNS, rows)
 
 
-def _gain_table(entries: Sequence[TaskRecord], channel: str | None) -> str:
-    """Gains of the tiles of ``channel``, as --stitch_gain reads them; empty if none were used."""
-    every = [StitchFigures.model_validate(own.figures) for own in _stitched(entries, channel)]
-    rows = [(own.number, *tile, g) for own in every for tile, g in by_tile(own.gains).items()]
+def _gain_table(sections: Sequence[StitchFigures]) -> str:
+    """Gains of the tiles of sections, as --stitch_gain reads them; empty if none were used."""
+    rows = [(own.number, *tile, g) for own in sections for tile, g in by_tile(own.gains).items()]
     return _csv(GAIN_COLUMNS, rows)
 
 
 def _stitched(entries: Sequence[TaskRecord], channel: str | None) -> list[Record]:
-    """Records of the sections of a channel; None stands for a single one."""
+    """Records of the sections of a channel, where those of others lie; None: of a single one."""
     every = (entry.record for entry in entries if entry.record.step == "stitch")
     return [own for own in every if channel is None or own.channel in ("", channel)]
 
@@ -186,7 +183,8 @@ def write_report(
     files = _files(destination, subject, entries, lost, channel, workflow=run is not None)
     report = build(entries, subject=subject, run=run, files=files, lost=lost, reference=channel)
     timelines = {e.name: e.record.timeline for e in entries if e.record.timeline is not None}
-    tables = {POSITIONS: _position_table(entries, channel), GAINS: _gain_table(entries, channel)}
+    sections = [StitchFigures.model_validate(own.figures) for own in _stitched(entries, channel)]
+    tables = {POSITIONS: _position_table(sections), GAINS: _gain_table(sections)}
     contents = {
         destination: report.html.encode(),
         _next_to(destination, TRACE): trace_content(timelines),

@@ -81,6 +81,11 @@ def edit(path: Path, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
+def edit_figures(path: Path, **changes: object) -> None:
+    figures = json.loads(path.read_text(encoding="utf-8"))["figures"]
+    edit(path, figures=figures | changes)
+
+
 def test_the_page_is_well_formed(whole: Path) -> None:
     page = Page(whole)
     assert all(image["alt"].strip() for image in page.of("img"))
@@ -512,10 +517,8 @@ def test_links_name_what_is_published(whole: Path) -> None:
 def test_positions_of_all_sections_are_in_one_table_in_order(subject: Subject) -> None:
     for number in (10, 2):
         subject.stitch(number)
-        record = subject.records[-1]
-        figures = json.loads(record.read_text(encoding="utf-8"))["figures"]
         positions = {"0,10": [0.1, number / 3], "0,9": [0.0, 0.0]}
-        edit(record, figures=figures | {"positions": positions})
+        edit_figures(subject.records[-1], positions=positions)
     page = subject.report()
     table = page.with_name("report_positions.csv").read_text(encoding="utf-8")
     assert table.splitlines() == [
@@ -532,17 +535,14 @@ def test_rows_of_tiles_that_were_not_imaged_are_left_out_if_others_give_their_pl
     subject: Subject,
 ) -> None:
     subject.stitch(1, not_imaged=[(0, 0), (0, 2)])
-    figures = json.loads(subject.records[-1].read_text(encoding="utf-8"))["figures"]
     places = {"0,0": [0.3, -0.1], "0,1": [0.2, 70.1], "1,0": [80.7, 0.1], "1,1": [80.4, 70.3]}
     tiles = {(int(name[0]), int(name[2])): (y, x) for name, (y, x) in places.items()}
     imaged = {tile: tiles[tile] for tile in tiles if any(tile)}
     corner, end = (expected_position(tile, imaged) for tile in ((0, 0), (0, 2)))
     # A row that stays would change the fit of one that does not.
     for first, second, count in ((places["0,0"], end, 5), (corner, end, 3)):
-        edit(
-            subject.records[-1],
-            figures=figures | {"positions": {**places, "0,0": first, "0,2": second}},
-        )
+        positions = {**places, "0,0": first, "0,2": second}
+        edit_figures(subject.records[-1], positions=positions)
         page = subject.report(overwrite=True)
         table = page.with_name("report_positions.csv").read_text(encoding="utf-8")
         assert len(table.splitlines()) == 1 + count
@@ -552,9 +552,7 @@ def test_rows_of_tiles_that_were_not_imaged_are_left_out_if_others_give_their_pl
 def test_gains_of_all_sections_are_in_one_table_as_they_were_recorded(subject: Subject) -> None:
     for number in (10, 2):
         subject.stitch(number)
-        record = subject.records[-1]
-        figures = json.loads(record.read_text(encoding="utf-8"))["figures"]
-        edit(record, figures=figures | {"gains": {"0,10": 0.1 + 0.2, "0,9": 1.0}})
+        edit_figures(subject.records[-1], gains={"0,10": 0.1 + 0.2, "0,9": 1.0})
     page = subject.report()
     table = page.with_name("report_gains.csv").read_text(encoding="utf-8")
     assert table.splitlines() == [
