@@ -841,7 +841,7 @@ def _rate(case: dict, name: str) -> str:
     return f"{case['voxel_bytes'] / case['seconds'][name] / 1e6:.0f}"
 
 
-LIGHT = {
+LIGHT_LEVELS = {
     "chosen by": lambda c: c["score"],
     **{
         title: lambda c, name=name: _percent(c[name])
@@ -860,7 +860,7 @@ LIGHT = {
     "mean error": lambda c: f"{100 * c['mean_error']:.1f} %",
 }
 
-GAINS = {
+LIGHT_GAINS = {
     "overlap": lambda c: f"{c['overlap']:g}",
     "shading": lambda c: _percent(c["shading"]),
     "tilt": lambda c: _percent(c["tilt"]),
@@ -884,8 +884,8 @@ TABLES: dict[str, Table] = {
     "n4-speed-xeon": of_part("n4", "speed_xeon", _speed),
     "n4-modes": of_part("n4", "modes", _modes),
     "n4-levels": of_part("n4", "levels", _levels),
-    "light": of_cases("light", "levels", LIGHT),
-    "gains": of_cases("light", "gains", GAINS, "rows"),
+    "light-levels": of_cases("light", "levels", LIGHT_LEVELS),
+    "light-gains": of_cases("light", "gains", LIGHT_GAINS, "rows"),
     "resample-kernel": of_part("resample", "kernel", _kernel),
     "resample-end-to-end": of_part("resample", "end_to_end", _end_to_end),
     "resample-reading": of_part("resample", "reading", _reading),
