@@ -104,7 +104,8 @@ HASHES = """
 import hashlib, sys, zarr
 from pathlib import Path
 for path in sorted(Path(sys.argv[1]).rglob("*.ome.zarr")):
-    for name, array in zarr.open_group(path, mode="r").arrays():
+    # zarr lists them in the order of the file system.
+    for name, array in sorted(zarr.open_group(path, mode="r").arrays()):
         print(path.relative_to(sys.argv[1]), name, hashlib.sha256(array[...]).hexdigest())
 """
 """Prints a checksum of each level of each store, as zarr reads it."""
