@@ -89,8 +89,8 @@ def passed(file) {
 // refuses them.
 def mounts(list) {
     if (!workflow.containerEngine) { return [] }
-    def names = ['samplesheet', 'input', 'positions', 'tile_table', 'displacements', 'n4_mask', 'stitch_flat_field']
-    names += ['stitch_gain']
+    def names = ['samplesheet', 'input', 'positions', 'tile_table', 'displacements'] +
+        ['n4_mask', 'stitch_flat_field', 'stitch_gain']
     def given = list.collectMany { meta, input, truth -> [input, truth] + (meta.given ?: [:]).subMap(names).values() }
     // On the command line 01 is still no number.
     def words = names.collect { name -> params[name] } + workflow.commandLine.findAll(/(?<=[=\s])[0-9.]+(?=\s|$)/)

@@ -43,8 +43,8 @@ class Input(TypedDict, total=False):
     """An input of a subject, a mosaic, a section or a volume, and what the workflow stages of it.
 
     ``file`` is in the input's folder, empty for the input itself; or it has ``tiles`` there, in
-    the order of ``tile_list``, the text of a table. ``tables`` are its rows of the
-    user's tables, by parameter.
+    the order of ``tile_list``, the text of a table. ``tables`` are its rows of the user's
+    tables, by parameter.
     """
 
     id: Required[str]

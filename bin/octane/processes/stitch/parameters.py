@@ -7,12 +7,11 @@ from pydantic import BeforeValidator, Field
 from octane.config.parameters import StepParameters, parameter
 from octane.config.types import Fractions2, PositiveFloat, word_or_file
 
-FLAT_FIELD_WORDS = ("estimate", "none", "null", "")
-"""Values of ``stitch_flat_field`` that are not files; all but the first mean none."""
-GAIN_WORDS = FLAT_FIELD_WORDS
-"""The same of ``stitch_gain``."""
+LIGHT_WORDS = ("estimate", "none", "null", "")
+"""Values of ``stitch_flat_field`` and ``stitch_gain`` that are not files; all but the first mean
+none."""
 ESTIMATE: Literal["estimate"] = "estimate"
-_file_or_word = word_or_file(FLAT_FIELD_WORDS, "none")
+_file_or_word = word_or_file(LIGHT_WORDS, "none")
 
 
 class OverlapParameters(StepParameters):
