@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.compare.correlation import finite
+from octane.core.records import JumpFigures
 
 EDGE = 64
 """Longest edge of a compared face, pixels."""
@@ -34,7 +35,7 @@ class Faces:
     """
 
     def __init__(self, ends: Mapping[int, Ends], shape: Sequence[int]) -> None:
-        self.step = max(1, -(-max(shape) // EDGE))
+        self.shape, self.step = shape, max(1, -(-max(shape) // EDGE))
         self.ends = {number: own for number, own in ends.items() if len(own[0])}
         size = [-(-n // self.step) for n in shape]
         self.sums = {n: [np.zeros(size) for _ in own] for n, own in self.ends.items()}
@@ -51,6 +52,15 @@ class Faces:
                 if part := part_of_face(face, block, planes, area, self.step):
                     with self._lock:
                         total[part.place] += part.mean
+
+    def divided(self, factors: Mapping[int, Sequence[float]]) -> "Faces":
+        """Copy whose faces are divided by factors, one for each face of a section."""
+        copy = Faces(self.ends, self.shape)
+        copy.sums = {
+            n: [face / by for face, by in zip(own, factors[n], strict=True)]
+            for n, own in self.sums.items()
+        }
+        return copy
 
 
 class FacePart(NamedTuple):
@@ -111,6 +121,16 @@ def boundaries(faces: Faces) -> dict[int, float]:
         if jumps:
             found[number] = float(np.exp(max(jumps, key=abs)))
     return found
+
+
+def mean_jumps(before: Faces, after: Faces) -> JumpFigures | None:
+    """Jumps at the same boundaries without and with a correction; None if none is in both."""
+    one, other = boundaries(before), boundaries(after)
+    shared = one.keys() & other.keys()
+    if not shared:
+        return None
+    means = (np.mean([abs(np.log(own[n])) for n in sorted(shared)]) for own in (one, other))
+    return JumpFigures(before=float(np.expm1(next(means))), after=float(np.expm1(next(means))))
 
 
 def _clear(faces: Faces, number: int) -> int:

@@ -160,6 +160,16 @@ def read_reference(path: Path, step: str, figures: type[F]) -> F:
         ) from error
 
 
+class JumpFigures(Figures):
+    """Jumps of brightness where sections begin, before and after a correction.
+
+    Each is the mean over boundaries, as a fraction.
+    """
+
+    before: float
+    after: float
+
+
 class OverlapFigures(Figures):
     """Overlap along one axis as fractions of a tile: as placed, and where the tiles correlate.
 

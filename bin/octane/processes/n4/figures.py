@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from octane.compare.faces import Ends, Faces, boundaries
+from octane.compare.faces import Ends, Faces, mean_jumps
+from octane.core.records import JumpFigures
 from octane.layout.sections import Section
 from octane.processes.n4.fit import BiasFit
 from octane.processes.n4.iteration import log_values
@@ -126,7 +127,7 @@ def unchanged(
     return flat
 
 
-def jumps(before: Voxels, mapped: Voxels, ends: Mapping[int, Ends]) -> dict[str, float] | None:
+def jumps(before: Voxels, mapped: Voxels, ends: Mapping[int, Ends]) -> JumpFigures | None:
     """Judge intensity maps by what they do at section boundaries.
 
     Parameters
@@ -138,21 +139,16 @@ def jumps(before: Voxels, mapped: Voxels, ends: Mapping[int, Ends]) -> dict[str,
 
     Returns
     -------
-    dict, or None
-        As :class:`JumpFigures`; None if no neighbouring sections share tissue.
+    JumpFigures, or None
+        None if no neighbouring sections share tissue.
     """
-    found: list[dict[int, float]] = []
+    found: list[Faces] = []
     for volume in (before, mapped):
         faces = Faces(ends, volume.shape[1:])
         area = [slice(0, n) for n in volume.shape[1:]]
         faces.add(volume, np.arange(len(volume)), area)
-        found.append(boundaries(faces))
-    shared = found[0].keys() & found[1].keys()
-    if not shared:
-        return None
-    names = ("before", "after")
-    logs = [[abs(np.log(own[number])) for number in shared] for own in found]
-    return {name: float(np.expm1(np.mean(own))) for name, own in zip(names, logs, strict=True)}
+        found.append(faces)
+    return mean_jumps(*found)
 
 
 def _levels(fit: BiasFit) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from octane.core.records import Figures, Shape, Sizes
+from octane.core.records import Figures, JumpFigures, Shape, Sizes
 
 
 class LevelFigures(Figures):
@@ -49,16 +49,6 @@ class UnchangedFigures(Figures):
 
     name: str
     cause: Literal["all voxels", "histogram", "iterations", "levels", "converged"]
-
-
-class JumpFigures(Figures):
-    """Jumps of brightness where sections begin, before and after the planes' intensity maps.
-
-    Each is the mean over boundaries, as a fraction, on the grid of the fit.
-    """
-
-    before: float
-    after: float
 
 
 class N4Figures(Figures):

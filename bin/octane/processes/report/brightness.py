@@ -1,12 +1,13 @@
 """Checks of brightness, which are made on every channel; places are those of the reference."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
+from octane.core.records import JumpFigures
 from octane.core.units import counted
 from octane.processes.n4.record import N4Figures
 from octane.processes.report.check import Check, Settings, judged, listed, titled, unchecked, unlike
@@ -223,17 +224,26 @@ def variation(n4: N4Figures) -> Check:
 
 def jumps(n4: N4Figures, settings: Settings) -> Check | None:
     """Check that maps of sections and planes lower what they are for; None without such maps."""
-    if n4.jumps is None:
-        return None
     given = ["--n4_z_profile_gain"] if settings.n4.get("z_profile_gain") else []
     if settings.n4.get("histogram_matching") not in (None, "none"):
         given.append("--n4_histogram_matching")
-    before, after = n4.jumps.before, n4.jumps.after
-    value = f"{100 * before:.1f} % before, {100 * after:.1f} % after"
+    return _lowered("Jumps at section boundaries", n4.jumps, given)
+
+
+def compensated(stack: StackFigures) -> Check | None:
+    """Check that compensated attenuation lowers jumps at boundaries; None if there is none."""
+    return _lowered("Light lost with depth", stack.compensated, ["--stitch_attenuation"])
+
+
+def _lowered(name: str, found: JumpFigures | None, given: Sequence[str]) -> Check | None:
+    """Check that what was ``given`` lowers the jumps at section boundaries."""
+    if found is None:
+        return None
+    value = f"jumps of {100 * found.before:.1f} % before, {100 * found.after:.1f} % after"
     omitted = "one of them" if given[1:] else "it"
     text = f"{' and '.join(given)} did not lower the mean jump at section boundaries; "
     text += f"omit {omitted}."
-    return judged("Jumps at section boundaries", "lower", value, after >= before, text)
+    return judged(name, "lower", value, found.after >= found.before, text)
 
 
 def banded(
@@ -292,6 +302,7 @@ def brightness_checks(
         found += [own for own in [held_out(sections)] if own]
     if stack:
         found.append(bright(stack, settings))
+        found += [own for own in [compensated(stack)] if own]
     if n4:
         made = (converged(n4, threshold), effect(n4), field(n4), variation(n4))
         found += [own for own in made if own]

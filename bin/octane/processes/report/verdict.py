@@ -12,6 +12,7 @@ from octane.processes.n4.record import N4Figures
 from octane.processes.report.brightness import (
     banded,
     bright,
+    compensated,
     converged,
     effect,
     even,
@@ -107,7 +108,9 @@ def checks(
         cut = (_surface(quality, stack.voxel_size[0], settings), _thickness(stack))
         found += [own for own in cut if own]
         covered = _elsewhere(quality, stack.voxel_size[0])
-        found += [_depth(stack), bright(stack, settings), _flipped(stack)]
+        found += [_depth(stack), bright(stack, settings)]
+        found += [own for own in [compensated(stack)] if own]
+        found.append(_flipped(stack))
         if stack.order is not None:
             found.append(_ordered(stack.order, covered, found[0 if lost is None else 1].sections))
         found.append(_placed(stack, covered))

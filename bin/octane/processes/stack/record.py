@@ -1,7 +1,7 @@
 """Figures of STACK that the report reads."""
 
 from octane.core.geometry import Vector
-from octane.core.records import Figures, Shape, Sizes
+from octane.core.records import Figures, JumpFigures, Shape, Sizes
 
 AS_GIVEN, MEASURED, MEDIAN = "as given", "measured", "the median of the others"
 """Sources of a surface's depth or a section's thickness that the verdict tells apart."""
@@ -100,6 +100,7 @@ class StackFigures(Figures):
     """A stack.
 
     ``boundaries`` maps a section's number to the factor by which brightness jumps at its start;
+    ``compensated`` are the jumps before and after ``--stitch_attenuation``, if that was given;
     ``unlike`` lists neighbours, by number, without common structure. ``excluded_sections`` are
     those that the user left out; the others without an image are ``missing_sections``. ``blend`` is
     the depth in micrometres over which sections were to be blended at their borders. ``aligned``
@@ -110,6 +111,7 @@ class StackFigures(Figures):
 
     sections: list[SectionFigures]
     boundaries: dict[int, float] = {}
+    compensated: JumpFigures | None = None
     missing_sections: list[int] = []
     excluded_sections: list[int] = []
     distance: DistanceFigures | None = None

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from octane.compare.faces import Faces, boundaries, ends_of
+from octane.compare.faces import Faces, boundaries, ends_of, mean_jumps
 from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.config.types import AUTO
 from octane.config.validation import as_flips
@@ -20,7 +20,7 @@ from octane.core.errors import InputError
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region, blocks, bounds, place_in, shape_of
 from octane.core.metrics import Metrics
-from octane.core.records import read_reference
+from octane.core.records import JumpFigures, read_reference
 from octane.layout.sections import (
     blended_planes,
     imaged_plane,
@@ -229,6 +229,7 @@ def stack_sections(
                 for section, slab in zip(sections, placed.slabs, strict=True)
             ],
             "boundaries": boundaries(after),
+            "compensated": _compensated(before, placed.slabs, grid),
             "blend": parameters.blend,
             "align": parameters.align,
             "aligned": placed.aligned,
@@ -408,6 +409,18 @@ def _faces(placed: Arrangement) -> tuple[Faces, Faces]:
     counts = {n: blended_planes(depth, grid.spacing[0]) for n, depth in depths.items()}
     ends = {number: ends_of(own, counts.get(number, 0)) for number, own in imaged.items()}
     return faces, Faces(ends, grid.shape[1:])
+
+
+def _compensated(faces: Faces, slabs: Sequence[SectionSlab], grid: Grid) -> JumpFigures | None:
+    """Jumps at section boundaries before and after STITCH compensated attenuation, if it did."""
+    if not any(slab.is_compensated for slab in slabs):
+        return None
+    factors = {
+        slab.number: [slab.compensation(face, grid) for face in faces.ends[slab.number]]
+        for slab in slabs
+        if slab.number in faces.ends
+    }
+    return mean_jumps(faces.divided(factors), faces)
 
 
 def _place_of(slab: SectionSlab) -> dict[str, object]:

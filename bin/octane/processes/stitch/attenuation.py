@@ -123,7 +123,7 @@ def _tail(section: npt.NDArray, mean: Map, spacing: float) -> tuple[Map, npt.NDA
 
 
 class Compensation:
-    """A section's blocks without attenuation, and the part of its light that does not decay.
+    """A section's blocks without attenuation, and what was found of its light.
 
     ``blend`` makes a block of the section; ``coefficient`` asks for coefficients instead of
     compensated intensities.
@@ -134,6 +134,7 @@ class Compensation:
     ) -> None:
         self._blend, self._grid, self._coefficient = blend, grid, coefficient
         self._light: dict[tuple[int, int], tuple[float, float]] = {}
+        self._planes: dict[tuple[int, ...], Map] = {}
 
     def block(self, region: Region, lane: Lane) -> npt.NDArray:
         """Make a block; safe to call from several threads."""
@@ -152,8 +153,23 @@ class Compensation:
             light = found.brightness[own]
             steady = light[~found.decaying[own]].sum()
             self._light[region[1].start, region[2].start] = (float(light.sum()), float(steady))
-            values = found.coefficient if self._coefficient else found.section
-            return values[(region[0], *own)]
+            values = (found.coefficient if self._coefficient else found.section)[(region[0], *own)]
+            both = (whole[(region[0], *own)], values)
+            self._planes[tuple(r.start for r in region)] = np.array(
+                [[_known(plane).sum() for plane in part] for part in both], np.float64
+            )
+            return values
+
+    @property
+    def factors(self) -> list[float]:
+        """Mean factor by which each plane's light was changed; 1 in planes without light."""
+        sums = np.zeros((2, self._grid.shape[0]))
+        # In the same order on any number of threads.
+        for key in sorted(self._planes):
+            own = self._planes[key]
+            sums[:, key[0] : key[0] + own.shape[1]] += own
+        before, after = sums
+        return np.divide(after, before, out=np.ones_like(before), where=before > 0).tolist()
 
     @property
     def steady(self) -> float:

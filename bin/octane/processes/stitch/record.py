@@ -24,6 +24,8 @@ STRONG = 1.5
 """The same of a tile that tells nothing about its section's structure and brightness."""
 CERTAIN = 3.0
 """Standard errors beyond which a correction lowers seams."""
+COMPENSATION = "compensation"
+"""Attribute of a section: by how much ``--stitch_attenuation`` changed the light of each plane."""
 SATURATED = 0.01
 """Share of a tile's voxels at its highest value above which it is saturated: sound data, and
 displays that cut off the brightest few, stay below it."""

@@ -37,6 +37,7 @@ from octane.processes.stitch.layout import nominal_positions
 from octane.processes.stitch.measurement import Measurement, Mosaic, measure
 from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
 from octane.processes.stitch.record import (
+    COMPENSATION,
     CORRECT_PLACES,
     FROM_TABLE,
     KEEP_PLACES,
@@ -397,15 +398,19 @@ def stitch_section(
         coefficient = parameters.attenuation == "coefficient"
         compensation = Compensation(blend, placement.grid, coefficient=coefficient)
         blend = compensation.block
+    attributes = _attributes(image, placement, odd, measured.surface)
     with create_image(
         destination,
         [Level.volume(placement.grid)],
         image.dtype,
         codec=INTERMEDIATE,
-        attributes=_attributes(image, placement, odd, measured.surface),
+        attributes=attributes,
         overwrite=execution.overwrite,
     ) as (writer,):
         _write(mosaic, writer, placement.grid, blend, metrics)
+        if compensation is not None:
+            # STACK judges it by them.
+            attributes[COMPENSATION] = compensation.factors
     if compensation is not None:
         _warn_of_decay(image.path.name, compensation.steady, metrics)
     uncovered = placement.uncovered()

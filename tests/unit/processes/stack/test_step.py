@@ -21,6 +21,7 @@ from octane.processes.stack.parameters import StackParameters
 from octane.processes.stack.record import StackFigures
 from octane.processes.stack.step import stack_sections
 from octane.processes.stitch.parameters import StitchParameters
+from octane.processes.stitch.record import COMPENSATION
 from octane.processes.stitch.step import stitch_section
 from octane.store import writer
 from octane.store.image import open_image
@@ -55,10 +56,12 @@ def stack(tmp_path, reading):
 def write_section(write_image):
     """A section on a grid of 10 um; 8 planes unless other voxels are given."""
 
-    def write(number, voxels=None, *, edge=(0.0, 0.0, 0.0), **section):
+    def write(number, voxels=None, *, edge=(0.0, 0.0, 0.0), factors=None, **section):
         if voxels is None:
             voxels = np.full((8, 6, 7), number, np.float32)
         noted = {"kind": "section", "section": {"number": number, **section}}
+        if factors is not None:
+            noted[COMPENSATION] = list(factors)
         name = f"section_{number:02d}.ome.zarr"
         return write_image(name, voxels, edge=edge, attributes=noted)
 
@@ -455,6 +458,40 @@ def test_blending_hides_no_dark_section(write_section, stack, rng):
     assert jumps[0] == pytest.approx({"2": 0.4, "3": 2.5})
     assert 0.4 < jumps[1]["2"] < 0.7
     assert 1.4 < jumps[1]["3"] < 2.5
+
+
+@pytest.mark.parametrize(("surface", "by"), [(0.0, 1.0), (30.0, 1.0), (0.0, -1.0)])
+def test_compensated_light_is_judged_by_jumps_as_they_were_before(
+    write_section, stack, rng, surface, by
+):
+    # Light decays in the sections, or rises by a factor that fits them not at all.
+    disc = rng.gamma(4.0, 25.0, (90, 110)) * (np.hypot(*np.indices((90, 110))) < 80)
+    light = np.exp(-0.03 * np.arange(24))
+    seen = (light[:, None, None] * disc).astype(np.float32)
+    factors = light**-by
+    made = (factors[:, None, None] * seen).astype(np.float32)
+    given = {"section_surface": surface, "section_thickness": 160.0}
+    raw = [write_section(n, seen) for n in (1, 2, 3)]
+    _, _, plain = stack(raw, name="plain", **given)
+    changed = [write_section(n, made, factors=factors) for n in (11, 12, 13)]
+    _, _, metrics = stack(changed, **given)
+    assert plain.figures["compensated"] is None
+    found = metrics.figures["compensated"]
+    mean = np.expm1(np.mean(np.abs(np.log([*plain.figures["boundaries"].values()]))))
+    assert mean > 0.3
+    assert found["before"] == pytest.approx(mean, rel=1e-3)
+    (check,) = [
+        own
+        for own in checks([], {}, StackFigures.model_validate(metrics.figures), None)
+        if own.name == "Light lost with depth"
+    ]
+    if by > 0:
+        assert found["after"] < 1e-3
+        assert check.state == "good"
+    else:
+        assert found["after"] > mean
+        assert check.state == "warning"
+        assert "--stitch_attenuation" in check.sentence
 
 
 @pytest.fixture

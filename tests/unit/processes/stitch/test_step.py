@@ -25,7 +25,7 @@ from octane.processes.resample.parameters import ResampleParameters
 from octane.processes.resample.step import resample_image
 from octane.processes.stitch.attenuation import MOST_STEADY, compensated
 from octane.processes.stitch.parameters import OverlapParameters, StitchParameters
-from octane.processes.stitch.record import StitchFigures
+from octane.processes.stitch.record import COMPENSATION, StitchFigures
 from octane.processes.stitch.step import stitch_section
 from octane.resample.operator import interpolator
 from octane.store import writer
@@ -729,6 +729,8 @@ def test_attenuation_is_compensated_in_blocks_on_any_number_of_threads(
         made, other, metrics = stitch(source, name, attenuation=name, workers=workers)
         np.testing.assert_array_equal(made, values)
         assert other.grid == image.grid
+        sums = [own.sum(axis=(1, 2), dtype=np.float64) for own in (values, seen)]
+        assert other.attributes.pop(COMPENSATION) == pytest.approx(sums[0] / sums[1], rel=1e-6)
         assert other.attributes == image.attributes
         assert 0 < metrics.figures["steady_light"] < MOST_STEADY
         assert not metrics.warnings

@@ -34,6 +34,7 @@ from octane.processes.stack.layout.surfaces import (
 )
 from octane.processes.stack.parameters import StackParameters
 from octane.processes.stack.record import MEDIAN
+from octane.processes.stitch.record import COMPENSATION
 from octane.store.channels import is_nearest
 from octane.store.image import Image
 
@@ -98,6 +99,20 @@ class SectionSlab:
         """Those of ``planes`` that are not below the section's imaged depth at all pixels."""
         z, depth = self._depths(planes, grid)
         return z[depth <= self.extent[0] + self.cut.rise(self.extent) + 1e-6]
+
+    @property
+    def is_compensated(self) -> bool:
+        """Tell whether STITCH compensated the attenuation of its light."""
+        return self.image is not None and COMPENSATION in self.image.attributes
+
+    def compensation(self, planes: npt.NDArray[np.int64], grid: Grid) -> float:
+        """Mean factor by which STITCH changed the light of these planes of the volume."""
+        if self.image is None or not self.is_compensated:
+            return 1.0
+        factors = np.asarray(self.image.attributes[COMPENSATION], np.float64)
+        depths = (planes + 0.5) * grid.spacing[0] - self.surface + self.cut.depth
+        own = np.floor(depths / self.image.grid.spacing[0] + 1e-6).astype(np.int64)
+        return float(factors[np.clip(own, 0, len(factors) - 1)].mean())
 
     def _depths(
         self, planes: range, grid: Grid
