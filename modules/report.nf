@@ -16,7 +16,7 @@ process REPORT {
     script:
     // Only the task knows its image: workflow.container is set before the parameters.
     def image = run.container ? [image: task.container.toString()] : [:]
-    def facts = run + meta.subMap('input', 'command', 'outcome').findAll { _key, value -> value } + image
+    def facts = run + meta.subMap('input', 'command', 'outcome', 'decisions').findAll { _key, value -> value } + image
     def given = records ? '--records records/*.json' : ''
     // Nextflow writes the script unescaped into its report.html.
     def shown = groovy.json.JsonOutput.toJson(facts)

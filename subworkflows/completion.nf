@@ -12,7 +12,8 @@ def outcomes(ended, plans) {
         .combine(plans, by: 0)
         .map { id, files, flags, input, volume, plan ->
             def outcome = outcomeOf(id, plan, files, python)
-            [[id: id, outcome: outcome, input: "${input}".toString(), command: plan.command], files, flags, volume]
+            def known = plan.subMap('command', 'decisions') + [input: "${input}".toString()]
+            [[id: id, outcome: outcome] + known, files, flags, volume]
         }
 }
 

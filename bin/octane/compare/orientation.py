@@ -9,6 +9,7 @@ from itertools import product
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from octane.compare.comparison import CLEAR, FAR, LIKELY, SURE, CoarseTiles, Images, compared, gain
 from octane.core.records import OverlapFigures
@@ -61,6 +62,14 @@ class Orientation(NamedTuple):
 EVERY = [Orientation(*changes) for changes in product((False, True), ("", "y", "x", "yx"))]
 
 
+class Neighbour(NamedTuple):
+    """Two neighbouring tiles; ``apart`` is the second's place relative to the first, pixels."""
+
+    first: Tile
+    second: Tile
+    apart: Position
+
+
 class Fit(NamedTuple):
     """How well neighbours fit under one orientation.
 
@@ -68,7 +77,8 @@ class Fit(NamedTuple):
     along the axis where it is lower, -1 if none could be compared; ``pairs`` is the number of those
     that agree along both axes, and ``best`` their median correlation. Along y and along x,
     ``overlap`` is what they share and ``further`` by how much they lie further apart than placed,
-    as fractions of a tile, None along an axis where no neighbours fit.
+    as fractions of a tile, None along an axis where no neighbours fit. ``neighbours`` are those
+    that agree, with the second's place relative to the first, in pixels.
     """
 
     agreeing: float = -1.0
@@ -76,6 +86,7 @@ class Fit(NamedTuple):
     best: float = 0.0
     overlap: tuple[float | None, float | None] = (None, None)
     further: tuple[float | None, float | None] = (None, None)
+    neighbours: tuple[tuple[Neighbour, ...], tuple[Neighbour, ...]] = ((), ())
 
 
 class FoundOrientation(NamedTuple):
@@ -167,23 +178,33 @@ def _fit(
     best: list[float] = []
     overlaps: list[float | None] = [None, None]
     further: list[float | None] = [None, None]
+    near: list[tuple[Neighbour, ...]] = [(), ()]
     for axis, pairs in enumerate(compared(coarse)):
         moves = [(pair, pair.moved) for pair in pairs if pair.moved is not None]
         if not moves:
             continue
         usual = np.median([move for _, move in moves], axis=0)
         agree = [
-            (pair.best, coarse.offset(pair.first, pair.second)[axis], move[axis])
+            (pair, coarse.offset(pair.first, pair.second) + move, move[axis])
             for pair, move in moves
             if pair.best >= LIKELY and np.abs(move - usual).max() <= FAR
         ]
         shares.append(len(agree) / len(moves))
         if agree:
-            best += [correlation for correlation, _, _ in agree]
+            best += [pair.best for pair, *_ in agree]
             unit = coarse.factor / float(size[axis])
-            apart = np.median([offset + move for _, offset, move in agree])
+            apart = np.median([place[axis] for _, place, _ in agree])
             overlaps[axis] = round(1 - float(apart) * unit, DIGITS)
             further[axis] = round(float(np.median([move for *_, move in agree])) * unit, DIGITS)
+            near[axis] = tuple(
+                Neighbour(named[pair.first], named[pair.second], _scaled(place, coarse.factor))
+                for pair, place, _ in agree
+            )
     typical = round(float(np.median(best)), DIGITS) if best else 0.0
-    along = (overlaps[0], overlaps[1]), (further[0], further[1])
+    along = (overlaps[0], overlaps[1]), (further[0], further[1]), (near[0], near[1])
     return Fit(min(shares, default=-1.0), len(best), typical, *along)
+
+
+def _scaled(place: npt.NDArray[np.float64], factor: int) -> Position:
+    y, x = (factor * place).tolist()
+    return y, x

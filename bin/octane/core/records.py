@@ -131,6 +131,24 @@ class Outcome(BaseModel, defer_build=True):
         return list(dict.fromkeys(items))
 
 
+class Decision(BaseModel, defer_build=True):
+    """What octane decided because nobody stated it.
+
+    ``subject`` is what was to be decided, ``evidence`` what was measured, ``done`` what follows,
+    and ``flag`` states the same for another run.
+    """
+
+    subject: str
+    evidence: str
+    done: str
+    flag: str
+
+    @property
+    def sentence(self) -> str:
+        """The decision for the terminal."""
+        return f"{self.subject}: {self.evidence}; {self.done}. To state it, give {self.flag}."
+
+
 class Figures(BaseModel):
     """Figures of a step."""
 

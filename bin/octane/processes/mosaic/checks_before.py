@@ -9,6 +9,7 @@ from octane.config.parameters import InputParameters
 from octane.core.errors import InputError
 from octane.core.geometry import shape_of
 from octane.layout.mosaic import is_scaled, read_positions, stated_overlap
+from octane.processes.mosaic.orders import changed_flip
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.mosaic.section_tiles import SectionTiles, section_name, write_positions
 from octane.processes.mosaic.survey import Acquisition, survey
@@ -25,12 +26,12 @@ from octane.store.stated import CHANNEL
 __all__ = [
     "Acquisition",
     "Input",
+    "changed_flip",
     "holds_tiles",
     "is_against",
     "planned_mosaic",
     "section_name",
     "survey",
-    "unplaced_tiles",
     "write_positions",
 ]
 
@@ -82,15 +83,6 @@ def planned_mosaic(section: SectionTiles, folder: Path, reading: InputParameters
     grid, path = section.grid, folder / section.name
     array = planned_array(path, grid.shape, section.dtype, grid.tile)
     return Image(path, array, grid.grid, "blank", section.attributes)
-
-
-def unplaced_tiles(folder: Path) -> InputError:
-    """Make the error for tiles whose places are unknown."""
-    return InputError(
-        f"The tiles in {folder} do not state how they overlap; give --overlap (a fraction of a "
-        "tile, 0 if they abut) or --tile_table, or the run --positions; bin/mosaic.py --dry_run "
-        "measures the overlap."
-    )
 
 
 def is_against(table: Path, sections: Sequence[SectionTiles]) -> bool:

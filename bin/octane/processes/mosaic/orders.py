@@ -1,9 +1,10 @@
-"""The sixteen orders in which a stage visits the tiles of a section."""
+"""Orders in which a stage visits the tiles of a section, and flips of its rows and columns."""
 
 from typing import cast
 
+from octane.compare.orientation import Orientation
 from octane.layout.mosaic import Tile
-from octane.processes.mosaic.parameters import TileOrder
+from octane.processes.mosaic.parameters import TRANSPOSE, TileFlip, TileOrder, TileParameters
 
 
 def tile_at(index: int, order: TileOrder, rows: int, columns: int) -> Tile:
@@ -28,6 +29,14 @@ def other_way(order: TileOrder) -> TileOrder:
     along, way, side, start = order.split("-")
     way = "raster" if way == "snake" else "snake"
     return cast("TileOrder", f"{along}-{way}-{side}-{start}")
+
+
+def changed_flip(p: TileParameters, change: Orientation) -> TileFlip:
+    """Value of --tile_flip after a further change of the orientation."""
+    before = p.flipped.translate(str.maketrans("yx", "xy")) if change.transpose else p.flipped
+    flip = "".join(axis for axis in "yx" if (axis in before) != (axis in change.flip))
+    words = [TRANSPOSE] * (p.transpose != change.transpose) + [flip] * bool(flip)
+    return cast("TileFlip", "-".join(words))
 
 
 def changed_order(order: TileOrder, flip: str, *, transpose: bool) -> TileOrder:

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.compare.comparison import Images, shrink_factor
-from octane.compare.correlation import coarse, finite
+from octane.compare.correlation import coarse
 from octane.compare.orientation import FoundOrientation, Orientation, find_orientation
+from octane.compare.overlap import depth_mean, middle_tiles
 from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.config.types import INTERMEDIATE
 from octane.core.arrays import require_cpu
@@ -38,8 +39,8 @@ from octane.layout.mosaic import (
 )
 from octane.pictures.tile_map import placed_tiles, preview_map, require_svg
 from octane.pipeline.workers import plan_workers, run_tiles
-from octane.processes.mosaic.orders import changed_order, other_way, tile_at
-from octane.processes.mosaic.parameters import TRANSPOSE, TileOrder, TileParameters
+from octane.processes.mosaic.orders import changed_flip, changed_order, other_way, tile_at
+from octane.processes.mosaic.parameters import TileOrder, TileParameters
 from octane.processes.mosaic.record import MosaicFigures
 from octane.processes.mosaic.section_tiles import SectionTiles, write_positions
 from octane.processes.mosaic.survey import Acquisition, not_imaged, not_kept, survey, survey_listed
@@ -54,10 +55,6 @@ logger = logging.getLogger(__name__)
 POSITIONS = "positions.csv"
 COPIES = 3
 """Most tiles that a worker holds: as read, as encoded, and in a decoder."""
-COMPARED = 9
-"""Tiles of a section that are compared with their neighbours: 3 x 3 where there are so many."""
-COMPARED_BYTES = 1e9
-"""Most bytes of tiles that are read to compare neighbours."""
 
 
 def write_mosaics(
@@ -216,7 +213,7 @@ def _write_section(
         writers = channel_writers(writer, len(section.channels))
         measured = min(section.channels)
         is_compared = placing is not None and not is_nearest(section.channels[measured])
-        first = _middle(section) if is_compared else []
+        first = middle_tiles(grid) if is_compared else []
         seen: dict[Tile, npt.NDArray[np.float32]] = {}
 
         def write(tile: Tile) -> None:
@@ -226,7 +223,7 @@ def _write_section(
                     voxels = section.read(tile, channel, buffer, store.parent)
                 if tile in first and channel == measured:
                     with metrics.timed("compute"):
-                        seen[tile] = coarse(_projected(voxels), shrink_factor(grid.tile[1:]))
+                        seen[tile] = coarse(depth_mean(voxels), shrink_factor(grid.tile[1:]))
                 own[region] = voxels
                 metrics.count("written", voxels.nbytes)
             buffers.append(buffer)
@@ -301,11 +298,6 @@ def _wrong_scale(section: SectionTiles, seen: Images, placed: FoundOrientation |
     return f"neighbouring tiles fit at an overlap of {fit}, but are placed with {given}, {what}"
 
 
-def _projected(voxels: npt.NDArray) -> npt.NDArray[np.float32]:
-    """Mean of a tile over depth."""
-    return finite(np.abs(voxels).mean(0, np.float32))
-
-
 def _arranged(
     section: SectionTiles, seen: Images, p: TileParameters, factor: int = 1
 ) -> tuple[FoundOrientation | None, str]:
@@ -373,7 +365,7 @@ def _places(found: Acquisition, placing: OverlapParameters) -> str:
     if found.source:
         return found.source
     if placing.overlap is None:
-        return "unknown; give --overlap here, and to the run"
+        return "unknown; the run measures how tiles overlap"
     return f"a grid with --overlap {spelled(placing.overlap)}"
 
 
@@ -401,11 +393,10 @@ def _uneven(found: Acquisition) -> list[str]:
 def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -> list[str]:
     """Check overlap and orientation by the tiles in the middle of the middle section."""
     section = found.sections[len(found.sections) // 2]
-    near = _middle(section)
-    tiles = near[: max(2, int(COMPARED_BYTES // section.tile_bytes))]
+    tiles = middle_tiles(section.grid, section.tile_bytes)
     if len(tiles) == 1:
         return []
-    means = {tile: _projected(section.read(tile)) for tile in tiles}
+    means = {tile: depth_mean(section.read(tile)) for tile in tiles}
     seen, change = _arranged(section, means, p)
     if seen is None:
         return ["How tiles are arranged is not checked: none are neighbours, or they are small."]
@@ -433,24 +424,10 @@ def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -
     return lines
 
 
-def _middle(section: SectionTiles) -> list[Tile]:
-    """The tiles that are compared: those around the middle that were imaged, it first."""
-    grid = section.grid
-    centre = grid.rows // 2, grid.columns // 2
-
-    def distance(tile: Tile) -> tuple[int, int]:
-        rows, columns = (abs(tile[axis] - centre[axis]) for axis in (0, 1))
-        return max(rows, columns), rows + columns
-
-    return sorted(grid.imaged, key=distance)[:COMPARED]
-
-
 def _changed(change: Orientation, p: TileParameters) -> str:
     """Spell the flag that changes the orientation further."""
-    before = p.flipped.translate(str.maketrans("yx", "xy")) if change.transpose else p.flipped
-    flip = "".join(axis for axis in "yx" if (axis in before) != (axis in change.flip))
-    words = [TRANSPOSE] * (p.transpose != change.transpose) + [flip] * bool(flip)
-    return f"--tile_flip {'-'.join(words)}" if words else "no --tile_flip"
+    flip = changed_flip(p, change)
+    return f"--tile_flip {flip}" if flip else "no --tile_flip"
 
 
 def _ordered(order: TileOrder, change: Orientation, grid: MosaicGrid) -> str:

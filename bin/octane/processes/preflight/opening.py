@@ -8,6 +8,7 @@ from typing import TypeVar
 from octane.config.validation import unfit_files, unlinkable
 from octane.core.errors import collecting, told_once
 from octane.core.progress import Progress
+from octane.core.records import Decision
 from octane.layout.sections import section_number
 from octane.pipeline.workers import run_tiles
 from octane.processes.mosaic.checks_before import (
@@ -17,6 +18,8 @@ from octane.processes.mosaic.checks_before import (
     section_name,
     survey,
 )
+from octane.processes.mosaic.parameters import TileParameters
+from octane.processes.preflight.decisions import decided_flip
 from octane.processes.preflight.inputs import (
     choose_sections,
     find_inputs,
@@ -47,6 +50,8 @@ class Inputs:
         mosaics that MOSAIC will write.
     files
         Stores or files of the input; empty for tiles.
+    mosaic, decisions
+        Parameters of tiles in files with what their images decided; None for others.
     left_out, closed
         Numbers of the sections that the user leaves out, and of all that are not opened.
     """
@@ -56,6 +61,8 @@ class Inputs:
     volumes: list[Volume]
     tiles: Acquisition | None = None
     files: Sequence[Path] = ()
+    mosaic: TileParameters | None = None
+    decisions: Sequence[Decision] = ()
     left_out: Sequence[int] = ()
     closed: Collection[int | None] = ()
 
@@ -66,22 +73,32 @@ class Inputs:
 
 
 def open_inputs(
-    source: Path, settings: Settings, table: Path | None, problems: list[str]
+    source: Path, settings: Settings, beside: Mapping[str, Path], problems: list[str]
 ) -> Inputs:
-    """Find and open the inputs of a subject; ``table`` is that of --tile_table.
+    """Find and open the inputs of a subject; ``beside`` are its other files by parameter.
 
     Those that cannot be used are added to ``problems``. Raises an InputError if there are none, or
     if they are of different kinds.
     """
     asked = settings.workflow.input_kind
     if asked in ("auto", "mosaic") and holds_tiles(source, settings.mosaic):
+        table, mosaic, decisions = beside.get("tile_table"), settings.mosaic, list[Decision]()
         tiles, left_out = _survey(source, settings, table)
         # One is enough: all names come from the same program.
         problems += [*filter(None, (unlinkable(entry.file) for entry in tiles.grid.entries))][:1]
-        channels = choose_channels(tiles.folder, tiles.channels, settings)
-        (reference,) = (tiles.of_channel(c.index) for c in channels if c.is_reference)
-        planned = [planned_mosaic(s, tiles.folder, settings.input) for s in reference.sections]
-        return Inputs(source, "mosaic", [*planned], tiles, left_out=left_out, closed=left_out)
+        reference = _reference(tiles, settings)
+        if "positions" not in beside and _is_open(settings) and not problems:
+            decided = decided_flip(reference, mosaic)
+            if decided is not None:
+                mosaic, decisions = decided[0], [decided[1]]
+                tiles, _ = _survey(source, settings.model_copy(update={"mosaic": mosaic}), table)
+                reference = _reference(tiles, settings)
+        planned: list[Volume] = [
+            planned_mosaic(section, tiles.folder, settings.input) for section in reference.sections
+        ]
+        return Inputs(
+            *(source, "mosaic", planned, tiles, (), mosaic, decisions, left_out, left_out)
+        )
     files, left_out = choose_sections(source, find_inputs(source), settings.workflow)
     problems += unfit_files(files)
 
@@ -92,7 +109,21 @@ def open_inputs(
     volumes = side_by_side("opening", {path: path for path in files}, look, problems)
     kind = kind_of(volumes, asked) if volumes else "volume"
     closed = {section_number(path.name) for path in {*files} - {v.path for v in volumes}}
-    return Inputs(source, kind, volumes, None, files, left_out, closed.union(left_out))
+    closed = closed.union(left_out)
+    return Inputs(source, kind, volumes, files=files, left_out=left_out, closed=closed)
+
+
+def _reference(tiles: Acquisition, settings: Settings) -> Acquisition:
+    """The tiles of the reference channel."""
+    channels = choose_channels(tiles.folder, tiles.channels, settings)
+    (reference,) = (tiles.of_channel(c.index) for c in channels if c.is_reference)
+    return reference
+
+
+def _is_open(settings: Settings) -> bool:
+    """Tell whether nobody stated how rows and columns run, or that they are right."""
+    is_stated = settings.mosaic.flip or settings.mosaic.order is not None
+    return not is_stated and settings.stitch.check_overlap == "error"
 
 
 def side_by_side(

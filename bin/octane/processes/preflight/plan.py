@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from octane.config.types import INTERMEDIATE, NEAREST
-from octane.core.records import ENDINGS
+from octane.core.records import ENDINGS, Decision
 from octane.layout.mosaic import MosaicGrid, idle_overlap, read_positions
 from octane.layout.sections import number_or_first
 from octane.processes.mosaic.checks_before import Acquisition, Input
@@ -199,7 +199,7 @@ class SubjectPlan:
     ``found`` says how tiles were found, and ``remarks`` are warnings about them. MOSAIC tells from
     the tiles whether rows and columns are right, unless ``compared`` is False. ``idle`` are
     sentences on flags that cannot act on the input, by parameter, and ``beside`` the parameters
-    whose files the user gave, or the input states.
+    whose files the user gave, or the input states. ``decisions`` are what nobody stated.
     """
 
     subject: str
@@ -210,6 +210,7 @@ class SubjectPlan:
     compared: bool = True
     idle: Mapping[str, str] = field(default_factory=dict)
     beside: Collection[str] = ()
+    decisions: Sequence[Decision] = ()
 
     @property
     def is_joined(self) -> bool:
@@ -271,7 +272,7 @@ class SubjectPlan:
                 for name, text in item.get("tables", {}).items():
                     tables[section.format(name)] = text
         content = plan_content(self.tasks(chosen_alone=chosen_alone), files, inputs)
-        return replace(content, tables=tables, results=self.results())
+        return replace(content, tables=tables, results=self.results(), decisions=self.decisions)
 
     def tasks(self, *, chosen_alone: bool = False) -> SubjectTasks:
         """What the subject's tasks follow from."""

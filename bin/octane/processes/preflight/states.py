@@ -7,7 +7,7 @@ from pathlib import Path
 from octane.core.errors import InputError
 from octane.core.files import writing
 from octane.core.fingerprint import digest, fingerprint
-from octane.core.records import ORDER
+from octane.core.records import ORDER, Decision
 from octane.processes.preflight.inputs import require_target
 from octane.processes.preflight.tasks import PlannedTask, SubjectTasks, list_tasks
 from octane.store.formats.itk_files import voxel_file
@@ -47,6 +47,8 @@ class PlanContent:
         The text of files that are to be written for tasks, by name.
     results
         Names of the volumes and tables that the results cannot lack.
+    decisions
+        What PREFLIGHT decided because nobody stated it.
     """
 
     subject: str
@@ -55,6 +57,7 @@ class PlanContent:
     states: Sequence[State]
     tables: Mapping[str, str] = field(default_factory=dict)
     results: Sequence[str] = ()
+    decisions: Sequence[Decision] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -77,6 +80,7 @@ class PlanContent:
             "records": [task.name for task in self.tasks if task.step in ORDER],
             "results": self.results,
             "states": [asdict(own) for own in self.states],
+            "decisions": [own.model_dump() for own in self.decisions],
         }
 
 

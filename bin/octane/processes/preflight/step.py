@@ -23,6 +23,7 @@ from octane.core.arrays import output_type
 from octane.core.errors import InputError, collecting
 from octane.core.geometry import samples, vector
 from octane.core.metrics import write_json
+from octane.core.records import Decision
 from octane.layout.levels import steps_of
 from octane.layout.mosaic import MosaicGrid, require_sections, split_sections
 from octane.layout.sections import (
@@ -38,11 +39,11 @@ from octane.processes.mosaic.checks_before import (
     Input,
     is_against,
     item_of,
-    unplaced_tiles,
     write_positions,
 )
 from octane.processes.n4.layout import sections_of
 from octane.processes.preflight.claim import Claim, claim_folder
+from octane.processes.preflight.decisions import decided_overlap, sources_of
 from octane.processes.preflight.opening import Inputs, open_inputs, side_by_side
 from octane.processes.preflight.parameters import Settings, WorkflowParameters
 from octane.processes.preflight.plan import (
@@ -191,6 +192,7 @@ def _notes(run: Run, plans: Sequence[SubjectPlan]) -> list[str]:
     channels = [steps for plan in plans for steps in plan.bytes()]
     workflow = plans[0].layout.settings.workflow
     about = [f"{plan.subject}: {plan.about()}" for plan in plans]
+    about += [f"{plan.subject}: {own.sentence}" for plan in plans for own in plan.decisions]
     space = check_space(channels, name, run.work, workflow, is_resumed=run.is_resumed)
     return [*about, *space, *warned]
 
@@ -228,7 +230,7 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
         require_scratch(settings.workflow.scratch_dir)
     found: Inputs | None = None
     with collecting(problems):
-        found = open_inputs(source, settings, beside.get("tile_table"), problems)
+        found = open_inputs(source, settings, beside, problems)
     problems += filter(None, [unfit_name(str(settings.workflow.subject))])
     if found is None or not found.volumes:
         raise InputError("\n".join(problems))
@@ -265,7 +267,9 @@ def _plan(
             (reference,) = (tiles.of_channel(c.index) for c in channels if c.is_reference)
             write_positions(stated, reference.sections)
             beside["positions"] = stated
-    workflow = settings.workflow
+    if inputs.mosaic is not None:
+        settings = settings.model_copy(update={"mosaic": inputs.mosaic})
+    workflow, decisions = settings.workflow, [*inputs.decisions]
     with collecting(problems):
         placed = "positions" in beside or settings.stitch.overlap is not None
         if kind == "volume" and placed and workflow.input_kind == "auto":
@@ -274,9 +278,11 @@ def _plan(
         if kind != "volume":
             with collecting(problems):
                 require_surfaces([] if kind == "mosaic" else volumes, settings.stack)
-        if tiles is not None and not placed:
-            problems.append(str(unplaced_tiles(tiles.folder)))
-            settings = settings.model_copy(update={"stitch": ABUTTING})
+        if kind == "mosaic" and not placed and not problems:
+            leads = [channel.index for channel in channels if channel.is_reference]
+            lead = None if tiles is None else tiles.of_channel(leads[0])
+            settings, measured = _with_overlap(settings, inputs, lead, problems)
+            decisions += measured
         _check_volumes(volumes, kind, settings, beside, inputs.closed, problems)
         if tiles is None:
             with collecting(problems):
@@ -320,11 +326,31 @@ def _plan(
     table = None if beside.get("positions") == stated else beside.get("positions")
     idle = idle_in_run(source, layout, tiles, table)
     if tiles is None:
-        return SubjectPlan(subject, own, layout, "", remarks, idle=idle, beside=[*beside])
-    compared = table is None or not is_against(table, tiles.sections)
-    remarks = [*tiles.remarks, *remarks]
-    about = f" {tiles.about()}"
-    return SubjectPlan(subject, own, layout, about, remarks, compared, idle, [*beside])
+        about, compared = "", True
+    else:
+        about = f" {tiles.about()}"
+        compared = table is None or not is_against(table, tiles.sections)
+        remarks = [*tiles.remarks, *remarks]
+    return SubjectPlan(subject, own, layout, about, remarks, compared, idle, [*beside], decisions)
+
+
+def _with_overlap(
+    settings: Settings, inputs: Inputs, tiles: Acquisition | None, problems: list[str]
+) -> tuple[Settings, list[Decision]]:
+    """Measure how the tiles of mosaics, or those in files, overlap if they do not state it.
+
+    What hinders is added to ``problems``; then tiles abut, for further checks.
+    """
+    images = [volume for volume in inputs.volumes if isinstance(volume, Image)]
+    stitch, decisions = ABUTTING, list[Decision]()
+    with collecting(problems):
+        if tiles is None and any(MosaicGrid.of(image).pitch for image in images):
+            return settings, []
+        sections = sources_of(images, tiles)
+        overlap, decision = decided_overlap(str(inputs.source), sections)
+        stitch = settings.stitch.model_copy(update={"overlap": overlap})
+        decisions += filter(None, [decision])
+    return settings.model_copy(update={"stitch": stitch}), decisions
 
 
 def _give_rows(

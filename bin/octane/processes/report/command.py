@@ -32,16 +32,16 @@ def main(
     previews
         The steps' previews (NPZ).
     run
-        JSON file on the run: Nextflow's version, the code's, the profile; and under "outcome" the
-        parts that are missing from the subject's results.
+        JSON file on the run: Nextflow's version, the code's, the profile; under "outcome" the parts
+        that are missing from the subject's results, under "decisions" what PREFLIGHT decided.
     channel
         Name of the channel that was measured, if the records are of several.
     """
-    from octane.core.records import Outcome
+    from octane.core.records import Decision, Outcome
     from octane.processes.report.step import write_report
 
     facts = json.loads(run.read_text(encoding="utf-8")) if run is not None else {}
-    outcome = facts.pop("outcome", None)
+    outcome, decided = facts.pop("outcome", None), facts.pop("decisions", [])
     write_report(
         records or [],
         previews or [],
@@ -50,5 +50,6 @@ def main(
         run=facts if run is not None else None,
         lost=Outcome.model_validate(outcome) if outcome else None,
         channel=channel,
+        decided=[Decision.model_validate(own) for own in decided],
         execution=execution,
     )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from octane.core.geometry import Vector, vector
 from octane.core.orientation import UNSTATED, code_of, spelled_orientation
-from octane.core.records import ORDER, Context, Outcome, Record
+from octane.core.records import ORDER, Context, Decision, Outcome, Record
 from octane.pictures import pictures
 from octane.processes.mosaic.record import MosaicFigures
 from octane.processes.pyramid.record import PyramidFigures
@@ -26,6 +26,7 @@ from octane.processes.report.channels import (
     sections_of_others,
 )
 from octane.processes.report.correction import bands_of, correction_of, threshold_of
+from octane.processes.report.decisions import decisions
 from octane.processes.report.gallery import Gallery, rendered
 from octane.processes.report.sections import ROOMY, alignment_of, cuts_of, numbers_of, sections_of
 from octane.processes.report.summary import qualities, summary_of
@@ -79,12 +80,14 @@ def build(
     files: Mapping[str, str],
     lost: Outcome | None = None,
     reference: str | None = None,
+    decided: Sequence[Decision] = (),
 ) -> Report:
     """Build the page from the records and previews of all tasks.
 
     ``reference`` names the channel that was measured, if there are several. ``run`` holds facts of
     the workflow run, such as its ``input`` and ``command``; ``files`` describes the files next to
-    the page; ``lost`` is None if the results are complete.
+    the page; ``lost`` is None if the results are complete. ``decided`` is what was decided before
+    any work.
     """
     gallery, channels = Gallery(_width(entries)), channels_of(entries, reference)
     own, corrected = channels.own, fit_of(channels.own)
@@ -116,6 +119,7 @@ def build(
     notices = _notices(entries)
     of = {entry.name: figures for entry, figures in stitched}
     checked = checks(quality, of, stack, n4, threshold, lost, settings_of(channels.own))
+    made = decisions(decided, of, stack, n4, settings_of(channels.own))
     others = checks_of_others(channels)
     every = [*checked, *(check for of in others.values() for check in of)]
     for section in quality:
@@ -132,6 +136,7 @@ def build(
         grid=next((grid for grid in grids if grid and grid.voxel_size), None),
         orientation=spelled_orientation(orientation),
         code=code_of(orientation),
+        decisions=made,
         notices=notices,
         checks=checked,
         other_checks=others,
@@ -164,6 +169,7 @@ def build(
         "run": run or {},
         "state": state_of(every),
         "verdict": sentence,
+        "decisions": [own.model_dump() for own in made],
         # Those of the result in its order, then a reference channel that is only measured.
         "channels": [
             {"name": name, "is_reference": name == reference, **shown.get(name, {})}

@@ -16,7 +16,7 @@ from octane.core.errors import OctaneError
 from octane.core.files import writing
 from octane.core.geometry import expected_position
 from octane.core.metrics import as_json
-from octane.core.records import ENDINGS, Outcome, Record, read_record
+from octane.core.records import ENDINGS, Decision, Outcome, Record, read_record
 from octane.processes.report.html import build
 from octane.processes.report.tasks import TaskRecord, previewed
 from octane.processes.report.trace import trace_content
@@ -168,20 +168,31 @@ def write_report(
     run: Mapping[str, str] | None,
     lost: Outcome | None = None,
     channel: str | None = None,
+    decided: Sequence[Decision] = (),
     execution: ExecutionParameters,
 ) -> None:
     """Write the report of one subject, and its accompanying files.
 
     Names of a task's ``records`` and ``previews`` begin alike. ``run`` holds facts of the workflow
     run, such as its command line; None without a workflow. ``lost`` says which results are missing;
-    None if they are complete. ``channel`` names the one that was measured, if there are several.
+    None if they are complete. ``decided`` is what was decided before any work. ``channel`` names
+    the one that was measured, if there are several.
+
     Raises an OctaneError that names what is not usable; nothing is left half-written.
     """
     if destination.suffix.lower() not in (".html", ".htm"):
         raise OctaneError(f"{destination} does not end in .html; give it a name that does.")
     entries = _load(records, previews)
     files = _files(destination, subject, entries, lost, channel, workflow=run is not None)
-    report = build(entries, subject=subject, run=run, files=files, lost=lost, reference=channel)
+    report = build(
+        entries,
+        subject=subject,
+        run=run,
+        files=files,
+        lost=lost,
+        reference=channel,
+        decided=decided,
+    )
     timelines = {e.name: e.record.timeline for e in entries if e.record.timeline is not None}
     sections = [StitchFigures.model_validate(own.figures) for own in _stitched(entries, channel)]
     tables = {POSITIONS: _position_table(sections), GAINS: _gain_table(sections)}

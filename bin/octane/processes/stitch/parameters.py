@@ -21,7 +21,7 @@ class OverlapParameters(StepParameters):
     overlap: Fractions2 | None = parameter(
         None,
         "Overlap of neighbouring tiles as a fraction of a tile: one number, or two in the order y "
-        "x. Unset: read from the mosaic's metadata. 0: tiles abut.",
+        "x. Unset: as the data state it, or measured by the workflow. 0: tiles abut.",
         workflow="overlap",
         shown=True,
     )

@@ -17,6 +17,7 @@ from octane.config.validation import unfit_name, unlinkable
 from octane.core.errors import InputError
 from octane.core.files import require_free, writing
 from octane.core.geometry import spelled
+from octane.core.records import Decision
 from octane.layout.mosaic import position_rows
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.preflight.opening import Inputs, open_inputs
@@ -87,7 +88,8 @@ def describe_subject(
     """
     settings = _given(name, source, overrides, tiles)
     problems: list[str] = []
-    found = open_inputs(source, _as_run(settings), tiles.table, problems)
+    tables = {} if tiles.table is None else {"tile_table": tiles.table}
+    found = open_inputs(source, _as_run(settings), tables, problems)
     problems += idle_flags(source, found.kind, tiles, overrides.overlap, found.tiles).values()
     if problems:
         raise InputError("\n".join(problems))
@@ -100,7 +102,10 @@ def describe_subject(
         settings["positions"] = Setting(str(table), ["Found next to the data."])
     if overrides.resolution is None:
         settings["resolution"] = _resolution(found)
-    layout, undecided = _layout(found, _as_run(settings), beside)
+    layout, decisions, undecided = _layout(found, _as_run(settings), beside)
+    for own in decisions:
+        parameter, value = own.flag.removeprefix("--").split(" ", 1)
+        settings[parameter] = Setting(value, [f"Measured: {own.evidence}."])
     if any(slab.thickness_from == BY_DEPTH for slab in layout.slabs):
         sentence = "Set the thickness that was cut from one section to the next."
         taken = thickness_taken(layout.slabs)
@@ -147,13 +152,14 @@ def _as_run(settings: Mapping[str, Setting]) -> Settings:
 
 def _layout(
     found: Inputs, settings: Settings, beside: Mapping[str, Path]
-) -> tuple[SubjectLayout, list[str]]:
-    """Layout of a subject, and PREFLIGHT's sentences on what is missing for a run.
+) -> tuple[SubjectLayout, Sequence[Decision], list[str]]:
+    """Layout of a subject, what its data decided, and what PREFLIGHT says is missing for a run.
 
     If anything is, tiles are laid out side by side, and missing sections as blanks.
     """
     try:
-        return plan_inputs(found, settings, beside).layout, []
+        plan = plan_inputs(found, settings, beside)
+        return plan.layout, plan.decisions, []
     except InputError as error:
         undecided = str(error).splitlines()
     changes = {
@@ -163,7 +169,7 @@ def _layout(
     side_by_side = settings.model_copy(update=changes)
     is_planned = found.tiles is not None
     layout = lay_out_subject(found.volumes, found.kind, side_by_side, from_tiles=is_planned)
-    return layout, undecided
+    return layout, found.decisions, undecided
 
 
 def _table(source: Path) -> Path | None:

@@ -224,7 +224,8 @@ def test_tiles_without_places_are_named_by_their_folder_with_all_other_problems(
     with pytest.raises(OctaneError) as caught:
         plan(source)
     first, second = str(caught.value).splitlines()
-    assert first.startswith(f"The tiles in {source} do not state how they overlap; give --overlap")
+    assert str(source) in first
+    assert "give --overlap" in first
     assert second.endswith("or give --allow_missing_sections 4.")
     plan(source, allow_missing_sections=4, section_thickness=10, overlap=0)
 

@@ -1,0 +1,153 @@
+"""What PREFLIGHT decides by the data because nobody states it: how tiles lie and overlap."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy.typing as npt
+
+from octane.compare.comparison import Images
+from octane.compare.orientation import find_orientation
+from octane.compare.overlap import GridOverlap, depth_mean, grid_overlap, middle_tiles
+from octane.core.errors import InputError
+from octane.core.records import Decision
+from octane.core.units import counted
+from octane.layout.mosaic import MosaicGrid, Tile
+from octane.processes.mosaic.checks_before import Acquisition, changed_flip
+from octane.processes.mosaic.parameters import TileParameters
+from octane.store.channels import is_nearest
+from octane.store.image import Image
+
+Section = TypeVar("Section")
+
+MOST_FIT = 0.75
+"""Least part of the neighbours along an axis that must fit under another orientation. MOSAIC checks
+each section again."""
+MOST = 8
+"""Most sections that are compared."""
+FIRST = 4
+"""Sections that are compared first: those that are imaged later must change no decision."""
+
+
+@dataclass(frozen=True)
+class SectionSource:
+    """The tiles of a section: their grid, and how to read one (z, y, x)."""
+
+    grid: MosaicGrid
+    tile_bytes: int
+    read: Callable[[Tile], npt.NDArray]
+
+    def means(self) -> Images:
+        """Means over depth of the tiles in the middle."""
+        tiles = middle_tiles(self.grid, self.tile_bytes)
+        return {tile: depth_mean(self.read(tile)) for tile in tiles}
+
+
+def sources_of(volumes: Sequence[Image], tiles: Acquisition | None) -> list[SectionSource]:
+    """Sections of mosaics, or of tiles in files, in their order; none whose mean means nothing."""
+    if tiles is not None:
+        return [
+            SectionSource(own.grid, own.tile_bytes, own.read)
+            for own in tiles.sections
+            if not is_nearest(own.channels[min(own.channels)])
+        ]
+    found = []
+    for image in volumes:
+        grid = MosaicGrid.of(image)
+        size = grid.tile[0] * grid.tile[1] * grid.tile[2] * image.dtype.itemsize
+        if not is_nearest(image.attributes):
+            found.append(SectionSource(grid, size, _reader(image, grid)))
+    return found
+
+
+def _reader(image: Image, grid: MosaicGrid) -> Callable[[Tile], npt.NDArray]:
+    return lambda tile: image.read(grid.region(tile))
+
+
+def decided_overlap(
+    source: str, sections: Sequence[SectionSource]
+) -> tuple[tuple[float, float], Decision | None]:
+    """Overlap of the tiles of a grid as fractions of a tile (y, x), and how it was decided.
+
+    No decision is needed where no tile has a neighbour. Raises an InputError that says what was
+    seen in ``source`` if the tiles do not show it with certainty.
+    """
+    if all(len(own.grid.imaged) == 1 for own in sections) and sections:
+        return (0.0, 0.0), None
+    seen: list[Images] = []
+    found = GridOverlap()
+    for section in _in_order(sections, lambda own: own.grid):
+        seen.append(section.means())
+        found = grid_overlap(seen, section.grid.tile[1:])
+        if found.is_exact:
+            break
+    if not found.is_certain:
+        raise InputError(
+            f"The tiles in {source} do not state how they overlap, and {_doubt(found)}; give "
+            "--overlap (a fraction of a tile, 0 if they abut), or --positions."
+        )
+    y, x = (0.0 if own is None else own.fraction for own in found.axes)
+    flag = f"--overlap {y:g},{x:g}"
+    known = [(axis, own) for axis, own in zip("yx", found.axes, strict=True) if own is not None]
+    figures = " and ".join(
+        f"{own.fraction:.4f} ± {own.error:.4f} along {axis}" for axis, own in known
+    )
+    pairs = sum(own.pairs for _, own in known)
+    evidence = f"{figures}, by {counted(pairs, 'pair')} of neighbours"
+    return (y, x), Decision(
+        subject="Overlap of tiles", evidence=evidence, done="tiles are placed so", flag=flag
+    )
+
+
+def decided_flip(tiles: Acquisition, p: TileParameters) -> tuple[TileParameters, Decision] | None:
+    """Change --tile_flip if neighbours certainly fit only so; None if they fit, or show too little.
+
+    ``tiles`` have one channel.
+    """
+    for section in _in_order(tiles.sections, lambda own: own.grid):
+        if is_nearest(section.channels[min(section.channels)]):
+            return None
+        seen = {
+            tile: depth_mean(section.read(tile))
+            for tile in middle_tiles(section.grid, section.tile_bytes)
+        }
+        places = section.positions if section.positions.keys() >= seen.keys() else None
+        sy, sx = section.grid.spacing[1:]
+        found = find_orientation(seen, places, (sy, sx))
+        if found is None or not found.is_clear:
+            continue
+        if not found.is_other:
+            return None
+        if not found.is_certain or found.fit.agreeing < MOST_FIT:
+            continue
+        flip = changed_flip(p, found.best)
+        evidence = f"{found.fit.agreeing:.0%} of neighbours fit so, {max(found.as_given, 0):.0%} "
+        evidence += f"as named or placed, in section {section.number}"
+        flag = f"--tile_flip {flip}"
+        decision = Decision(
+            subject="Rows and columns", evidence=evidence, done=found.best.said, flag=flag
+        )
+        return p.model_copy(update={"flip": flip}), decision
+    return None
+
+
+def _in_order(
+    sections: Sequence[Section], grid_of: Callable[[Section], MosaicGrid]
+) -> Iterator[Section]:
+    """The sections to compare, one after another: the first few, then some of all others."""
+    n, others = len(sections), MOST - FIRST
+    places = [*range(FIRST), *(n * part // (others + 1) for part in range(1, others + 1))]
+    for place in dict.fromkeys(place for place in places if place < n):
+        if len(grid_of(sections[place]).imaged) > 1:
+            yield sections[place]
+
+
+def _doubt(found: GridOverlap) -> str:
+    """What was seen instead of an overlap."""
+    seen = found.orientation
+    if seen is None or not seen.is_clear:
+        return "neighbours show too little, or do not overlap"
+    if seen.is_other:
+        return f"neighbours fit only if {seen.best.said}"
+    about = [f"{own:.2f} along {axis}" for axis, own in zip("yx", seen.overlap, strict=True) if own]
+    return f"it is not certain that neighbours overlap by about {' and '.join(about)}"

@@ -1,0 +1,121 @@
+"""What octane decided by the data: the first table of the report."""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from octane.config.types import AUTO
+from octane.core.records import Decision
+from octane.processes.n4.record import N4Figures
+from octane.processes.report.check import Settings
+from octane.processes.stack.record import MEASURED, SectionFigures, StackFigures
+from octane.processes.stitch.parameters import ESTIMATE
+from octane.processes.stitch.record import StitchFigures
+
+POSITIONS = "--positions SUBJECT_positions.csv"
+DISPLACEMENTS = "--displacements SUBJECT_displacements.csv"
+"""Flags for the tables that a run writes."""
+
+
+def decisions(
+    before: Sequence[Decision],
+    sections: Mapping[str, StitchFigures],
+    stack: StackFigures | None,
+    n4: N4Figures | None,
+    settings: Settings,
+) -> list[Decision]:
+    """List what was decided ``before`` any work, and what the steps measured and then decided."""
+    found = [*before]
+    own = [*sections.values()]
+    if own and settings.stitch.get("refine"):
+        found.append(_places(own))
+    if any(section.flat_held_out for section in own):
+        found.append(_seams("Flat field", own, "flat_held_out"))
+    if any(section.gains_held_out for section in own):
+        found.append(_seams("Gains of tiles", own, "gains_held_out"))
+    if stack is not None:
+        imaged = [section for section in stack.sections if not section.missing]
+        if settings.stack.get("section_surface") == AUTO:
+            found.append(_surface(imaged))
+        if settings.stack.get("section_thickness") == AUTO:
+            found.append(_thickness(imaged))
+        if settings.stack.get("align") not in (None, "none"):
+            found.append(_displacement(imaged, str(settings.stack["align"])))
+    fits = [] if n4 is None else [n4.relative_entropy, *(s.relative_entropy for s in n4.sections)]
+    if n4 is not None and any(fits):
+        found.append(_levels(n4))
+    return found
+
+
+def _places(sections: Sequence[StitchFigures]) -> Decision:
+    moved = [own for own in sections if own.largest_move > 0]
+    largest = max((own.largest_move for own in moved), default=0.0)
+    return Decision(
+        subject="Places of tiles",
+        evidence=f"halves of the overlaps agree in {_of(moved, sections)}",
+        done=f"moved by up to {largest:.1f} µm" if moved else "as stated",
+        flag=POSITIONS,
+    )
+
+
+def _seams(subject: str, sections: Sequence[StitchFigures], kind: str) -> Decision:
+    """A correction of light by its seams in overlaps to which it was not fitted."""
+    known = [own for own in (getattr(section, kind) for section in sections) if own is not None]
+    before, after = (
+        100 * median(median(getattr(own, when)) for own in known) for when in ("before", "after")
+    )
+    helped = [own for own in known if own.helped]
+    gains = kind == "gains_held_out"
+    used = helped if gains else known
+    return Decision(
+        subject=subject,
+        evidence=f"seams that it was not fitted to: {before:.1f} % before, {after:.1f} % after",
+        done=f"applied in {_of(used, sections)}" if used else "not applied",
+        flag="--stitch_gain SUBJECT_gains.csv" if gains else f"--stitch_flat_field {ESTIMATE}",
+    )
+
+
+def _surface(sections: Sequence[SectionFigures]) -> Decision:
+    known = [own for own in sections if own.surface_from == MEASURED and own.surface is not None]
+    depths = [own.surface for own in known if own.surface is not None]
+    return Decision(
+        subject="Surface of sections",
+        evidence=f"found in {_of(known, sections)}",
+        done=f"cropped {min(depths):.1f} to {max(depths):.1f} µm deep" if depths else "as imaged",
+        flag=f"--section_surface {median(depths):.4g}" if depths else "--section_surface 0",
+    )
+
+
+def _thickness(sections: Sequence[SectionFigures]) -> Decision:
+    sizes = [own.measured_thickness for own in sections if own.measured_thickness is not None]
+    return Decision(
+        subject="Thickness of sections",
+        evidence=f"shared planes show that of {_of(sizes, sections)}",
+        done=f"{min(sizes):.4g} to {max(sizes):.4g} µm" if sizes else "as stated, or imaged",
+        flag=DISPLACEMENTS,
+    )
+
+
+def _displacement(sections: Sequence[SectionFigures], align: str) -> Decision:
+    moved = [own for own in sections if own.moved]
+    return Decision(
+        subject="Displacement of sections",
+        evidence=f"faces of neighbours show it for {_of(moved, sections)}",
+        done=f"undone ({align})" if moved else "as imaged",
+        flag=DISPLACEMENTS,
+    )
+
+
+def _levels(n4: N4Figures) -> Decision:
+    entropy = n4.relative_entropy or next(s.relative_entropy for s in n4.sections)
+    taken = len(n4.levels) if n4.relative_entropy else len(n4.sections[0].levels)
+    figures = ", ".join(f"{own:.3f}" for own in entropy)
+    return Decision(
+        subject="Levels of N4",
+        evidence=f"relative entropy of the histogram with 0, 1 … levels: {figures}",
+        done=f"{taken} levels" if taken else "N4 left out",
+        flag=f"--n4_levels {taken}",
+    )
+
+
+def _of(some: Sequence[object], every: Sequence[object]) -> str:
+    return f"{len(some)} of {len(every)} sections"
