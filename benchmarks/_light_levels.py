@@ -9,14 +9,18 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from _light_phantoms import LOOKS, TISSUES, WIDTHS, Case, Phantom, phantom
+from _common import cores
+from _light_phantoms import LOOKS, TISSUES, WIDTHS, Case, Phantom, Volume, phantom
 from _light_scores import scores
 
 from octane.processes.n4.fit import BiasFit, fit_bias_field, log_field
 from octane.processes.n4.inclusion import voxels_to_fit
-from octane.processes.n4.judgement import EVEN, fewest
+from octane.processes.n4.judgement import EVEN, Inside, fewest
+from octane.processes.n4.plan import Mesh
 
 LEVELS = 4
+FOUR = Mesh((4, 4, 4), (50,) * LEVELS, (LEVELS, LEVELS, LEVELS))
+"""The levels that are given; each doubles the mesh of every axis."""
 SEEDS = 3
 NEAR, NEAR_RMS = 1.05, 0.002
 """A choice is right if its error is at most this much above the least error, by ratio or rms."""
@@ -44,18 +48,40 @@ class Trial(NamedTuple):
         return self.errors[levels] > max(WORSE * usual, usual + NEAR_RMS)
 
 
+class Fields(NamedTuple):
+    """A fit of a phantom: the voxels, and the log fields of 0, 1, ... levels with their errors."""
+
+    fit: BiasFit
+    inside: Inside
+    fields: list[Volume]
+    errors: list[float]
+
+
+def fitted(made: Phantom, mesh: Mesh = FOUR) -> Fields:
+    """Fit all levels to a phantom; an error is the rms of the logarithm of two fields' ratio."""
+    inside, _ = voxels_to_fit(made.image, made.mask, "The phantom")
+    fit = fit_bias_field(
+        made.image,
+        inside,
+        iterations=mesh.iterations,
+        control_points=mesh.control_points,
+        fitting_levels=mesh.fitting_levels,
+        workers=cores(),
+    )
+    fields = [np.zeros_like(made.log_bias)]
+    fields += [log_field(BiasFit(level.lattice, ()), inside.shape) for level in fit.levels]
+    errors = [float((field - made.log_bias)[inside].std()) for field in fields]
+    return Fields(fit, inside, fields, errors)
+
+
 def trial(case: Case, edge: int) -> Trial:
     """Fit a phantom of `edge` voxels along each axis and let each score choose."""
     made: Phantom = phantom(case, edge)
-    inside, _ = voxels_to_fit(made.image, made.mask, "The phantom")
-    fit = fit_bias_field(made.image, inside, iterations=(50,) * LEVELS)
-    fields = [np.zeros_like(made.log_bias)]
-    fields += [log_field(BiasFit(level.lattice, ()), inside.shape) for level in fit.levels]
+    _, inside, fields, errors = fitted(made)
     sizes = [float(field[inside].std()) for field in fields]
     chosen = {name: fewest(*loss) for name, loss in scores(made.image, inside, fields).items()}
     chosen = {name: n if sizes[n] >= EVEN else 0 for name, n in chosen.items()}
     chosen |= {f"always {levels}": levels for levels in range(LEVELS + 1)}
-    errors = [float((field - made.log_bias)[inside].std()) for field in fields]
     chosen["least error"] = int(np.argmin(errors))
     return Trial(case, errors, chosen)
 

@@ -89,11 +89,17 @@ def phantom(case: Case, edge: int) -> Phantom:
     made = tissue(case.tissue, edge, np.random.default_rng([case.seed, TISSUES.index(case.tissue)]))
     along = (np.arange(edge) - (edge - 1) / 2) / (RADIUS * edge)
     z, y, x = np.ix_(*[along**2] * 3)
-    mask = z + y + x < 1
+    return imaged(made, z + y + x < 1, case)
+
+
+def imaged(made: Volume, mask: npt.NDArray[np.bool_], case: Case) -> Phantom:
+    """Give a volume the bias and the speckle of a case; its longest axis is the bias's edge."""
     bias = np.zeros(mask.shape, np.float32)
     if case.width is not None:
         rng = np.random.default_rng([case.seed, round(1000 * case.width), 7])
+        edge = max(mask.shape)
         bias = smooth_noise(edge, case.width * edge / FWHM, rng)
+        bias = bias[tuple(slice(n) for n in mask.shape)]
         bias -= bias[mask].mean()
         bias *= AMPLITUDE / np.abs(bias[mask]).max()
     image = made * (1 + bias)

@@ -872,6 +872,60 @@ LIGHT_GAINS = {
     "sound tiles: helped": lambda c: f"{c['sound_helped']:.0f}",
 }
 
+LIGHT_REAL_GAINS = {
+    "tiles": lambda c: c["image"],
+    "`--stitch_flat_field`": lambda c: f"`{c['flat_field']}`",
+    "error": lambda c: f"{100 * c['error']:.2f} %",
+    "without a trend": lambda c: f"{100 * c['without_trend']:.2f} %",
+    "OpenCV": lambda c: f"{100 * c['opencv_error']:.1f} %" if "opencv_error" in c else "",
+    "seams": lambda c: f"{_percent(c['before'])} → {_percent(c['after'])}",
+    "helped": lambda c: f"{c['helped']:.0f}",
+    "sound tiles: helped": lambda c: f"{c['sound_helped']:d}",
+    "measured": lambda c: _percent(c["sound_measured"]),
+    "changed by": lambda c: _percent(c["sound_change"]),
+}
+
+
+def _of_both(figures: Mapping[str, float], *names: str) -> str:
+    """Return percentages of those methods that have one."""
+    return " / ".join(_percent(figures[name]) for name in names if name in figures)
+
+
+LIGHT_REAL_FIELDS = {
+    "tiles": lambda c: c["image"],
+    "put in": lambda c: _percent(c["put_in"]),
+    "left: octane / BaSiCPy": lambda c: _of_both(
+        {name: rms for name, (rms, _) in c["left"].items()}, "octane", "BaSiCPy"
+    ),
+    "seams: before": lambda c: _percent(c["seams"]["none"]),
+    "octane / BaSiCPy": lambda c: _of_both(c["seams"], "octane", "BaSiCPy"),
+    "helped": lambda c: "yes" if c["helped"] else "no",
+}
+
+
+def _light_real_levels(record: dict) -> str:
+    """Return a line for each image, mesh and width, with the error of each number of levels."""
+    cases = record["levels"]
+    counts = range(max((len(c["errors"]) for c in cases), default=0))
+    return listed(
+        cases,
+        {
+            "volume": lambda c: c["image"],
+            "`--n4_iterations`": lambda c: f"`{c['iterations']}`",
+            "width": lambda c: f"{c['width']:g}" if c["width"] else "no bias",
+            **{
+                f"levels: {n}" if n == 0 else f"{n}": lambda c, n=n: (
+                    f"{100 * c['errors'][n]:.1f} %" if n < len(c["errors"]) else ""
+                )
+                for n in counts
+            },
+            "auto": lambda c: f"{100 * c['error']:.1f} %",
+            "its levels": lambda c: _joined(c["levels"]),
+            "right": lambda c: f"{c['right'] * c['trials']:.0f} of {c['trials']}",
+        },
+    )
+
+
 LAYERS = {
     "part of the image": lambda c: c["part"],
     "MB": lambda c: f"{c['bytes'] / 1e6:.0f}",
@@ -886,6 +940,9 @@ TABLES: dict[str, Table] = {
     "n4-levels": of_part("n4", "levels", _levels),
     "light-levels": of_cases("light", "levels", LIGHT_LEVELS),
     "light-gains": of_cases("light", "gains", LIGHT_GAINS, "rows"),
+    "light-real-gains": of_cases("light", "real", LIGHT_REAL_GAINS, "gains"),
+    "light-real-flat-field": of_cases("light", "real", LIGHT_REAL_FIELDS, "fields"),
+    "light-real-levels": of_part("light", "real", _light_real_levels),
     "resample-kernel": of_part("resample", "kernel", _kernel),
     "resample-end-to-end": of_part("resample", "end_to_end", _end_to_end),
     "resample-reading": of_part("resample", "reading", _reading),
