@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -92,15 +93,22 @@ def phantom(case: Case, edge: int) -> Phantom:
     return imaged(made, z + y + x < 1, case)
 
 
+@cache
+def unscaled_bias(shape: tuple[int, ...], width: float, seed: int) -> Volume:
+    """Smooth noise of this width relative to the longest axis; the same for all looks."""
+    edge = max(shape)
+    noise = smooth_noise(
+        edge, width * edge / FWHM, np.random.default_rng([seed, round(1000 * width), 7])
+    )
+    return noise[tuple(slice(n) for n in shape)].copy()
+
+
 def imaged(made: Volume, mask: npt.NDArray[np.bool_], case: Case) -> Phantom:
     """Give a volume the bias and the speckle of a case; its longest axis is the bias's edge."""
     bias = np.zeros(mask.shape, np.float32)
     if case.width is not None:
-        rng = np.random.default_rng([case.seed, round(1000 * case.width), 7])
-        edge = max(mask.shape)
-        bias = smooth_noise(edge, case.width * edge / FWHM, rng)
-        bias = bias[tuple(slice(n) for n in mask.shape)]
-        bias -= bias[mask].mean()
+        bias = unscaled_bias(mask.shape, case.width, case.seed)
+        bias = bias - bias[mask].mean()
         bias *= AMPLITUDE / np.abs(bias[mask]).max()
     image = made * (1 + bias)
     if case.looks is not None:
