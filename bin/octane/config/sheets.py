@@ -32,6 +32,9 @@ MOST_SUBJECTS = 10_000
 POSITION_COLUMNS = ("section", "row", "column", "y", "x")
 """Columns of tile positions: section number, row and column from 0, and the tile's first edge in
 micrometres."""
+DEPTH = "z"
+"""Optional column of tile positions: how much deeper a tile lies than the section's first plane, in
+micrometres; 0 in empty cells."""
 GAIN_COLUMNS = (*POSITION_COLUMNS[:3], "gain")
 """Columns of tile gains: a tile as for positions, and the factor by which it is too bright."""
 

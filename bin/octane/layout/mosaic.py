@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from octane.config.sheets import GAIN_COLUMNS, POSITION_COLUMNS, read_rows
+from octane.config.sheets import DEPTH, GAIN_COLUMNS, POSITION_COLUMNS, read_rows
 from octane.core.errors import InputError
 from octane.core.geometry import (
     Grid,
@@ -38,6 +38,9 @@ Tile = tuple[int, int]
 """Row and column."""
 Position = tuple[float, float]
 """Outer edge of a tile's first voxel in y and x, micrometres, relative to the mosaic's own edge."""
+Depths = Mapping[Tile, int]
+"""Planes by which tiles lie deeper than their section's first plane, or higher if negative; 0 for
+others."""
 
 MOST_TILES = 20_000
 FARTHEST = 1e9
@@ -251,11 +254,19 @@ def require_sections(
 
 def split_sections(path: Path, columns: Sequence[str] = POSITION_COLUMNS) -> dict[float, str]:
     """Split a table of tiles into one CSV text per section number."""
-    header, tables = ",".join(columns), dict[float, list[str]]()
+    tables: dict[float, list[dict[str, str]]] = {}
     for _, row in read_rows(path, columns):
-        own = tables.setdefault(plain_number(row["section"]), [header])
-        own.append(",".join(row[column] for column in columns))
-    return {number: "\n".join([*lines, ""]) for number, lines in tables.items()}
+        tables.setdefault(plain_number(row["section"]), []).append(row)
+    return {number: _text(rows, columns) for number, rows in tables.items()}
+
+
+def _text(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> str:
+    """Rows as CSV, with the column of depths if any row has one."""
+    deep = columns == POSITION_COLUMNS and any(DEPTH in row for row in rows)
+    lines = [",".join(row[column] for column in columns) for row in rows]
+    if deep:
+        lines = [f"{line},{row.get(DEPTH, '')}" for line, row in zip(lines, rows, strict=True)]
+    return "\n".join([",".join([*columns, *[DEPTH] * deep]), *lines, ""])
 
 
 def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[Tile, Position]:
@@ -264,7 +275,29 @@ def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[
     The table may lack tiles that were not imaged; a linear fit of the others places them.
     """
     found = _read_tiles(path, section, tiling, POSITIONS)
-    return completed({tile: (y, x) for tile, (y, x) in found.items()}, tiling)
+    return completed({tile: (y, x) for tile, (y, x, _) in found.items()}, tiling)
+
+
+def read_depths(path: Path, section: int | None, tiling: MosaicGrid) -> Depths:
+    """Depths of one section's tiles from the same table, in whole planes: its optional column z.
+
+    Raises an InputError if a tile would show less than half of the section's planes, or if no tile
+    stays, so that z is not relative to the section's first plane.
+    """
+    spacing, planes = tiling.spacing[0], tiling.shape[0]
+    of = {tile: z for tile, (*_, z) in _read_tiles(path, section, tiling, POSITIONS).items()}
+    found = {tile: round(of[tile] / spacing) for tile in tiling.imaged}
+    remedy = "give z relative to the section's first plane, 0 for tiles that stay"
+    for (row, column), depth in found.items():
+        if 2 * abs(depth) >= max(2, planes):
+            raise InputError(
+                f"{path}: z of row {row}, column {column} of section {section} is "
+                f"{of[row, column]:g} micrometre, but its {planes} planes span "
+                f"{planes * spacing:g}, and a tile must keep more than half of them; {remedy}."
+            )
+    if all(found.values()):
+        raise InputError(f"{path}: all tiles of section {section} have a z other than 0; {remedy}.")
+    return {tile: depth for tile, depth in found.items() if depth}
 
 
 def read_gains(path: Path, section: int | None, tiling: MosaicGrid) -> dict[Tile, float]:
@@ -276,17 +309,23 @@ def read_gains(path: Path, section: int | None, tiling: MosaicGrid) -> dict[Tile
 
 
 class TileTable(NamedTuple):
-    """Kind of a table of tiles: ``what`` it lists, and the range of its values."""
+    """Kind of a table of tiles: ``what`` it lists, and the range of its values.
+
+    Of its ``columns``, it may lack an ``optional`` one, whose values are then 0.
+    """
 
     what: str
     columns: tuple[str, ...]
+    optional: str
     lowest: float
     highest: float
     accepted: str
 
 
-POSITIONS = TileTable("positions", POSITION_COLUMNS, -FARTHEST, FARTHEST, f"up to {FARTHEST:g}")
-GAINS = TileTable("gains", GAIN_COLUMNS, 1e-3, 1e3, "gains from 0.001 to 1000")
+POSITIONS = TileTable(
+    "positions", POSITION_COLUMNS, DEPTH, -FARTHEST, FARTHEST, f"up to {FARTHEST:g}"
+)
+GAINS = TileTable("gains", GAIN_COLUMNS, "", 1e-3, 1e3, "gains from 0.001 to 1000")
 
 
 def _read_tiles(
@@ -300,6 +339,8 @@ def _read_tiles(
                 row_number, column_number, *values = (
                     plain_number(row[column]) for column in table.columns[1:]
                 )
+                if table.optional:
+                    values.append(plain_number(row.get(table.optional, "0")))
                 if not all(table.lowest <= value <= table.highest for value in values):
                     raise ValueError("a value must be finite and within reach")
                 tile = (int(row_number), int(column_number))

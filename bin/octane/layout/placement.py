@@ -1,13 +1,14 @@
 """Placement of the tiles of a section in the voxel grid of the section."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
 from octane.core.geometry import Grid, vector
-from octane.layout.mosaic import MosaicGrid, Position, Tile
+from octane.layout.mosaic import Depths, MosaicGrid, Position, Tile
 
 CROWDED = 0.02
 """Smallest plausible distance between neighbouring tiles, as a fraction of a tile."""
@@ -31,10 +32,24 @@ class Placement:
     last: int
 
 
-class TilePlacement:
-    """A section's grid and the placement of its tiles in it."""
+def shown_planes(count: int, depth: int) -> slice:
+    """Planes of a section of ``count`` planes that a tile at this depth shows."""
+    return slice(max(0, depth), min(count, count + depth))
 
-    def __init__(self, tiling: MosaicGrid, positions: dict[Tile, Position]) -> None:
+
+class TilePlacement:
+    """A section's grid and the placement of its tiles in it.
+
+    ``depths`` move no plane of the grid: what tiles show beyond it is cut.
+    """
+
+    def __init__(
+        self,
+        tiling: MosaicGrid,
+        positions: dict[Tile, Position],
+        depths: Depths = MappingProxyType({}),
+    ) -> None:
+        self.positions, self.depths = positions, depths
         extents = {t: tiling.extent_of(t)[1:] for t in positions}
         ends = {t: np.add(positions[t], extents[t]) for t in positions}
         low, high = np.min([*positions.values()], axis=0), np.max([*ends.values()], axis=0)
@@ -80,6 +95,37 @@ class TilePlacement:
         (_, top, left), (_, high, wide) = self.grid.edge, self.grid.spacing
         ends = (y.first * high, x.first * wide, y.last * high, x.last * wide)
         return [end + edge for end, edge in zip(ends, (top, left) * 2, strict=True)]
+
+    def depth(self, tile: Tile) -> int:
+        """Planes by which a tile lies deeper than the section's first plane."""
+        return self.depths.get(tile, 0)
+
+    def common(self, tile: Tile) -> slice:
+        """Planes of a tile that all tiles of the section show."""
+        start, stop = max(0, *self.depths.values(), 0), min(0, *self.depths.values(), 0)
+        depth = self.depth(tile)
+        return slice(start - depth, self.grid.shape[0] + stop - depth)
+
+    def shown(
+        self, tiles: Collection[Tile]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+        """First plane that these tiles show at each pixel (y, x), and the one after the last.
+
+        Where there is no tile, both are 0. None if no tile is moved along z.
+        """
+        if not self.depths:
+            return None
+        first, stop = np.zeros((2, *self.grid.shape[1:]), np.int64)
+        for tile in tiles:
+            y, x = self.places[tile]
+            here = np.s_[y.first : y.last, x.first : x.last]
+            planes = shown_planes(self.grid.shape[0], self.depth(tile))
+            # Each tile shows the middle plane.
+            first[here] = np.where(
+                stop[here] > 0, np.minimum(first[here], planes.start), planes.start
+            )
+            stop[here] = np.maximum(stop[here], planes.stop)
+        return first, stop
 
     def covered(self) -> npt.NDArray[np.bool_]:
         """Pixels (y, x) of the section that a tile covers."""

@@ -8,7 +8,14 @@ import pytest
 from octane.config import sheets
 from octane.core.errors import OctaneError
 from octane.core.geometry import shape_of
-from octane.layout.mosaic import MosaicGrid, read_gains, read_positions, require_sections
+from octane.layout.mosaic import (
+    MosaicGrid,
+    read_depths,
+    read_gains,
+    read_positions,
+    require_sections,
+    split_sections,
+)
 from octane.resample.operator import resampler
 from octane.store.image import open_image
 
@@ -228,3 +235,57 @@ def test_a_table_may_lack_tiles_that_were_not_imaged(declaring, write_table):
     assert found[2, 2] == (64, 70)
     with pytest.raises(OctaneError, match="lacks the positions of 1 tiles, the first at row 2"):
         read_positions(write_table(rows[:-1]), 1, tiling)
+
+
+# Depths
+
+DEEP = "section,row,column,y,x,z"
+
+
+@pytest.fixture
+def deep(write_mosaic):
+    """One row of two tiles of 9 planes of 10 micrometres."""
+    source = write_mosaic("section_01.ome.zarr", np.ones((9, 20, 40), np.float32), (9, 20, 20))
+    return MosaicGrid.of(open_image(source))
+
+
+@pytest.mark.parametrize(
+    ("z", "depths"),
+    [
+        (30, {(0, 1): 3}),
+        (-40.0, {(0, 1): -4}),
+        # To the nearest plane, as tables may be of another resolution.
+        (-26, {(0, 1): -3}),
+        (4, {}),
+        (0, {}),
+        ("", {}),
+    ],
+)
+def test_depths_are_read_in_whole_planes(deep, write_table, z, depths):
+    table = write_table([(1, 0, 0, 0, 0, ""), (1, 0, 1, 0, 16, z), (2, 0, 0, 0, 0, 999)], DEEP)
+    assert read_depths(table, 1, deep) == depths
+    assert read_positions(table, 1, deep) == {(0, 0): (0, 0), (0, 1): (0, 16)}
+
+
+def test_a_table_without_depths_moves_nothing(deep, write_table):
+    assert read_depths(write_table([(1, 0, 0, 0, 0), (1, 0, 1, 0, 16)]), 1, deep) == {}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(0, 50), (0, -50), (0, "nan"), (0, "inf"), (0, "1e300"), (0, "deep"), (1500, 1500), (20, 20)],
+)
+def test_depths_that_are_none_are_refused(deep, write_table, first, second):
+    table = write_table([(1, 0, 0, 0, 0, first), (1, 0, 1, 0, 16, second)], DEEP)
+    with pytest.raises(OctaneError) as caught:
+        read_depths(table, 1, deep)
+    assert str(table) in str(caught.value)
+
+
+def test_a_section_s_rows_keep_their_depths(write_table):
+    table = write_table([(1, 0, 0, 0, 0, ""), (1, 0, 1, 0, 9, 30), (2, 0, 0, 0, 0, "")], DEEP)
+    assert split_sections(table) == {
+        1: f"{DEEP}\n1,0,0,0,0,\n1,0,1,0,9,30\n",
+        # Without any, as from a table without the column.
+        2: "section,row,column,y,x\n2,0,0,0,0\n",
+    }

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.sheets import POSITION_COLUMNS
+from octane.config.sheets import DEPTH, POSITION_COLUMNS
 from octane.core.errors import InputError
 from octane.core.files import writing
 from octane.core.geometry import Grid, shape_of, spelled, vector
@@ -165,15 +165,16 @@ def lay_out(
 def write_positions(path: Path, sections: Sequence[SectionTiles]) -> None:
     """Write the table of positions; rows of other sections in an existing one are kept."""
     own = {section.number for section in sections}
-    kept = position_rows(path) if path.exists() else []
+    kept = [row for _, row in position_rows(path)] if path.exists() else []
+    kept = [row for row in kept if float(row["section"]) not in own]
+    deep = [DEPTH] if any(DEPTH in row for row in kept) else []
     with writing(path, overwrite=True) as partial, partial.open("w", newline="") as stream:
         table = csv.writer(stream)
-        table.writerow(POSITION_COLUMNS)
-        for _, row in kept:
-            if float(row["section"]) not in own:
-                table.writerow(row[column] for column in POSITION_COLUMNS)
+        table.writerow([*POSITION_COLUMNS, *deep])
+        for row in kept:
+            table.writerow([*(row[column] for column in POSITION_COLUMNS), *map(row.get, deep)])
         for section in sections:
-            table.writerows(section.position_rows)
+            table.writerows((*row, *([0.0] * len(deep))) for row in section.position_rows)
 
 
 def _laid_out(

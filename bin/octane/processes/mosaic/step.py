@@ -385,7 +385,7 @@ def _uneven(found: Acquisition) -> list[str]:
         if depths and max(depths) - min(depths) > voxel:
             return [
                 f"Doubtful: tiles of section {number} lie at {min(depths):g} to {max(depths):g} "
-                "micrometre along z; tiles are not moved in z."
+                "micrometre along z; give the run --stitch_refine, or --positions with a column z."
             ]
     return []
 

@@ -29,7 +29,7 @@ from octane.processes.stack.layout.stack import (
     thickness_taken,
 )
 from octane.processes.stack.layout.surfaces import NONE_MEASURED
-from octane.processes.stitch.layout import nominal_positions
+from octane.processes.stitch.layout import nominal_depths, nominal_positions
 from octane.processes.stitch.parameters import StitchParameters
 from octane.store.image import Image
 from octane.store.stated import orientation_in_words
@@ -217,7 +217,7 @@ def lay_out_mosaic(
     if is_resampled("mosaic", settings):
         tiling = tiling.resampled(target_of(image, settings.resample))
     places = nominal_positions(image, tiling, settings.stitch, positions)
-    return tiling, TilePlacement(tiling, places)
+    return tiling, TilePlacement(tiling, places, nominal_depths(image, tiling, positions))
 
 
 def lay_out_subject(

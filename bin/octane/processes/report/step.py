@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.parameters import ExecutionParameters
-from octane.config.sheets import GAIN_COLUMNS, POSITION_COLUMNS
+from octane.config.sheets import DEPTH, GAIN_COLUMNS, POSITION_COLUMNS
 from octane.core.errors import OctaneError
 from octane.core.files import writing
 from octane.core.geometry import expected_position
@@ -78,17 +78,23 @@ def _next_to(destination: Path, ending: str) -> Path:
 def _position_table(sections: Sequence[StitchFigures]) -> str:
     """Positions of the tiles of sections, as --positions reads them; empty without any.
 
+    It has depths, in micrometres as well, if any tile was moved along z.
+
     A section's tiles that were not imaged are left out if --positions finds the same places for
     them without rows.
     """
     rows: list[tuple[float, ...]] = []
+    is_deep = any(figures.depths for figures in sections)
     for figures in sections:
         places = by_tile(figures.positions)
         imaged = {tile: own for tile, own in places.items() if tile not in figures.not_imaged}
         found = {tile: expected_position(tile, imaged) for tile in places.keys() - imaged.keys()}
         kept = imaged if imaged | found == places else places
-        rows += [(figures.number, *tile, *own) for tile, own in kept.items()]
-    return _csv(POSITION_COLUMNS, rows)
+        depths, plane = by_tile(figures.depths), (figures.voxel_size or (1.0,))[0]
+        for tile, own in kept.items():
+            deep = [depths.get(tile, 0) * plane] if is_deep else []
+            rows.append((figures.number, *tile, *own, *deep))
+    return _csv((*POSITION_COLUMNS, *[DEPTH] * is_deep), rows)
 
 
 def _gain_table(sections: Sequence[StitchFigures]) -> str:

@@ -27,11 +27,12 @@ class SectionQuality(BaseModel):
 
     ``state`` is ``stitched``, ``imaged`` if STITCH left no record of it, ``missing``, ``excluded``
     if the user left it out, or ``unfinished`` if one of its tasks failed. Seams are the mismatch in
-    overlaps, over its mean; ``not_imaged`` counts tiles that are declared so, ``uncovered`` pixels
-    outside all tiles; ``cv_before`` and ``cv_after`` are coefficients of variation in tissue before
-    and after N4; ``flags`` names the checks that mark the section. ``surface`` is what STITCH
-    measured, ``rise`` the largest difference in depth over it that STACK left and its standard
-    deviation, in micrometres, and ``slab`` STACK's record of the section.
+    overlaps, over its mean; ``not_imaged`` counts tiles that are declared so, ``moved_in_z`` those
+    that STITCH placed deeper or higher, ``uncovered`` pixels outside all tiles; ``cv_before`` and
+    ``cv_after`` are coefficients of variation in tissue before and after N4; ``flags`` names the
+    checks that mark the section. ``surface`` is what STITCH measured, ``rise`` the largest
+    difference in depth over it that STACK left and its standard deviation, in micrometres, and
+    ``slab`` STACK's record of the section.
     """
 
     number: int | None
@@ -39,6 +40,7 @@ class SectionQuality(BaseModel):
     state: str = "stitched"
     tiles: int | None = None
     not_imaged: int = 0
+    moved_in_z: int = 0
     seam_median: float | None = None
     seam_max: float | None = None
     uncovered: int = 0
@@ -119,6 +121,7 @@ def qualities(
             title=title_of(name, s.section),
             tiles=s.tiles,
             not_imaged=len(s.not_imaged),
+            moved_in_z=len(s.depths),
             seam_median=s.seam_median,
             seam_max=s.seam_max,
             uncovered=s.uncovered_pixels,

@@ -265,10 +265,15 @@ def _places(sections: Mapping[str, StitchFigures]) -> Check:
         its = "its image" if len(twice) == 1 else "their images"
         texts.append(f"{titled(twice)}; copy {its} again.")
     if deep:
-        texts.append(f"{titled(deep)}; octane moves no tile in z: correct the mosaic.")
+        texts.append(
+            f"{titled(deep)}; give a copy of SUBJECT_positions.csv with a column z in micrometres "
+            f"as --positions{_or_refine(sections)}."
+        )
     why = "; ".join(dict.fromkeys(s.not_in_z for s in sections.values() if s.not_in_z))
-    value = f"{len(odd)}; z not compared ({why})" if why else str(len(odd))
-    return judged(name, limit, value, [title for title, *_ in odd], " ".join(texts))
+    moved = sum(len(own.depths) for own in sections.values())
+    words = [str(len(odd)), *[f"{moved} moved in z"] * bool(moved)]
+    words += [f"z not compared ({why})"] if why else []
+    return judged(name, limit, "; ".join(words), [title for title, *_ in odd], " ".join(texts))
 
 
 def _covered(sections: Mapping[str, StitchFigures]) -> Check:

@@ -122,17 +122,31 @@ def _tail(section: npt.NDArray, mean: Map, spacing: float) -> tuple[Map, npt.NDA
     return np.where(mean > 0, below, 0), decay > least
 
 
+def _rolled(section: npt.NDArray, planes: npt.NDArray[np.int64]) -> npt.NDArray:
+    """Columns rolled deeper, each by its own number of planes (y, x)."""
+    depth = len(section)
+    start = (np.arange(depth)[:, None, None] - planes) % depth
+    return np.take_along_axis(section, start, axis=0)
+
+
 class Compensation:
     """A section's blocks without attenuation, and what was found of its light.
 
     ``blend`` makes a block of the section; ``coefficient`` asks for coefficients instead of
-    compensated intensities.
+    compensated intensities. ``lacking`` is the number of each column's last planes (y, x) that no
+    tile shows; None if there are none.
     """
 
     def __init__(
-        self, blend: Callable[[Region, Lane], npt.NDArray], grid: Grid, *, coefficient: bool
+        self,
+        blend: Callable[[Region, Lane], npt.NDArray],
+        grid: Grid,
+        lacking: npt.NDArray[np.int64] | None = None,
+        *,
+        coefficient: bool,
     ) -> None:
         self._blend, self._grid, self._coefficient = blend, grid, coefficient
+        self._lacking = lacking
         self._light: dict[tuple[int, int], tuple[float, float]] = {}
         self._planes: dict[tuple[int, ...], Map] = {}
 
@@ -143,8 +157,12 @@ class Compensation:
             slice(max(r.start - REACH, 0), min(r.stop + REACH, n))
             for r, n in zip(region[1:], across, strict=True)
         ]
-        whole = self._blend((slice(0, depth), *grown), lane)
+        whole = seen = self._blend((slice(0, depth), *grown), lane)
         with lane.timed("compute"):
+            deeper = None if self._lacking is None else self._lacking[tuple(grown)]
+            if deeper is not None:
+                # The decay of the deepest planes counts, so that they come last.
+                whole = _rolled(seen, deeper)
             found = compensated(whole, self._grid.spacing[0])
             own = tuple(
                 slice(r.start - g.start, r.stop - g.start)
@@ -153,12 +171,14 @@ class Compensation:
             light = found.brightness[own]
             steady = light[~found.decaying[own]].sum()
             self._light[region[1].start, region[2].start] = (float(light.sum()), float(steady))
-            values = (found.coefficient if self._coefficient else found.section)[(region[0], *own)]
-            both = (whole[(region[0], *own)], values)
+            values = found.coefficient if self._coefficient else found.section
+            if deeper is not None:
+                values = _rolled(values, -deeper)
+            both = [part[(region[0], *own)] for part in (seen, values)]
             self._planes[tuple(r.start for r in region)] = np.array(
                 [[_known(plane).sum() for plane in part] for part in both], np.float64
             )
-            return values
+            return both[1]
 
     @property
     def factors(self) -> list[float]:

@@ -9,7 +9,6 @@ from itertools import chain, combinations
 
 import numpy as np
 
-from octane.compare.columns import Columns
 from octane.compare.comparison import (
     CLEAR,
     CLOSE,
@@ -27,7 +26,6 @@ from octane.compare.comparison import (
 from octane.core.records import OverlapFigures
 from octane.layout.mosaic import Position, Tile
 from octane.processes.stitch.exposure import uneven, unlit
-from octane.processes.stitch.planes import shifted_along_z
 from octane.processes.stitch.record import EXPOSED, STRONG, MisplacedFigures, UnevenFigures
 from octane.processes.stitch.seams import seam, seam_without_speckle
 
@@ -59,7 +57,6 @@ Pairs = Mapping[Tile, list[ComparedPair]]
 
 def compare(
     projections: Images,
-    profiles: Mapping[Tile, Columns],
     starts: Mapping[Tile, Position],
     positions: Mapping[Tile, Position],
     extent: Position,
@@ -68,10 +65,9 @@ def compare(
 ) -> Findings:
     """Compare all tiles of a section with their neighbours; all in (y, x).
 
-    ``projections`` are means over depth, ``profiles`` columns along it; ``starts`` are the
-    fractional indices of the tiles' first voxels in the section. ``positions`` of the tiles' edges,
-    ``extent`` of a full tile and ``spacing`` of voxels are in micrometres. The brightness of
-    ``saturated`` tiles is not compared.
+    ``projections`` are means over depth, ``starts`` the fractional indices of the tiles' first
+    voxels in the section. ``positions`` of the tiles' edges, ``extent`` of a full tile and
+    ``spacing`` of voxels are in micrometres. The brightness of ``saturated`` tiles is not compared.
     """
     tiles = CoarseTiles.of(projections, starts)
     along = compared(tiles)
@@ -113,11 +109,6 @@ def compare(
     gone = lost(tiles, of, odd, tissue)
     misplaced += [MisplacedFigures(row=row, column=column) for row, column in gone]
     others += uneven(tiles, along, {*odd, *gone, *saturated}, EXPOSED)
-    known = {(own.row, own.column) for own in (*misplaced, *others)}
-    misplaced += [
-        MisplacedFigures(row=y, column=x, planes=planes)
-        for (y, x), planes in shifted_along_z(profiles, starts, known).items()
-    ]
     return overlaps, misplaced, others
 
 

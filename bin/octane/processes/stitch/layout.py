@@ -3,7 +3,15 @@
 from pathlib import Path
 
 from octane.core.errors import InputError
-from octane.layout.mosaic import MosaicGrid, Position, Tile, _within_reach, read_positions
+from octane.layout.mosaic import (
+    Depths,
+    MosaicGrid,
+    Position,
+    Tile,
+    _within_reach,
+    read_depths,
+    read_positions,
+)
 from octane.layout.sections import number_or_first
 from octane.processes.stitch.parameters import StitchParameters
 from octane.store.volumes import Volume
@@ -34,3 +42,11 @@ def nominal_positions(
         "0 if they abut) or --positions; if it is not a mosaic, give the workflow --input_kind "
         "section or volume."
     )
+
+
+def nominal_depths(image: Volume, tiling: MosaicGrid, positions: Path | None) -> Depths:
+    """Depths of the tiles before any refinement, which only a table gives.
+
+    Raises an OctaneError if they are not usable.
+    """
+    return {} if positions is None else read_depths(positions, number_or_first(image), tiling)

@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.compare.columns import Columns, columns
-from octane.compare.orientation import FoundOrientation, find_orientation
+from octane.compare.orientation import FoundOrientation
 from octane.core.geometry import shape_of
 from octane.core.metrics import Metrics
-from octane.layout.mosaic import MosaicGrid, Position, Tile
+from octane.layout.mosaic import Depths, MosaicGrid, Tile
 from octane.layout.placement import TilePlacement
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.processes.stitch.blending import Projections
-from octane.processes.stitch.checks import Findings, compare, compare_brightness
-from octane.processes.stitch.exposure import blurred
+from octane.processes.stitch.checks import Findings, compare_brightness
+from octane.processes.stitch.fit import TileFit, Views, fit_of
 from octane.processes.stitch.flat_field import FlatField, Light, light_of
 from octane.processes.stitch.flat_field import Image as Profile
 from octane.processes.stitch.gains import (
@@ -28,7 +28,7 @@ from octane.processes.stitch.gains import (
     of_one_brightness,
 )
 from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
-from octane.processes.stitch.planes import why_not_compared
+from octane.processes.stitch.planes import refined_depths, why_not_compared
 from octane.processes.stitch.record import (
     SATURATED,
     BlurredFigures,
@@ -37,7 +37,7 @@ from octane.processes.stitch.record import (
     SurfaceFigures,
 )
 from octane.processes.stitch.reference import Reference
-from octane.processes.stitch.refinement import refined_positions
+from octane.processes.stitch.refinement import Refinement
 from octane.processes.stitch.saturation import saturation
 from octane.processes.stitch.seams import Seams, measured_seams
 from octane.processes.stitch.surface import NOT_AVERAGED, measured_surface
@@ -64,7 +64,7 @@ class Mosaic:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A section's tiles at their ``positions``, and what they show.
+    """A section's tiles at their ``placement``, and what they show.
 
     ``empty`` tiles were not imaged, ``digest`` is that of all voxels, and ``turned`` is another
     orientation of rows and columns under which several tiles fit their neighbours, but not as
@@ -76,7 +76,6 @@ class Measurement:
     were compared along z.
     """
 
-    positions: dict[Tile, Position]
     placement: TilePlacement
     empty: set[Tile]
     digest: str
@@ -106,7 +105,7 @@ class Measurement:
 
 def measure(
     mosaic: Mosaic,
-    nominal: dict[Tile, Position],
+    stated: TilePlacement,
     given: Profile | None,
     parameters: StitchParameters,
     reference: Reference | None,
@@ -115,60 +114,43 @@ def measure(
 ) -> Measurement:
     """Read all tiles and measure them; fill ``mosaic.voxels``.
 
-    ``nominal`` positions are refined if the ``parameters`` say so; ``given`` is a flat field to
-    apply, and ``given_gains`` are gains to apply. With a ``reference``, only light and brightness
-    are measured.
+    ``stated`` places are refined if the ``parameters`` say so; ``given`` is a flat field to apply,
+    and ``given_gains`` are gains to apply. With a ``reference``, only light and brightness are
+    measured.
     """
-    tiling, positions, dark = mosaic.tiling, nominal, parameters.dark_offset
-    placement = TilePlacement(tiling, positions)
+    tiling, dark = mosaic.tiling, parameters.dark_offset
     with metrics.timed("project"):
         seen, profiles, shares = _projected(mosaic, metrics)
     empty, digest = _empty(mosaic.image.path.name, tiling, seen, metrics), _digest(seen)
     if mosaic.nearest:
         surface = SurfaceFigures(reason=NOT_AVERAGED) if reference is None else reference.surface
-        return Measurement(positions, placement, empty, digest, surface)
-    with metrics.timed("overlaps"):
-        light = light_of(seen, placement, given, parameters)
-        if parameters.refine:
-            # Evened tiles register better, and registered tiles show their shading better.
-            reach = parameters.max_shift
-            positions = _refined(mosaic, nominal, light.evened(seen), reach, metrics)
-            placement = TilePlacement(tiling, positions)
-            light = light_of(seen, placement, given, parameters)
-        evened = light.evened(seen)
-    turned = None
-    starts = {tile: (y.shift, x.shift) for tile, (y, x) in placement.places.items()}
+        return Measurement(stated, empty, digest, surface)
     full = {tile for tile, (share, _) in shares.items() if share > SATURATED}
-    unsharp: list[BlurredFigures] = []
-    why, fits = "", True
-    with metrics.timed("check"):
-        if reference is None:
-            sizes = (tiling.tile_extent[1:], tiling.spacing[1:])
-            findings = compare(evened, profiles, starts, positions, *sizes, full)
-            overlaps, misplaced, uneven = findings
-            if any(overlap.found is None or overlap.better for overlap in overlaps):
-                turned = _turned(tiling, evened, positions)
-            if turned is not None:
-                overlaps, misplaced = turned.best.instead(overlaps), []
-                findings = overlaps, misplaced, uneven
-            wrong = {(t.row, t.column) for t in misplaced if t.planes is None} | full
-            shared = max(place.before for pair in placement.places.values() for place in pair)
-            why = why_not_compared(profiles, shared)
-            # Where tiles do not overlap as placed, they show different tissue.
-            fits = turned is None and not any(overlap.better for overlap in overlaps)
-            if fits:
-                unsharp = blurred(evened, starts, wrong | empty)
-        else:
-            wrong = reference.odd | full
-            uneven = compare_brightness(evened, starts, wrong)
-            findings = [], [], uneven
+    views = Views(tiling, profiles, full, empty, reference)
+    if stated.depths:
+        seen = _in_common(mosaic, seen, stated, metrics)
+    fit = fit_of(views, stated, seen, given, parameters, metrics)
+    if parameters.refine:
+        depths = _refined_depths(views, fit, stated.depths, mosaic.image.path.name, metrics)
+        if depths != stated.depths:
+            moved = TilePlacement(tiling, stated.positions, depths)
+            seen = _in_common(mosaic, seen, moved, metrics)
+            # Tiles register better by the same planes.
+            fit = fit_of(views, moved, seen, given, parameters, metrics)
+    if fit.refinement is not None:
+        _note_refinement(mosaic, stated, fit.refinement, parameters.max_shift, metrics)
+    placement, light, evened, findings = fit.placement, fit.light, fit.evened, fit.findings
+    why = ""
+    if reference is None:
+        shared = max(place.before for pair in placement.places.values() for place in pair)
+        why = why_not_compared(profiles, shared)
     gains, found = given_gains or {}, None
     flat_held_out: HeldOutFigures | None = None
     with metrics.timed("overlaps"):
         if parameters.gain == ESTIMATE:
-            blur = {(tile.row, tile.column) for tile in unsharp}
-            if fits:
-                found = _gains(seen, placement, light, wrong | blur, parameters)
+            blur = {(tile.row, tile.column) for tile in fit.unsharp}
+            if fit.fits:
+                found = _gains(seen, placement, light, fit.odd | blur, parameters)
             gains = dict.fromkeys(tiling.imaged, 1.0)
             if found is not None and found.held_out.helped:
                 gains |= found.gains
@@ -176,9 +158,8 @@ def measure(
             seen = of_one_brightness(seen, gains, dark)
             light = light_of(seen, placement, given, parameters)
             evened = light.evened(seen)
-            uneven = compare_brightness(evened, starts, wrong)
-            findings = *findings[:2], uneven
-        even = seen
+            findings = *findings[:2], compare_brightness(evened, fit.starts, fit.odd)
+        even, uneven = seen, findings[2]
         if any(tile.brightness > 0 for tile in uneven):
             # A factor of one tile is not taken for a pattern that all tiles share.
             times = {(own.row, own.column): own.brightness for own in uneven if own.brightness > 0}
@@ -197,8 +178,9 @@ def measure(
     else:
         surface = reference.surface
     return Measurement(
-        *(positions, placement, empty, digest, surface, light, left, seams, findings),
-        *(turned, unsharp, shares, why, gains, found.held_out if found else None, flat_held_out),
+        *(placement, empty, digest, surface, light, left, seams, findings),
+        *(fit.turned, fit.unsharp, shares, why, gains, found.held_out if found else None),
+        flat_held_out,
         dim=[t for t in tiling.imaged if t not in empty and found and t not in found.gains],
     )
 
@@ -216,15 +198,6 @@ def _gains(
         return measured_gains(light.evened(projections), placement, odd)
     with_flat = parameters.flat_field == ESTIMATE
     return measured_gains(projections, placement, odd, dark=dark, with_flat_field=with_flat)
-
-
-def _turned(
-    tiling: MosaicGrid, projections: Projections, positions: dict[Tile, Position]
-) -> FoundOrientation | None:
-    """Find the orientation of rows and columns under which several neighbours fit, if another."""
-    imaged = {tile: projections[tile] for tile in tiling.imaged}
-    found = find_orientation(imaged, positions, tiling.spacing[1:])
-    return found if found is not None and found.is_other and found.is_several else None
 
 
 def _projected(
@@ -249,12 +222,7 @@ def _projected(
         metrics.count("read", block.nbytes)
         with lane.timed("compute"):
             bright = np.abs(block)
-            mean = bright.mean(axis=0, dtype=np.float32)
-            if not np.isfinite(mean).all():
-                # NaN and Inf would break the comparison of overlaps.
-                known = np.ma.masked_invalid(bright)
-                mean = known.mean(axis=0, dtype=np.float32).filled(0)
-            found[tile], profiles[tile] = mean, columns(block)
+            found[tile], profiles[tile] = _mean(bright), columns(block)
             shares[tile] = (0.0, 0.0) if mosaic.nearest else saturation(bright, SATURATED)
         return block.nbytes
 
@@ -270,6 +238,15 @@ def _projected(
     ordered = {tile: found[tile] for tile in tiling.tiles}
     kept = {tile: shares[tile] for tile in tiling.imaged}
     return ordered, {tile: profiles[tile] for tile in tiling.imaged}, kept
+
+
+def _mean(bright: npt.NDArray) -> npt.NDArray[np.float32]:
+    """Mean over depth; 0 where nothing is known."""
+    mean = bright.mean(axis=0, dtype=np.float32)
+    if not np.isfinite(mean).all():
+        # NaN and Inf would break the comparison of overlaps.
+        mean = np.ma.masked_invalid(bright).mean(axis=0, dtype=np.float32).filled(0)
+    return mean
 
 
 def _digest(projections: Projections) -> str:
@@ -303,23 +280,68 @@ def _empty(name: str, tiling: MosaicGrid, projections: Projections, metrics: Met
     return empty
 
 
-def _refined(
+def _in_common(
+    mosaic: Mosaic, projections: Projections, placement: TilePlacement, metrics: Metrics
+) -> Projections:
+    """Means of the tiles over the planes that all of them show at their depths."""
+    found = dict(projections)
+
+    def one(tile: Tile, lane: Lane) -> int:
+        region = placement.common(tile), *mosaic.tiling.region(tile)[1:]
+        if mosaic.voxels is not None:
+            block = mosaic.voxels[region]
+        else:
+            with lane.timed("read"):
+                block = mosaic.image.read(region, None)
+            metrics.count("read", block.nbytes)
+        with lane.timed("compute"):
+            found[tile] = _mean(np.abs(block))
+        return block.nbytes
+
+    run_pipeline(
+        mosaic.tiling.imaged,
+        one,
+        label="STITCH: comparing",
+        workers=mosaic.workers,
+        metrics=metrics,
+        describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {mosaic.image.path}",
+    )
+    return found
+
+
+def _refined_depths(
+    views: Views, fit: TileFit, stated: Depths, name: str, metrics: Metrics
+) -> Depths:
+    """Refine the depths of tiles that fit their neighbours deeper; say if some stay."""
+    if all(own.planes is None for own in fit.findings[1]):
+        return stated
+    with metrics.timed("check"):
+        depths, stay = refined_depths(views.profiles, fit.starts, fit.misplaced, stated)
+    if stay:
+        tiles = ", ".join(f"row {row}, column {column}" for row, column in stay)
+        metrics.warn_in_report(
+            f"{name}: --stitch_refine left {tiles} at the stated depth, because two halves of the "
+            "overlaps show other shifts along z."
+        )
+        metrics.figures["not_refined_along_z"] = stay
+    return depths
+
+
+def _note_refinement(
     mosaic: Mosaic,
-    nominal: dict[Tile, Position],
-    projections: Projections,
+    stated: TilePlacement,
+    refinement: Refinement,
     max_shift: float,
     metrics: Metrics,
-) -> dict[Tile, Position]:
-    """Refine the positions by the overlaps; say if they stay, or if tiles reached ``max_shift``."""
-    name = mosaic.image.path.name
-    refinement = refined_positions(mosaic.tiling, nominal, projections, max_shift)
+) -> None:
+    """Record how far tiles moved; say if they stay, or if some reached ``max_shift``."""
+    name, positions = mosaic.image.path.name, refinement.positions
     if refinement.reason:
         metrics.warn_in_report(
             f"{name}: --stitch_refine left its tiles as stated, because {refinement.reason}; if "
             "they are off, give --positions."
         )
-    positions = refinement.positions
-    moves = [np.subtract(positions[tile], place) for tile, place in nominal.items()]
+    moves = [np.subtract(positions[tile], place) for tile, place in stated.positions.items()]
     held = sum(np.abs(move).max() > 0.999 * max_shift for move in moves)
     if held:
         metrics.warn(
@@ -332,4 +354,3 @@ def _refined(
     metrics.figures["refinement_micrometer"] = noted
     if refinement.reason:
         metrics.figures["not_refined"] = refinement.reason
-    return positions

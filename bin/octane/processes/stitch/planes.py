@@ -3,18 +3,21 @@
 The columns that two tiles share are compared at each shift along z. Logarithms less their mean are
 compared, so that neither light that differs between tiles nor a steady decay along z counts. One
 pair of tiles proves nothing: at least two neighbours must agree.
+
+Refinement moves such a tile if each of two interleaved halves of the columns shows the same shift.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
 from octane.compare.columns import COLUMN, Columns, columns
 from octane.compare.correlation import neighbours
-from octane.layout.mosaic import Position, Tile
+from octane.layout.mosaic import Depths, Position, Tile
 
 FEWEST = 24
 """Planes of a tile; fewer do not tell a shift from speckle."""
@@ -30,6 +33,8 @@ BORDER = 2
 """Columns by which a tile is continued at its border, as these places reach beyond it."""
 CERTAIN = 3.0
 """Standard deviations by which a shift must fit better, or worse, to count."""
+ROUNDS = 4
+"""Passes in which tiles are moved: a moved one shows where its neighbours lie."""
 CLEAR = 1.25
 """Ratio of the mean square differences without and with a shift that fits clearly better."""
 
@@ -37,19 +42,67 @@ Values = npt.NDArray[np.float64]
 
 
 def shifted_along_z(
-    profiles: Mapping[Tile, Columns], starts: Mapping[Tile, Position], odd: Collection[Tile]
+    profiles: Mapping[Tile, Columns],
+    starts: Mapping[Tile, Position],
+    odd: Collection[Tile],
+    depths: Depths = MappingProxyType({}),
 ) -> dict[Tile, int]:
     """Tiles that fit most of their neighbours, at least two, that many planes deeper.
 
     ``profiles`` are the columns of tiles; ``starts`` are the fractional indices (y, x) of the
-    tiles' first voxels in the section. ``odd`` tiles, which are out of place, are ignored. A tile
-    that fits higher has negative planes.
+    tiles' first voxels in the section, and ``depths`` how deep they are placed. ``odd`` tiles,
+    which are out of place, are ignored. A tile that fits higher has negative planes.
     """
+    tiles = _profiled(profiles, starts, odd, depths)
+    return {} if tiles is None else agreed(tiles, compared(tiles))
+
+
+def refined_depths(
+    profiles: Mapping[Tile, Columns],
+    starts: Mapping[Tile, Position],
+    odd: Collection[Tile],
+    depths: Depths,
+) -> tuple[Depths, list[Tile]]:
+    """Depths at which tiles fit their neighbours, and the tiles that two halves leave in doubt.
+
+    Arguments are as for :func:`shifted_along_z`. Tiles in doubt stay at their ``depths``, as does
+    one that would show less than half of the planes.
+    """
+    found, doubtful = dict(depths), set[Tile]()
+    for _ in range(ROUNDS):
+        tiles = _profiled(profiles, starts, odd, found)
+        if tiles is None:
+            break
+        shifts = agreed(tiles, compared(tiles))
+        if not shifts:
+            break
+        halves = [replace(tiles, half=half) for half in (0, 1)]
+        judges = [agreed(half, compared(half)) for half in halves]
+        deeper = {
+            tile: found.get(tile, 0) + by
+            for tile, by in shifts.items()
+            if all(judge.get(tile) == by for judge in judges)
+        }
+        deeper = {t: by for t, by in deeper.items() if 2 * abs(by) < len(profiles[t])}
+        doubtful |= shifts.keys()
+        if not deeper:
+            break
+        found |= deeper
+    stay = {tile for tile in doubtful if found.get(tile, 0) == depths.get(tile, 0)}
+    return {tile: by for tile, by in found.items() if by}, sorted(stay)
+
+
+def _profiled(
+    profiles: Mapping[Tile, Columns],
+    starts: Mapping[Tile, Position],
+    odd: Collection[Tile],
+    depths: Depths,
+) -> "ProfiledTiles | None":
+    """Tiles with light, but ``odd`` ones; None if there are none, or too few planes."""
     lit = {t: own for t, own in profiles.items() if t not in odd and np.nan_to_num(own).any()}
     if not lit or len(next(iter(lit.values()))) < FEWEST:
-        return {}
-    tiles = ProfiledTiles.of(lit, starts)
-    return agreed(tiles, compared(tiles))
+        return None
+    return replace(ProfiledTiles.of(lit, starts), depths=depths)
 
 
 def why_not_compared(profiles: Mapping[Tile, Columns], overlap: float) -> str:
@@ -149,11 +202,15 @@ def _residue(apart: Values) -> float:
 class ProfiledTiles:
     """Logarithms of the columns of a section's tiles, (z, y, x).
 
-    ``starts`` are the positions (y, x) of the first columns in the section, fractional columns.
+    ``starts`` are the positions (y, x) of the first columns in the section, fractional columns, and
+    ``depths`` those of their first planes. ``half`` is the half of shared columns that is compared,
+    as on a chequerboard, 0 or 1; None for all.
     """
 
     logarithms: Mapping[Tile, Columns]
     starts: Mapping[Tile, Values]
+    depths: Depths = field(default_factory=dict)
+    half: int | None = None
 
     @classmethod
     def of(
@@ -166,8 +223,16 @@ class ProfiledTiles:
         logs = {tile: np.log(np.maximum(own, np.float32(least))) for tile, own in wide.items()}
         return cls(logs, {tile: np.asarray(starts[tile]) / (COLUMN * width) for tile in logs})
 
+    @property
+    def most(self) -> int:
+        """Largest shift searched, planes."""
+        return int(DEEPEST * len(next(iter(self.logarithms.values()))))
+
     def shared(self, first: Tile, second: Tile) -> SharedColumns | None:
-        """Columns that two tiles share; None if they share no known one."""
+        """Columns that two tiles share; None if they share no known one, or too few planes."""
+        deeper = self.depths.get(second, 0) - self.depths.get(first, 0)
+        if abs(deeper) > self.most:
+            return None
         one, other = self.logarithms[first], self.logarithms[second]
         near = np.pad(other, ((0, 0), (BORDER, BORDER), (BORDER, BORDER)), mode="edge")
         spans: list[tuple[int, int, int]] = []
@@ -190,11 +255,14 @@ class ProfiledTiles:
             ]
         )
         known = np.isfinite(here).all(axis=0) & np.isfinite(there).all(axis=(0, 1))
+        if self.half is not None:
+            row, column = np.indices((bottom - top, right - left)).reshape(2, -1)
+            known &= (row + column) % 2 == self.half
         if not known.any():
             return None
         return SharedColumns(
             here[:, known].astype(np.float64), there[:, :, known].astype(np.float64)
-        )
+        ).deeper(deeper)
 
 
 def _between(logarithms: Columns, part: float, axis: int) -> Columns:
@@ -248,11 +316,10 @@ def _compared(
     tiles: ProfiledTiles, pairs: Sequence[tuple[Tile, Tile]], usual: int
 ) -> list[PlanePair]:
     found = []
-    most = int(DEEPEST * len(next(iter(tiles.logarithms.values()))))
     for first, second in pairs:
         shared = tiles.shared(first, second)
         if shared is not None:
-            gains = shared.deeper(usual).gains(most)
+            gains = shared.deeper(usual).gains(tiles.most)
             found.append(PlanePair(first, second, usual, shared.first.shape[1], gains))
     return found
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from octane.core.geometry import slopes
 from octane.core.records import Figures, OverlapFigures, Shape, Size, Sizes
+from octane.core.units import counted
 
 T = TypeVar("T")
 SHADING = 0.03
@@ -43,6 +44,11 @@ def fitting(overlaps: Collection[OverlapFigures]) -> str:
     return ",".join(values)
 
 
+def deeper(planes: int) -> str:
+    """Say how much deeper or higher: 3 planes deeper."""
+    return f"{counted(abs(planes), 'plane')} {'deeper' if planes > 0 else 'higher'}"
+
+
 class MisplacedFigures(Figures):
     """A tile that does not fit its neighbours, and where it fits.
 
@@ -64,9 +70,7 @@ class MisplacedFigures(Figures):
         """The tile in words."""
         name = f"row {self.row}, column {self.column}"
         if self.planes is not None:
-            n = abs(self.planes)
-            way = "deeper" if self.planes > 0 else "higher"
-            return f"{name} fits {n} plane{'s' if n > 1 else ''} {way}"
+            return f"{name} fits {deeper(self.planes)}"
         if self.copy_of is not None:
             return f"{name} holds the image of row {self.copy_of[0]}, column {self.copy_of[1]}"
         if self.swapped is not None:
@@ -205,7 +209,9 @@ class StitchFigures(Figures):
     ``positions`` are those of the tiles' first corners by "row,column", (y, x) in micrometres
     within the section; ``nominal_positions`` those before refinement, empty without it. On another
     channel than the reference, positions and surface are the reference's, and what was found about
-    the places of tiles (``overlaps``, ``misplaced``) is left to its record.
+    the places of tiles (``overlaps``, ``misplaced``) is left to its record. ``depths`` are the
+    planes by which tiles were moved deeper, or higher if negative; as many of their planes lie
+    outside the section, and are cut.
     ``tile_extent`` is the size of a full tile, and ``mosaic_extent`` that of all tiles side by
     side, whose last row and column may be cut. ``not_imaged`` lists the rows and columns of tiles
     that the metadata declare as not imaged; ``holes`` are those of them that imaged tiles enclose,
@@ -241,6 +247,7 @@ class StitchFigures(Figures):
     holes: list[tuple[int, int]] = []
     positions: dict[str, tuple[float, float]] = {}
     nominal_positions: dict[str, tuple[float, float]] = {}
+    depths: dict[str, int] = {}
     tile_extent: tuple[Size, Size] | None = None
     mosaic_extent: tuple[Size, Size] | None = None
     tiles: int

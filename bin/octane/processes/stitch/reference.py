@@ -9,11 +9,12 @@ from pydantic import Field
 from octane.core.errors import InputError
 from octane.core.geometry import Vector, spelled
 from octane.core.records import Figures, Shape, read_reference
-from octane.layout.mosaic import FARTHEST, MosaicGrid, Position, Tile
+from octane.layout.mosaic import FARTHEST, Depths, MosaicGrid, Position, Tile
 from octane.layout.sections import number_of
 from octane.processes.stitch.record import MisplacedFigures, SurfaceFigures, by_tile
 from octane.store.image import Image
 
+Place = Annotated[str, Field(pattern=r"^\d+,\d+$")]
 Length = Annotated[float, Field(ge=-FARTHEST, le=FARTHEST)]
 
 
@@ -21,9 +22,10 @@ class PlacedFigures(Figures):
     """Figures of :class:`StitchFigures` that place another channel."""
 
     section: int | None
-    positions: dict[Annotated[str, Field(pattern=r"^\d+,\d+$")], tuple[Length, Length]]
+    positions: dict[Place, tuple[Length, Length]]
     surface: SurfaceFigures
     misplaced: list[MisplacedFigures]
+    depths: dict[Place, int]
     tile_extent: tuple[float, float]
     mosaic_extent: tuple[float, float]
     voxel_size: Vector
@@ -49,9 +51,10 @@ class Tiles(NamedTuple):
 
 @dataclass(frozen=True)
 class Reference:
-    """Final ``positions`` of a section's tiles, its ``surface``, and the tiles out of place."""
+    """Final places of a section's tiles, its ``surface``, and the tiles out of place."""
 
     positions: dict[Tile, Position]
+    depths: Depths
     surface: SurfaceFigures
     odd: frozenset[Tile]
 
@@ -86,6 +89,7 @@ def reference_of(path: Path, image: Image, tiling: MosaicGrid) -> Reference:
     odd = (t for t in figures.misplaced if t.planes is None)
     return Reference(
         {tile: positions[tile] for tile in tiling.tiles},
+        by_tile(figures.depths),
         figures.surface,
         frozenset((t.row, t.column) for t in odd),
     )

@@ -15,16 +15,16 @@ from octane.config.types import INTERMEDIATE
 from octane.core.arrays import require_cpu
 from octane.core.errors import InputError
 from octane.core.files import writing
-from octane.core.geometry import Grid, Region, blocks, bounds, shape_of
+from octane.core.geometry import Grid, Region, blocks, bounds
 from octane.core.metrics import Metrics
 from octane.core.units import bytes_of
 from octane.layout.mosaic import MosaicGrid, Tile, as_if_scaled, idle_overlap
-from octane.layout.placement import Placement, TilePlacement
+from octane.layout.placement import TilePlacement
 from octane.layout.sections import number_of
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.processes.stitch.attenuation import MOST_STEADY, REACH, Compensation
-from octane.processes.stitch.blending import Seen, accumulate, choose, divided
+from octane.processes.stitch.blocks import blended
 from octane.processes.stitch.checks_before import (
     applicable,
     given_flat_field,
@@ -32,8 +32,7 @@ from octane.processes.stitch.checks_before import (
     require_compensable,
 )
 from octane.processes.stitch.flat_field import FlatField, Light
-from octane.processes.stitch.gains import Gains
-from octane.processes.stitch.layout import nominal_positions
+from octane.processes.stitch.layout import nominal_depths, nominal_positions
 from octane.processes.stitch.measurement import Measurement, Mosaic, measure
 from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
 from octane.processes.stitch.record import (
@@ -44,6 +43,7 @@ from octane.processes.stitch.record import (
     STRONG,
     StitchFigures,
     SurfaceFigures,
+    deeper,
     fitting,
 )
 from octane.processes.stitch.reference import reference_of
@@ -64,8 +64,8 @@ MOST_NAMED = 12
 """Most tiles that a warning about gains names."""
 
 T = TypeVar("T")
-Places = Mapping[Tile, tuple[Placement, Placement]]
-""":class:`Placement` of tiles in y and x."""
+Shown = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""First plane that tiles show at each pixel (y, x), and the one after the last."""
 
 
 def _planned(
@@ -232,60 +232,15 @@ def _attributes(
     return {**attributes, "kind": "section", "section": section}
 
 
-def _gain(flat: FlatField | None, gain: float) -> npt.NDArray[np.float32] | np.float32 | None:
-    """Factors that even out a tile of this gain, as :func:`accumulate` takes them."""
-    factor = np.float32(1 / gain)
-    if gain == 1:
-        return flat.gain if flat else None
-    return factor * flat.gain if flat else factor
-
-
-def _blended(
-    mosaic: Mosaic,
-    places: Places,
-    flat: FlatField | None,
-    gains: Gains,
-    region: Region,
-    lane: Lane,
-) -> npt.NDArray:
-    """Blend one block of the section from tiles at their ``places``, or choose its voxels."""
-    image, shape = mosaic.image, shape_of(region)
-    total = lane.buffer("total", shape, mosaic.working)
-    total[...] = 0
-    weights = np.zeros(shape[1:], np.float32)
-    dark = flat.dark if flat else 0.0
-    for tile, own in places.items():
-        spans = zip(own, region[1:], strict=True)
-        if not all(p.first < r.stop and p.last > r.start for p, r in spans):
-            continue
-        planes, rows, columns = part = (region[0], *mosaic.tiling.region(tile)[1:])
-        if mosaic.voxels is not None:
-            seen = Seen(mosaic.voxels, (planes.start, rows.start, columns.start))
-        else:
-            with lane.timed("read"):
-                block = image.read(part, lane.buffer("tile", shape_of(part), image.dtype))
-            lane.metrics.count("read", block.nbytes)
-            seen = Seen(block, (0, 0, 0))
-        with lane.timed("compute"):
-            if mosaic.nearest:
-                choose(total, weights, region, seen, own)
-            else:
-                gain = _gain(flat, gains.get(tile, 1.0))
-                accumulate(total, weights, region, seen, own, gain=gain, dark=dark)
-    if mosaic.nearest:
-        return total
-    with lane.timed("compute"):
-        return divided(total, weights, lane.buffer("blended", shape, image.dtype.newbyteorder("=")))
-
-
 def _write(
     mosaic: Mosaic,
     writer: DirectWriter,
     grid: Grid,
     blend: Callable[[Region, Lane], npt.NDArray],
+    shown: Shown | None,
     metrics: Metrics,
 ) -> None:
-    """Make the section block by block, and its thumbnail."""
+    """Make the section block by block, and its thumbnail of the planes that are ``shown``."""
     step = max(1, -(-max(grid.shape[1:]) // THUMBNAIL))
     thumbnail = np.zeros([-(-n // step) for n in grid.shape[1:]], np.float32)
     metrics.previews["thumbnail"] = thumbnail
@@ -293,7 +248,7 @@ def _write(
     def work(region: Region, lane: Lane) -> int:
         result = blend(region, lane)
         with lane.timed("compute"):
-            _sample(thumbnail, result, region, step, nearest=mosaic.nearest)
+            _sample(thumbnail, result, region, step, shown, nearest=mosaic.nearest)
         with lane.timed("write"):
             writer[region] = result
         metrics.count("written", result.nbytes)
@@ -310,7 +265,13 @@ def _write(
 
 
 def _sample(
-    thumbnail: npt.NDArray, block: npt.NDArray, region: Region, step: int, *, nearest: bool
+    thumbnail: npt.NDArray,
+    block: npt.NDArray,
+    region: Region,
+    step: int,
+    shown: Shown | None,
+    *,
+    nearest: bool,
 ) -> None:
     """Put every ``step``-th pixel of the block's mean over depth into the section's picture.
 
@@ -322,6 +283,9 @@ def _sample(
     if block.dtype.kind == "c":
         block = np.abs(block)
     seen = block[len(block) // 2] if nearest else np.abs(block).mean(axis=0)
+    if shown is not None and not nearest:
+        first, stop = (np.minimum(own[region[1:]], len(block)) for own in shown)
+        seen = seen * (len(block) / np.maximum(1, stop - first))
     thumbnail[np.ix_(y, x)] = seen[np.ix_(y * step - region[1].start, x * step - region[2].start)]
 
 
@@ -365,14 +329,15 @@ def stitch_section(
             placed = [(nominal, tiling)]
             if text := idle_overlap(parameters.overlap, placed, str(positions_table)):
                 raise InputError(f"{text}; omit one of the two.")
+        depths = nominal_depths(image, tiling, positions_table)
     else:
-        nominal = reference.positions
-    placement = TilePlacement(tiling, nominal)
+        nominal, depths = reference.positions, reference.depths
+    placement = TilePlacement(tiling, nominal, depths)
     given = given_flat_field(image, tiling, placement, parameters)
     mosaic = _planned(image, tiling, placement.grid, parameters, execution)
     metrics.figures["kept_in_memory"] = mosaic.voxels is not None
     gains = given_gains(image, tiling, parameters)
-    measured = measure(mosaic, nominal, given, parameters, reference, metrics, gains)
+    measured = measure(mosaic, placement, given, parameters, reference, metrics, gains)
     placement, light = measured.placement, measured.light
     is_placed = positions_table is not None
     _checked(image.path.name, measured, parameters, metrics, is_placed=is_placed)
@@ -389,14 +354,17 @@ def stitch_section(
     # Outside the tiles that were imaged, a section is smaller than others, and lacks nothing.
     outside = {tile for tile in dark & tiling.not_imaged if not tiling.surrounds(tile)}
     strong = [own for own in uneven if not 1 / STRONG <= own.brightness <= STRONG]
-    odd = measured.empty | {(tile.row, tile.column) for tile in strong}
-    lit = {tile: own for tile, own in placement.places.items() if tile not in measured.empty}
+    odd = measured.empty | {(tile.row, tile.column) for tile in strong} | placement.depths.keys()
+    _log_depths(image.path.name, placement)
+    shown = placement.shown(placement.places.keys() - measured.empty)
     flat = _flat_field(light, tiling, parameters)
-    blend = functools.partial(_blended, mosaic, lit, flat, measured.gains)
+    blend = functools.partial(blended, mosaic, placement, measured.empty, flat, measured.gains)
     compensation = None
     if parameters.attenuation != "none":
         coefficient = parameters.attenuation == "coefficient"
-        compensation = Compensation(blend, placement.grid, coefficient=coefficient)
+        # Columns without a tile lack nothing.
+        lacking = None if shown is None else (placement.grid.shape[0] - shown[1]) * (shown[1] > 0)
+        compensation = Compensation(blend, placement.grid, lacking, coefficient=coefficient)
         blend = compensation.block
     attributes = _attributes(image, placement, odd, measured.surface)
     with create_image(
@@ -407,7 +375,7 @@ def stitch_section(
         attributes=attributes,
         overwrite=execution.overwrite,
     ) as (writer,):
-        _write(mosaic, writer, placement.grid, blend, metrics)
+        _write(mosaic, writer, placement.grid, blend, shown, metrics)
         if compensation is not None:
             # STACK judges it by them.
             attributes[COMPENSATION] = compensation.factors
@@ -451,13 +419,24 @@ def stitch_section(
         mosaic_extent=tiling.extent[1:],
         not_imaged=sorted(tiling.not_imaged),
         holes=sorted(tiling.holes | (dark & tiling.not_imaged) - outside),
-        positions=_named(measured.positions),
+        positions=_named(placement.positions),
         nominal_positions=_named(nominal) if parameters.refine else {},
+        depths=_named(placement.depths),
     )
     metrics.add_figures(noted)
     each = seams.each.items()
     metrics.figures["seams"] = {f"{a[0]},{a[1]}-{b[0]},{b[1]}": v for (a, b), v in each}
     return metrics
+
+
+def _log_depths(name: str, placement: TilePlacement) -> None:
+    """Name the tiles that are moved along z, of which as many planes are cut."""
+    for (row, column), depth in placement.depths.items():
+        logger.info(
+            "STITCH: %s: row %d, column %d lies %s; its %s %s cut",
+            *(name, row, column, deeper(depth), "last" if depth > 0 else "first"),
+            "plane is" if abs(depth) == 1 else f"{abs(depth)} planes are",
+        )
 
 
 def _origin(table: Path | None, reference: Path | None) -> str:

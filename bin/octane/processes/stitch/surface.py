@@ -113,7 +113,9 @@ def measured_surface(
     for tile, own in profiles.items():
         height, width = own.shape[1:]
         chosen = np.sort(generator.permutation(height * width)[:most])
-        values.append(own.reshape(len(own), -1)[:, chosen].T)
+        # Where a tile that is moved along z shows nothing, its first or last plane continues.
+        planes = np.clip(np.arange(len(own)) - placement.depth(tile), 0, len(own) - 1)
+        values.append(own[planes].reshape(len(own), -1)[:, chosen].T)
         index = np.column_stack(np.divmod(chosen, max(1, width)))
         shift = [place.shift for place in placement.places[tile]]
         places.append((shift + (index + 0.5) * COLUMN) * pitch + corner)

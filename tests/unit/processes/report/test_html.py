@@ -531,6 +531,22 @@ def test_positions_of_all_sections_are_in_one_table_in_order(subject: Subject) -
     assert "the positions of all tiles" in page.read_text(encoding="utf-8")
 
 
+def test_depths_are_in_the_table_if_a_tile_was_moved(subject: Subject) -> None:
+    for number, depths in ((1, {}), (2, {"0,1": -3})):
+        subject.stitch(number)
+        positions = {"0,0": [0.0, 0.0], "0,1": [0.1, 7.0]}
+        changed = {"positions": positions, "depths": depths, "voxel_size": [3.5, 4, 4]}
+        edit_figures(subject.records[-1], **changed)
+    table = subject.report().with_name("report_positions.csv").read_text(encoding="utf-8")
+    assert table.splitlines() == [
+        "section,row,column,y,x,z",
+        "1,0,0,0.0,0.0,0.0",
+        "1,0,1,0.1,7.0,0.0",
+        "2,0,0,0.0,0.0,0.0",
+        "2,0,1,0.1,7.0,-10.5",
+    ]
+
+
 def test_rows_of_tiles_that_were_not_imaged_are_left_out_if_others_give_their_place(
     subject: Subject,
 ) -> None:

@@ -613,14 +613,29 @@ def test_a_tile_out_of_place_is_named_by_its_row_of_the_table():
     one = {"row": 1, "column": 2, "shift": (30, -20)}
     assert "or change row 1,1,2 in a copy of SUBJECT_positions.csv and give it as" in said(one)
     assert "or change their rows in a copy" in said(one, {"row": 0, "column": 0})
-    deeper, higher = ({"row": 2, "column": 0, "planes": planes} for planes in (3, -1))
-    way = "octane moves no tile in z: correct the mosaic."
-    assert said(deeper) == f"Section 1, row 2, column 0 fits 3 planes deeper; {way}"
-    # The table of positions only helps the other tile.
-    assert said(one, higher).endswith(
-        "change row 1,1,2 in a copy of SUBJECT_positions.csv and give it as --positions, or try "
-        f"--stitch_refine. Section 1, row 2, column 0 fits 1 plane higher; {way}"
-    )
+    deeper = {"row": 2, "column": 0, "planes": 3}
+    refine = "--stitch_refine"
+    assert all(way in said(deeper) for way in (refine, "column z", "--positions"))
+    assert said(one, deeper).count("SUBJECT_positions.csv") == 2
+
+
+def test_a_tile_that_refinement_moved_in_z_is_no_fault():
+    figures = {"section": 1, "tiles": 9, "shape": (32, 2, 3), "depths": {"1,1": -3}}
+    figures["overlaps"] = [{"axis": "x", "given": 0.2, "found": 0.2}]
+    places = {"nominal_positions": {"1,1": (0, 0)}, "positions": {"1,1": (0, 0)}}
+
+    def found(**more):
+        tiles = {"s": StitchFigures.model_validate({**figures, **places, **more})}
+        (check,) = (c for c in checks([], tiles, None, None) if c.name == "Tiles out of place")
+        return check
+
+    assert (found().state, found().sections) == ("good", ())
+    assert "1 moved in z" in found().value
+    # The remedy that was taken is not given again.
+    left = found(misplaced=[{"row": 2, "column": 0, "planes": 3}])
+    assert left.state == "warning"
+    assert "--positions" in left.sentence
+    assert "--stitch_refine" not in left.sentence
 
 
 @pytest.fixture(scope="module")

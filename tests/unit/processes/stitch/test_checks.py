@@ -33,7 +33,7 @@ def bad(rng, shape, value):
 def test_tiles_without_common_structure_say_nothing(rng, make, shape, pitch):
     tiles = {tile: make(rng, shape) for tile in np.ndindex(2, 3)}
     starts = {(row, column): (row * pitch, column * pitch) for row, column in tiles}
-    found = compare(tiles, {}, starts, starts, (40.0, 40.0), (1.0, 1.0))
+    found = compare(tiles, starts, starts, (40.0, 40.0), (1.0, 1.0))
     overlaps, misplaced, uneven = found
     assert misplaced == uneven == []
     assert [(own.found, own.better) for own in overlaps] in ([], [(None, False)] * 2)
@@ -60,7 +60,7 @@ def test_tiles_of_another_brightness_are_named(rng, odd, shape):
         starts[y, x] = (30 * y, 30 * x)
         part = tissue[30 * y : 30 * y + 40, 30 * x : 30 * x + 40]
         tiles[y, x] = (part * light * odd.get((y, x), 1)).astype(np.float32)
-    *_, found = compare(tiles, {}, starts, starts, (40.0, 40.0), (1.0, 1.0))
+    *_, found = compare(tiles, starts, starts, (40.0, 40.0), (1.0, 1.0))
     assert {(t.row, t.column): t.brightness for t in found} == pytest.approx(odd, rel=0.1)
 
 
@@ -68,7 +68,7 @@ def test_light_that_falls_off_makes_no_tile_without_structure_fit_nowhere(rng):
     starts = {(0, x): (0, 76 * x) for x in range(4)}
     light = np.linspace(1.35, 0.65, 96)
     tiles = {t: (rng.normal(1, 0.1, (96, 96)) * light).astype(np.float32) for t in starts}
-    _, *others = compare(tiles, {}, starts, starts, (96.0, 96.0), (1.0, 1.0))
+    _, *others = compare(tiles, starts, starts, (96.0, 96.0), (1.0, 1.0))
     assert others == [[], []]
 
 
@@ -76,7 +76,7 @@ def test_rows_and_columns_may_be_numbered_against_the_axis(rng):
     tissue = rng.random((100, 100), np.float32)
     starts = {(2 - row, 2 - column): (30 * row, 30 * column) for row, column in np.ndindex(3, 3)}
     tiles = {tile: tissue[y : y + 40, x : x + 40] for tile, (y, x) in starts.items()}
-    overlaps, *others = compare(tiles, {}, starts, starts, (40.0, 40.0), (1.0, 1.0))
+    overlaps, *others = compare(tiles, starts, starts, (40.0, 40.0), (1.0, 1.0))
     assert [(own.given, own.found, own.better) for own in overlaps] == [(0.25, 0.25, False)] * 2
     assert others == [[], []]
 
@@ -88,7 +88,7 @@ def test_a_tile_that_was_not_imaged_beside_the_tissue_is_not_named(rng):
     starts = {(y, x): (30 * y, 30 * x) for y, x in np.ndindex(2, 2)}
     tiles = {t: tissue[y : y + 40, x : x + 40].astype(np.float32) for t, (y, x) in starts.items()}
     tiles[0, 0][...] = 0
-    *_, found = compare(tiles, {}, starts, starts, (40.0, 40.0), (1.0, 1.0))
+    *_, found = compare(tiles, starts, starts, (40.0, 40.0), (1.0, 1.0))
     assert found == []
 
 

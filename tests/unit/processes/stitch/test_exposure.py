@@ -45,7 +45,7 @@ def tissue(rng):
 )
 def test_tiles_of_another_gain_are_named_alone_or_together(tissue, gains, shape):
     tiles, starts = tiles_of(tissue.clip(1), shape, times(gains))
-    *_, misplaced, uneven = compare(tiles, {}, starts, starts, (EDGE, EDGE), (1.0, 1.0))
+    *_, misplaced, uneven = compare(tiles, starts, starts, (EDGE, EDGE), (1.0, 1.0))
     assert {(t.row, t.column): t.brightness for t in uneven} == pytest.approx(gains, rel=0.05)
     assert misplaced == []
     assert blurred(tiles, starts, ()) == []
@@ -54,7 +54,7 @@ def test_tiles_of_another_gain_are_named_alone_or_together(tissue, gains, shape)
 def test_light_that_drifts_from_tile_to_tile_marks_none(tissue):
     drift = {tile: 1.05 ** sum(tile) for tile in np.ndindex(4, 4)}
     tiles, starts = tiles_of(tissue.clip(1), (4, 4), times(drift))
-    *_, uneven = compare(tiles, {}, starts, starts, (EDGE, EDGE), (1.0, 1.0))
+    *_, uneven = compare(tiles, starts, starts, (EDGE, EDGE), (1.0, 1.0))
     assert uneven == []
 
 
@@ -64,7 +64,7 @@ def test_a_blurred_tile_is_out_of_focus_and_in_its_place(tissue):
     (found,) = blurred(tiles, starts, ())
     assert (found.row, found.column) == (1, 1)
     assert found.contrast < 0.5
-    assert compare(tiles, {}, starts, starts, (EDGE, EDGE), (1.0, 1.0))[1:] == ([], [])
+    assert compare(tiles, starts, starts, (EDGE, EDGE), (1.0, 1.0))[1:] == ([], [])
     assert blurred(tiles, starts, {(1, 1)}) == []
 
 
@@ -81,7 +81,7 @@ def test_a_tile_that_fits_no_neighbour_is_named(tissue, rng, kind):
     tiles, starts = tiles_of(
         300 + tissue, (3, 3), {(1, 1): lambda image: change(image - 300) + 300}
     )
-    _, (found,), uneven = compare(tiles, {}, starts, starts, (EDGE, EDGE), (1.0, 1.0))
+    _, (found,), uneven = compare(tiles, starts, starts, (EDGE, EDGE), (1.0, 1.0))
     assert (found.row, found.column) == (1, 1)
     assert found.copy_of == ((1, 0) if kind == "copy" else None)
     assert uneven == []

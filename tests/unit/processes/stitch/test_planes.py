@@ -6,7 +6,7 @@ from scipy import ndimage
 
 from octane.compare.columns import COLUMN
 from octane.processes.stitch.checks import compare
-from octane.processes.stitch.planes import shifted_along_z
+from octane.processes.stitch.planes import refined_depths, shifted_along_z
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -178,9 +178,10 @@ def test_swapped_tiles_are_not_also_called_shifted_along_z(rng):
     for tiles in (profiles, seen):
         tiles[1, 0], tiles[1, 1] = tiles[1, 1], tiles[1, 0]
     sizes = ((float(edge), float(edge)), (1.0, 1.0))
-    _, misplaced, _ = compare(seen, profiles, starts, starts, *sizes)
-    found = {(own.row, own.column): (own.swapped, own.planes) for own in misplaced}
-    assert found == {(1, 0): ((1, 1), None), (1, 1): ((1, 0), None)}
+    _, misplaced, _ = compare(seen, starts, starts, *sizes)
+    found = {(own.row, own.column): own.swapped for own in misplaced}
+    assert found == {(1, 0): (1, 1), (1, 1): (1, 0)}
+    assert shifted_along_z(profiles, starts, found) == {}
     # Without the swap's evidence in y and x, the surface says that both are shifted.
     assert shifted_along_z(profiles, starts, ()).keys() == {(1, 0), (1, 1)}
 
@@ -190,3 +191,36 @@ def test_few_planes_do_not_tell_a_shift_from_speckle(rng):
     moved = rolled(profiles, (1, 1), 3)
     assert shifted_along_z({t: own[:24] for t, own in moved.items()}, starts, ()) == {(1, 1): -3}
     assert shifted_along_z({t: own[:23] for t, own in moved.items()}, starts, ()) == {}
+
+
+# Refinement
+
+
+def test_neighbours_are_moved_one_after_the_other(rng):
+    profiles, starts = tiles_of(rng)
+    # The corner has a single neighbour besides the other moved tile.
+    moved = rolled(rolled(profiles, (0, 1), 3), (0, 0), -2)
+    depths = {(0, 1): -3, (0, 0): 2}
+    assert shifted_along_z(moved, starts, ()) != depths
+    assert refined_depths(moved, starts, (), {}) == (depths, [])
+    # Placed so, they fit.
+    assert shifted_along_z(moved, starts, (), depths) == {}
+    assert refined_depths(moved, starts, (), depths) == (depths, [])
+
+
+def test_a_wrong_depth_is_taken_back(rng):
+    profiles, starts = tiles_of(rng)
+    assert shifted_along_z(profiles, starts, (), {(1, 1): 4}) == {(1, 1): -4}
+    assert refined_depths(profiles, starts, (), {(1, 1): 4}) == ({}, [])
+
+
+def test_a_tile_whose_halves_disagree_stays(rng):
+    profiles, starts = tiles_of(rng)
+    own = rolled(profiles, (1, 1), 3)[1, 1]
+    y, x = np.indices(own.shape[1:])
+    # Every other column of the tile lies where it should.
+    odd = np.where((y + x) % 2 == 0, own, profiles[1, 1])
+    torn = {**profiles, (1, 1): odd}
+    found = shifted_along_z(torn, starts, ())
+    assert [*found] == [(1, 1)]
+    assert refined_depths(torn, starts, (), {}) == ({}, [(1, 1)])

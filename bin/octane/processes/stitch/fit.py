@@ -1,0 +1,138 @@
+"""Fit of a section's tiles: their places, refined or not, their light, and how well they fit."""
+
+from collections.abc import Collection, Mapping, Set
+from dataclasses import dataclass, field
+
+from octane.compare.columns import Columns
+from octane.compare.orientation import FoundOrientation, find_orientation
+from octane.core.metrics import Metrics
+from octane.layout.mosaic import MosaicGrid, Position, Tile
+from octane.layout.placement import TilePlacement
+from octane.processes.stitch.blending import Projections
+from octane.processes.stitch.checks import Findings, compare, compare_brightness
+from octane.processes.stitch.exposure import blurred
+from octane.processes.stitch.flat_field import Image as Profile
+from octane.processes.stitch.flat_field import Light, light_of
+from octane.processes.stitch.parameters import StitchParameters
+from octane.processes.stitch.planes import shifted_along_z
+from octane.processes.stitch.record import BlurredFigures, MisplacedFigures
+from octane.processes.stitch.reference import Reference
+from octane.processes.stitch.refinement import Refinement, refined_positions
+
+
+@dataclass(frozen=True)
+class Views:
+    """What is known of a section's tiles before they are compared.
+
+    ``profiles`` are their columns; brightness of ``saturated`` tiles says nothing, and ``empty``
+    ones were not imaged. ``reference`` places the tiles of another channel.
+    """
+
+    tiling: MosaicGrid
+    profiles: Mapping[Tile, Columns]
+    saturated: Collection[Tile]
+    empty: Collection[Tile]
+    reference: Reference | None
+
+
+@dataclass(frozen=True)
+class TileFit:
+    """Tiles at their places, with their ``light``, and what comparing them found.
+
+    ``evened`` are the projections in this light. ``odd`` tiles are not compared further, and
+    ``fits`` is false if the places of all tiles are wrong. The others are as for a measurement.
+    """
+
+    placement: TilePlacement
+    light: Light
+    evened: Projections
+    findings: Findings
+    odd: Set[Tile]
+    fits: bool = True
+    turned: FoundOrientation | None = None
+    unsharp: list[BlurredFigures] = field(default_factory=list)
+    refinement: Refinement | None = None
+
+    @property
+    def misplaced(self) -> set[Tile]:
+        """Tiles that are out of place otherwise than along z."""
+        return {(own.row, own.column) for own in self.findings[1] if own.planes is None}
+
+    @property
+    def starts(self) -> dict[Tile, Position]:
+        """Fractional indices of the tiles' first voxels in the section."""
+        return {tile: (y.shift, x.shift) for tile, (y, x) in self.placement.places.items()}
+
+
+def fit_of(
+    views: Views,
+    stated: TilePlacement,
+    seen: Projections,
+    given: Profile | None,
+    parameters: StitchParameters,
+    metrics: Metrics,
+) -> TileFit:
+    """Place tiles from where they are ``stated``, measure their light, and compare them.
+
+    ``seen`` are means over depth of planes that all tiles show; ``given`` is a flat field to apply.
+    """
+    placement, refinement = stated, None
+    with metrics.timed("overlaps"):
+        light = light_of(seen, placement, given, parameters)
+        if parameters.refine:
+            # Evened tiles register better, and registered tiles show their shading better.
+            places = (views.tiling, stated.positions, light.evened(seen))
+            refinement = refined_positions(*places, parameters.max_shift)
+            placement = TilePlacement(views.tiling, refinement.positions, stated.depths)
+            light = light_of(seen, placement, given, parameters)
+        evened = light.evened(seen)
+    starts = {tile: (y.shift, x.shift) for tile, (y, x) in placement.places.items()}
+    full = {*views.saturated}
+    with metrics.timed("check"):
+        if views.reference is not None:
+            odd = views.reference.odd | full
+            findings = [], [], compare_brightness(evened, starts, odd)
+            return TileFit(placement, light, evened, findings, odd)
+        findings, turned = _compared(views, placement, evened, starts)
+        overlaps, misplaced, _ = findings
+        odd = {(t.row, t.column) for t in misplaced if t.planes is None} | full
+        # Where tiles do not overlap as placed, they show different tissue.
+        fits = turned is None and not any(overlap.better for overlap in overlaps)
+        unsharp = blurred(evened, starts, odd | {*views.empty}) if fits else []
+    return TileFit(
+        *(placement, light, evened, findings, odd, fits, turned, unsharp), refinement=refinement
+    )
+
+
+def _compared(
+    views: Views,
+    placement: TilePlacement,
+    evened: Projections,
+    starts: Mapping[Tile, Position],
+) -> tuple[Findings, FoundOrientation | None]:
+    """Compare tiles as placed, along z too if they overlap so, and under other orientations."""
+    tiling, positions = views.tiling, placement.positions
+    sizes = (tiling.tile_extent[1:], tiling.spacing[1:])
+    overlaps, misplaced, uneven = compare(evened, starts, positions, *sizes, views.saturated)
+    if not any(overlap.better for overlap in overlaps):
+        # A tile that lies deeper shows more water, or less, and is of another brightness.
+        known = {(own.row, own.column) for own in misplaced}
+        deeper = shifted_along_z(views.profiles, starts, known, placement.depths)
+        misplaced += [
+            MisplacedFigures(row=y, column=x, planes=planes) for (y, x), planes in deeper.items()
+        ]
+    turned = None
+    if any(overlap.found is None or overlap.better for overlap in overlaps):
+        turned = _turned(tiling, evened, positions)
+    if turned is not None:
+        overlaps, misplaced = turned.best.instead(overlaps), []
+    return (overlaps, misplaced, uneven), turned
+
+
+def _turned(
+    tiling: MosaicGrid, projections: Projections, positions: dict[Tile, Position]
+) -> FoundOrientation | None:
+    """Find the orientation of rows and columns under which several neighbours fit, if another."""
+    imaged = {tile: projections[tile] for tile in tiling.imaged}
+    found = find_orientation(imaged, positions, tiling.spacing[1:])
+    return found if found is not None and found.is_other and found.is_several else None
