@@ -84,8 +84,8 @@ class WorkflowParameters(StepParameters):
     )
     positions: Path | None = parameter(
         None,
-        "CSV of tile positions: columns section, row, column, y, x (of the tile's first edge, in "
-        "micrometres). Replaces the overlap.",
+        "CSV of tile positions: columns section, row, column, y, x and optionally z (of the tile's "
+        "first edge, in micrometres). Replaces the overlap.",
         per_subject=True,
     )
     displacements: Path | None = parameter(

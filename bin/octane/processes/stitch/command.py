@@ -32,7 +32,8 @@ def main(
     destination
         OME-Zarr section to create.
     positions
-        CSV of tile positions (section, row, column, y, x in micrometres) instead of an overlap.
+        CSV of tile positions (section, row, column, y, x and optionally z in micrometres) instead
+        of an overlap.
     reference
         Record (--metrics) of STITCH of the same section of another channel, which gives the tiles'
         places and the surface. --overlap, --stitch_refine, --stitch_max_shift and

@@ -42,8 +42,8 @@ class StitchParameters(OverlapParameters):
     prefix: ClassVar[str] = "stitch_"
     refine: bool = parameter(
         False,
-        "Refine the tile positions by cross-correlation of the overlaps. Use it when the stage's "
-        "positions are off by more than half a voxel.",
+        "Refine the tile positions by cross-correlation of the overlaps, and move tiles in z by "
+        "whole planes. Use it when the stage's positions are off by more than half a voxel.",
     )
     max_shift: PositiveFloat = parameter(
         50.0, "Largest correction that refinement may make to a tile.", unit="micrometer"

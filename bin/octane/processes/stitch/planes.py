@@ -76,12 +76,11 @@ def refined_depths(
         shifts = agreed(tiles, compared(tiles))
         if not shifts:
             break
-        halves = [replace(tiles, half=half) for half in (0, 1)]
-        judges = [agreed(half, compared(half)) for half in halves]
+        halves = [compared(replace(tiles, half=half)) for half in (0, 1)]
         deeper = {
             tile: found.get(tile, 0) + by
             for tile, by in shifts.items()
-            if all(judge.get(tile) == by for judge in judges)
+            if all(_best(tile, _pairs_of(tile, half, shifts)) == by for half in halves)
         }
         deeper = {t: by for t, by in deeper.items() if 2 * abs(by) < len(profiles[t])}
         doubtful |= shifts.keys()
@@ -337,6 +336,23 @@ def _usual(tiles: ProfiledTiles, pairs: Sequence[PlanePair]) -> int:
     return 0 if min(middle, default=0) * max(middle, default=0) <= 0 else min(middle, key=abs)
 
 
+def _pairs_of(
+    tile: Tile, pairs: Collection[PlanePair], without: Collection[Tile]
+) -> list[PlanePair]:
+    """Pairs of a tile, but those with other tiles to leave out."""
+    left_out = {*without} - {tile}
+    both = ((pair, {pair.first, pair.second}) for pair in pairs)
+    return [pair for pair, own in both if tile in own and not own & left_out]
+
+
+def _best(tile: Tile, pairs: Sequence[PlanePair]) -> int:
+    """Planes by which pairs of a tile fit best with it moved deeper; 0 without any."""
+    if not pairs:
+        return 0
+    gains = np.sum([pair.columns * pair.of(tile) for pair in pairs], axis=0)
+    return int(gains.argmax()) - len(gains) // 2
+
+
 def agreed(tiles: ProfiledTiles, pairs: Sequence[PlanePair]) -> dict[Tile, int]:
     """Planes by which tiles lie too high, on which most neighbours of each, at least two, agree."""
     of: dict[Tile, list[PlanePair]] = {tile: [] for tile in tiles.logarithms}
@@ -350,10 +366,10 @@ def agreed(tiles: ProfiledTiles, pairs: Sequence[PlanePair]) -> dict[Tile, int]:
             own = [pair for pair in every if pair.first not in found and pair.second not in found]
             if len(own) < 2:
                 continue
-            index = int(np.sum([pair.columns * pair.of(tile) for pair in own], axis=0).argmax())
+            planes = _best(tile, own)
+            index = planes + len(own[0].gains) // 2
             if sum(pair.of(tile)[index] >= np.log(CLEAR) for pair in own) < 2:
                 continue
-            planes = index - len(own[0].gains) // 2
             fits = [pair.fit(tiles, tile, planes) for pair in own]
             if fits.count(1) > max(1, fits.count(-1)):
                 moved[tile] = fits.count(1), planes
