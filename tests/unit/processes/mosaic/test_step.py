@@ -221,6 +221,25 @@ def test_positions_in_ome_xml_are_kept(phantom, cut, tmp_path):
     require_positions(phantom, tmp_path / "made")
 
 
+def test_depths_of_other_sections_stay_in_the_table(phantom, cut, tmp_path):
+    for section, tiles in cut.items():
+        true = true_positions(phantom, section)
+        folder = tmp_path / f"tiles {section}" / f"section {section}"
+        folder.mkdir(parents=True)
+        for number, tile in enumerate(sorted(tiles)):
+            write_ome_tiff(folder / f"Tile{number}", tiles[tile], SPACING, true[tile])
+    run(tmp_path / "tiles 1", tmp_path / "made")
+    table = tmp_path / "made" / "positions.csv"
+    header, *rows = table.read_text().splitlines()
+    deep = [f"{header},z", *(f"{row},{3 * k}" for k, row in enumerate(rows))]
+    table.write_text("\n".join(deep))
+    run(tmp_path / "tiles 2", tmp_path / "made", overwrite=True)
+    lines = table.read_text().splitlines()
+    assert lines[: len(deep)] == deep
+    assert len(lines) == len(deep) + len(rows)
+    require_positions(phantom, tmp_path / "made")
+
+
 def test_translations_of_stores_are_places(phantom, cut, tmp_path):
     (tmp_path / "tiles").mkdir()
     for section, tiles in cut.items():
