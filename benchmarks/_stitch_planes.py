@@ -10,7 +10,7 @@ from octane.compare.columns import Columns, columns
 from octane.layout.mosaic import Position, Tile
 from octane.layout.placement import TilePlacement
 from octane.processes.phantom.step import Block, Subject, speckle, stage_errors
-from octane.processes.stitch.planes import shifted_along_z
+from octane.processes.stitch.planes import refined_depths, shifted_along_z
 
 VOXEL = (3.5, 4.0, 4.0)
 """Voxel size, micrometres."""
@@ -82,6 +82,7 @@ def rows(size: int, seeds: tuple[int, ...], water: bool) -> list[dict[str, objec
             **{name: dict.fromkeys(ROLLED, 0) for name in ("found", "exact", "near")},
             "others": 0,
             "alarms": 0,
+            **dict.fromkeys(("right", "nearer", "wrong", "wrong_good"), 0),
         }
         for looks in LOOKS
     }
@@ -93,9 +94,16 @@ def rows(size: int, seeds: tuple[int, ...], water: bool) -> list[dict[str, objec
             profiles = [profiled(p, tiles, looks) for p, (tiles, _) in zip(good, seen, strict=True)]
             for own, (_, starts) in zip(profiles, seen, strict=True):
                 counts["alarms"] += len(shifted_along_z(own, starts, ()))
+                counts["wrong_good"] += len(refined_depths(own, starts, (), {})[0])
             for planes in ROLLED:
-                rolled = {ODD: np.roll(profiles[0][ODD], planes, axis=0)}
-                found = shifted_along_z({**profiles[0], **rolled}, seen[0][1], ())
+                own = {**profiles[0], ODD: np.roll(profiles[0][ODD], planes, axis=0)}
+                found = shifted_along_z(own, seen[0][1], ())
+                depths, _ = refined_depths(own, seen[0][1], (), {})
+                # Rolled deeper, a tile lies right if it is moved higher.
+                left = abs(depths.get(ODD, 0) + planes)
+                counts["right"] += left == 0
+                counts["nearer"] += 0 < left < planes
+                counts["wrong"] += (left > planes) + len(depths.keys() - {ODD})
                 counts["others"] += len(found.keys() - {ODD})
                 if ODD in found:
                     # Rolled deeper, a tile fits higher.

@@ -520,10 +520,12 @@ def _planes(record: dict) -> str:
                 f"{right} + {near} of {named}",
                 str(sum(row["others"] for row in rows)),
                 f"{sum(row['alarms'] for row in rows)} of {sum(row['good'] for row in rows)}",
+                " + ".join(str(sum(row[name] for row in rows)) for name in ("right", "nearer")),
+                str(sum(row["wrong"] + row["wrong_good"] for row in rows)),
             )
         )
     shifts = (f"{n} plane{'s' if n != '1' else ''}" for n in record["rows"][0]["found"])
-    last = ("right + within one plane", "other tiles", "good ones")
+    last = ("right + within one plane", "other tiles", "good ones", "moved", "wrongly")
     return table(("above", "looks", *shifts, *last), lines)
 
 
