@@ -377,6 +377,15 @@ def test_inputs_are_looked_at_side_by_side_with_a_line_on_how_far(
         assert [line.split(" inputs")[0][-6:] for line in lines] == ["1 of 2", "2 of 2"]
 
 
+def test_depths_beyond_a_section_are_refused(problems, mosaics, tmp_path):
+    tiles = [(k, r, c) for k in (1, 2) for r in (0, 1) for c in range(3)]
+    rows = [f"{k},{r},{c},{100 * r},{100 * c},{1e4 * (r == k == 1)}\n" for k, r, c in tiles]
+    table = tmp_path / "positions.csv"
+    table.write_text("section,row,column,y,x,z\n" + "".join(rows), encoding="utf-8")
+    (line,) = problems(mosaics, {"positions": table}, section_thickness=40)
+    assert str(table) in line
+
+
 def test_positions_in_another_unit_are_refused_once(problems, mosaics, tmp_path):
     rows = [f"{k},{r},{c},{1e5 * r},{1e5 * c}\n" for k in (1, 2) for r in (0, 1) for c in range(3)]
     table = tmp_path / "positions.csv"
