@@ -42,7 +42,9 @@ workflow PREPARE {
     data = plans.flatMap { plan ->
         plan.data.collect { name, paths -> [name, paths.collect { path -> file(path, glob: false) }] }
     }
-    plans = plans.map { plan -> [plan.id, [tasks: plan.records] + plan.subMap('results', 'states', 'command', 'decisions')] }
+    plans = plans.map { plan ->
+        [plan.id, [tasks: plan.records] + plan.subMap('results', 'states', 'command', 'decisions')]
+    }
 }
 
 // What must be right before any task can run.

@@ -281,12 +281,14 @@ def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[
 def read_depths(path: Path, section: int | None, tiling: MosaicGrid) -> Depths:
     """Depths of one section's tiles from the same table, in whole planes: its optional column z.
 
-    Raises an InputError if a tile would show less than half of the section's planes, or if no tile
-    stays, so that z is not relative to the section's first plane.
+    If all are alike, no tile is moved. Raises an InputError if a tile would show less than half of
+    the section's planes, or if no tile stays, so that z is not relative to the first plane.
     """
     spacing, planes = tiling.spacing[0], tiling.shape[0]
     of = {tile: z for tile, (*_, z) in _read_tiles(path, section, tiling, POSITIONS).items()}
     found = {tile: round(of[tile] / spacing) for tile in tiling.imaged}
+    if len({*found.values()}) == 1:
+        return {}
     remedy = "give z relative to the section's first plane, 0 for tiles that stay"
     for (row, column), depth in found.items():
         if 2 * abs(depth) >= max(2, planes):

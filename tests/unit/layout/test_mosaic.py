@@ -267,13 +267,15 @@ def test_depths_are_read_in_whole_planes(deep, write_table, z, depths):
     assert read_positions(table, 1, deep) == {(0, 0): (0, 0), (0, 1): (0, 16)}
 
 
-def test_a_table_without_depths_moves_nothing(deep, write_table):
+def test_a_table_without_depths_or_of_one_depth_moves_nothing(deep, write_table):
+    alike = write_table([(1, 0, 0, 0, 0, 1500), (1, 0, 1, 0, 16, 1500)], DEEP)
+    assert read_depths(alike, 1, deep) == {}
     assert read_depths(write_table([(1, 0, 0, 0, 0), (1, 0, 1, 0, 16)]), 1, deep) == {}
 
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [(0, 50), (0, -50), (0, "nan"), (0, "inf"), (0, "1e300"), (0, "deep"), (1500, 1500), (20, 20)],
+    [(0, 50), (0, -50), (0, "nan"), (0, "inf"), (0, "1e300"), (0, "deep"), (20, 30)],
 )
 def test_depths_that_are_none_are_refused(deep, write_table, first, second):
     table = write_table([(1, 0, 0, 0, 0, first), (1, 0, 1, 0, 16, second)], DEEP)
