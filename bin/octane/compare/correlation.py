@@ -5,6 +5,7 @@ usual choice, fails on speckle.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -55,50 +56,85 @@ def fisher(correlations: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return np.arctanh(np.clip(correlations, -0.999, 0.999))
 
 
-def correlation(
-    first: npt.NDArray, second: npt.NDArray, *, where: npt.NDArray[np.bool_] | None = None
-) -> npt.NDArray:
-    """Normalised cross-correlation at every shift, over the pixels that overlap there.
+def correlation(first: npt.NDArray, second: npt.NDArray) -> npt.NDArray:
+    """Normalised cross-correlation at every shift, over the pixels that overlap there."""
+    return _normalised(_sums(first, np.ones(first.shape), _Transforms.of(second)))
 
-    Only the pixels of ``first`` in the mask ``where`` count, if it is given.
+
+class _Transforms(NamedTuple):
+    """Transforms of an image: of ones in its place, of itself and of its square."""
+
+    ones: npt.NDArray
+    image: npt.NDArray
+    square: npt.NDArray
+    shape: list[int]
+
+    @classmethod
+    def of(cls, image: npt.NDArray) -> "_Transforms":
+        shape = [2 * n for n in image.shape]
+        # NumPy's transforms are slower in float32.
+        values = image.astype(np.float64)
+        parts = (np.fft.rfft2(own, shape) for own in (np.ones(image.shape), values, values**2))
+        return cls(*parts, shape)
+
+
+def _sums(first: npt.NDArray, seen: npt.NDArray, second: _Transforms) -> npt.NDArray:
+    """Sums over the pixels that are ``seen`` in the first image (1, else 0), at every shift.
+
+    These are their number, those of either image and of its square, and that of the product.
     """
-    shape = [2 * n for n in first.shape]
-    # NumPy's transforms are slower in float32.
-    first, second = first.astype(np.float64), second.astype(np.float64)
-    full = np.ones(first.shape)
-    seen = full if where is None else where.astype(np.float64)
-    one, b, b2 = (np.fft.rfft2(image, shape) for image in (full, second, second**2))
-    a, a2 = (np.fft.rfft2(image * seen, shape) for image in (first, first**2))
-    part = one if where is None else np.fft.rfft2(seen, shape)
+    values = first.astype(np.float64)
+    parts = (
+        np.fft.rfft2(own * seen, second.shape) for own in (np.ones_like(seen), values, values**2)
+    )
+    part, a, a2 = (own.conj() for own in parts)
+    ones, b, b2, shape = second
+    products = (part * ones, a * ones, a2 * ones, part * b, part * b2, a * b)
+    # One factor for both axes: one for each would be rounded twice.
+    return np.stack([np.fft.irfft2(own, shape, norm="forward") for own in products]) * (
+        1 / np.prod(shape)
+    )
 
-    def correlate(a: npt.NDArray, b: npt.NDArray) -> npt.NDArray:
-        # One factor for both axes: one for each would be rounded twice.
-        return np.fft.irfft2(a.conj() * b, shape, norm="forward") * (1 / np.prod(shape))
 
-    count = np.maximum(correlate(part, one), 1)
-    mean_a, mean_b = correlate(a, one) / count, correlate(part, b) / count
-    var_a = correlate(a2, one) / count - mean_a**2
-    var_b = correlate(part, b2) / count - mean_b**2
-    covariance = correlate(a, b) / count - mean_a * mean_b
-    return covariance / np.sqrt(np.maximum(var_a * var_b, 1e-30))
+def _normalised(sums: npt.NDArray) -> npt.NDArray:
+    """Correlation from :func:`_sums`."""
+    count = np.maximum(sums[0], 1)
+    mean_a, square_a, mean_b, square_b, product = sums[1:] / count
+    var_a, var_b = square_a - mean_a**2, square_b - mean_b**2
+    return (product - mean_a * mean_b) / np.sqrt(np.maximum(var_a * var_b, 1e-30))
+
+
+def _window(shape: tuple[int, ...], max_shift: tuple[float, float]) -> tuple[npt.NDArray, ...]:
+    """Shifts of at most ``max_shift``; no shift is in the middle."""
+    # Half of the overlap must remain in common: a correlation over less means little.
+    reach = [int(min(np.ceil(m), n // 2)) for m, n in zip(max_shift, shape, strict=True)]
+    return np.ix_(*(np.arange(-r, r + 1) for r in reach))
 
 
 def correlations(
-    first: npt.NDArray,
-    second: npt.NDArray,
-    max_shift: tuple[float, float],
-    *,
-    where: npt.NDArray[np.bool_] | None = None,
+    first: npt.NDArray, second: npt.NDArray, max_shift: tuple[float, float]
 ) -> npt.NDArray:
     """Correlations of two band-passed views at shifts of ``second``; no shift is in the middle.
 
     Both are (y, x) views of the same nominal area, shifted by whole pixels, at most ``max_shift``
-    in y and x; ``where`` is as in :func:`correlation`.
+    in y and x.
     """
-    # Half of the overlap must remain in common: a correlation over less means little.
-    reach = [int(min(np.ceil(m), n // 2)) for m, n in zip(max_shift, first.shape, strict=True)]
-    window = np.ix_(*(np.arange(-r, r + 1) for r in reach))
-    return correlation(first, second, where=where)[window]
+    return correlation(first, second)[_window(first.shape, max_shift)]
+
+
+def split_correlations(
+    first: npt.NDArray,
+    second: npt.NDArray,
+    max_shift: tuple[float, float],
+    where: npt.NDArray[np.bool_],
+) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray]:
+    """:func:`correlations` over all pixels of ``first``, over those ``where``, and the others."""
+    transforms, near = _Transforms.of(second), _window(first.shape, max_shift)
+    whole, part = (
+        _sums(first, seen, transforms)[(slice(None), *near)]
+        for seen in (np.ones(first.shape), where.astype(np.float64))
+    )
+    return _normalised(whole), _normalised(part), _normalised(whole - part)
 
 
 def shift_at(scores: npt.NDArray, peak: tuple[np.intp, ...]) -> tuple[float, float]:

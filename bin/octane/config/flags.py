@@ -7,6 +7,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, NoReturn, cast, get_args, get_origin
@@ -22,6 +23,7 @@ from octane.core.units import without_comma
 StoreName = Annotated[Path, ".zarr"]
 """Path of an OME-Zarr image to create."""
 NEGATIVE = re.compile(r"-\.?\d")
+SWITCHED = ("true", "false")
 """Start of a negative number; argparse mistakes ``-1e-3`` for a flag."""
 ADDRESS = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 """Start of an address such as ``s3://bucket/brain.ome.zarr``."""
@@ -38,7 +40,7 @@ class Parser(argparse.ArgumentParser):
         about, _, stated = (inspect.getdoc(step) or "").partition("\n\nParameters\n")
         super().__init__(description=about, allow_abbrev=False, argument_default=argparse.SUPPRESS)
         self.add_argument("--version", action="version", version=__version__)
-        self.flags, self.switches = ["--help", "--version"], set[str]()
+        self.flags, self.switches = ["--help", "--version"], dict[str, tuple[str, ...]]()
         self.signature = inspect.signature(step)
         # Empty if Python runs without docstrings (-OO).
         helps = defaultdict(str, re.findall(r"^(\w+)\n((?: {4}.+\n?)+)", stated, re.MULTILINE))
@@ -78,8 +80,10 @@ class Parser(argparse.ArgumentParser):
         types, text = _members(kind), text.replace("%", "%%")
         self.flags += flags
         if bool in types:
-            self.switches |= {*flags}
-            add(*flags, dest=name, type=_switched, metavar="[true|false]", help=text)
+            words = SWITCHED + tuple(str(own) for own in types if own is not bool)
+            self.switches |= dict.fromkeys(flags, words)
+            kind = partial(_switched, words)
+            add(*flags, dest=name, type=kind, metavar=f"[{'|'.join(words)}]", help=text)
             return
         several = list in types
         # A positional with a default may be missing.
@@ -138,7 +142,7 @@ class Parser(argparse.ArgumentParser):
         joined: list[str] = []
         for word in words[:end]:
             flag = joined[-1] if joined else ""
-            is_value = flag in self.switches and word in ("true", "false")
+            is_value = word in self.switches.get(flag, ())
             if is_value or (flag in self.flags and NEGATIVE.match(word)):
                 joined[-1] += f"={word}"
             else:
@@ -196,10 +200,10 @@ def _unit(model: type[StepParameters], name: str) -> str:
     return _noted(model.model_fields[name], "unit").replace("meter", "metre") if known else ""
 
 
-def _switched(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a switch; write true or false")
-    return text == "true"
+def _switched(words: tuple[str, ...], text: str) -> bool | str:
+    if text not in words:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a switch; write {' or '.join(words)}")
+    return text == "true" if text in SWITCHED else text
 
 
 def _path(text: str) -> Path:

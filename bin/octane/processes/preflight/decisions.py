@@ -9,12 +9,14 @@ import numpy.typing as npt
 from octane.compare.comparison import Images
 from octane.compare.orientation import find_orientation
 from octane.compare.overlap import GridOverlap, depth_mean, grid_overlap, middle_tiles
+from octane.config.types import AUTO
 from octane.core.errors import InputError
 from octane.core.records import Decision
 from octane.core.units import counted
 from octane.layout.mosaic import MosaicGrid, Tile
 from octane.processes.mosaic.checks_before import Acquisition, changed_flip
 from octane.processes.mosaic.parameters import TileParameters
+from octane.processes.preflight.parameters import Settings
 from octane.store.channels import is_nearest
 from octane.store.image import Image
 
@@ -97,6 +99,14 @@ def decided_overlap(
     return (y, x), Decision(
         subject="Overlap of tiles", evidence=evidence, done="tiles are placed so", flag=flag
     )
+
+
+def with_refinement(settings: Settings, *, is_placed: bool) -> Settings:
+    """Settings under which tiles stay if the user has placed them, and states nothing else."""
+    if settings.stitch.refine != AUTO or not (is_placed or settings.workflow.as_stated):
+        return settings
+    stitch = settings.stitch.model_copy(update={"refine": False})
+    return settings.model_copy(update={"stitch": stitch})
 
 
 def decided_flip(tiles: Acquisition, p: TileParameters) -> tuple[TileParameters, Decision] | None:

@@ -122,8 +122,8 @@ def _reference(tiles: Acquisition, settings: Settings) -> Acquisition:
 
 def _is_open(settings: Settings) -> bool:
     """Tell whether nobody stated how rows and columns run, or that they are right."""
-    is_stated = settings.mosaic.flip or settings.mosaic.order is not None
-    return not is_stated and settings.stitch.check_overlap == "error"
+    p, is_kept = settings.mosaic, settings.stitch.check_overlap == "warning"
+    return not (p.flip or p.order is not None or is_kept or settings.workflow.as_stated)
 
 
 def side_by_side(

@@ -82,6 +82,13 @@ class WorkflowParameters(StepParameters):
         per_subject=True,
         shown=True,
     )
+    as_stated: bool = parameter(
+        False,
+        "Decide nothing by the data: tiles lie as stated. Without it, the log and the report list "
+        "what was decided, with the flags that state it.",
+        per_subject=True,
+        shown=True,
+    )
     positions: Path | None = parameter(
         None,
         "CSV of tile positions: columns section, row, column, y, x and optionally z (of the tile's "

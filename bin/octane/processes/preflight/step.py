@@ -21,7 +21,7 @@ from octane.config.validation import (
 )
 from octane.core.arrays import output_type
 from octane.core.errors import InputError, collecting
-from octane.core.geometry import samples, vector
+from octane.core.geometry import Grid, samples, vector
 from octane.core.metrics import write_json
 from octane.core.records import Decision
 from octane.layout.levels import steps_of
@@ -43,7 +43,7 @@ from octane.processes.mosaic.checks_before import (
 )
 from octane.processes.n4.layout import sections_of
 from octane.processes.preflight.claim import Claim, claim_folder
-from octane.processes.preflight.decisions import decided_overlap, sources_of
+from octane.processes.preflight.decisions import decided_overlap, sources_of, with_refinement
 from octane.processes.preflight.opening import Inputs, open_inputs, side_by_side
 from octane.processes.preflight.parameters import Settings, WorkflowParameters
 from octane.processes.preflight.plan import (
@@ -267,6 +267,8 @@ def _plan(
             (reference,) = (tiles.of_channel(c.index) for c in channels if c.is_reference)
             write_positions(stated, reference.sections)
             beside["positions"] = stated
+    is_placed = kind != "mosaic" or "truth" in beside or beside.get("positions", stated) != stated
+    settings = with_refinement(settings, is_placed=is_placed)
     if inputs.mosaic is not None:
         settings = settings.model_copy(update={"mosaic": inputs.mosaic})
     workflow, decisions = settings.workflow, [*inputs.decisions]
@@ -278,7 +280,7 @@ def _plan(
         if kind != "volume":
             with collecting(problems):
                 require_surfaces([] if kind == "mosaic" else volumes, settings.stack)
-        if kind == "mosaic" and not placed and not problems:
+        if kind == "mosaic" and not (placed or problems):
             leads = [channel.index for channel in channels if channel.is_reference]
             lead = None if tiles is None else tiles.of_channel(leads[0])
             settings, measured = _with_overlap(settings, inputs, lead, problems)
@@ -346,6 +348,11 @@ def _with_overlap(
     with collecting(problems):
         if tiles is None and any(MosaicGrid.of(image).pitch for image in images):
             return settings, []
+        if settings.workflow.as_stated:
+            raise InputError(
+                f"The tiles in {inputs.source} do not state how they overlap; give --overlap (a "
+                "fraction of a tile, 0 if they abut) or --positions, or omit --as_stated."
+            )
         sections = sources_of(images, tiles)
         overlap, decision = decided_overlap(str(inputs.source), sections)
         stitch = settings.stitch.model_copy(update={"overlap": overlap})
@@ -570,14 +577,24 @@ def _check_companions(beside: Mapping[str, Path], layout: SubjectLayout) -> None
     volume, settings, kind = layout.inputs[0], layout.settings, layout.kind
     name = f"{volume.path} after RESAMPLE" if settings.resample.resolution is not None else None
     if kind != "volume":
-        # Tiles and sections are moved by unknown amounts, or begin at one; N4 checks again.
+        # Sections are moved by unknown amounts, or begin at one; N4 checks again.
         is_moved = settings.stack.align != "none" or "displacements" in beside
-        is_moved |= AUTO in (settings.stack.section_surface, settings.stack.section_thickness)
-        if is_moved or (kind == "mosaic" and settings.stitch.refine):
+        if is_moved or AUTO in (settings.stack.section_surface, settings.stack.section_thickness):
             return
         name = "the volume that STACK makes (with --skip_n4 a run ends with it)"
     if name is not None:
-        voxels = np.broadcast_to(np.zeros(1, volume.dtype), layout.volume.shape)
+        grid, mask = layout.volume, beside.get("n4_mask")
+        if kind == "mosaic" and settings.stitch.refine and mask is not None:
+            grid = _across(grid, open_volume(mask, None, grid).grid)
+        voxels = np.broadcast_to(np.zeros(1, volume.dtype), grid.shape)
         own: Attributes = {"orientation": stated_orientation(volume.attributes)}
-        volume = ArrayVolume(Path(name), voxels, layout.volume, own)
+        volume = ArrayVolume(Path(name), voxels, grid, own)
     open_companions(volume, beside.get("n4_mask"), truth=beside.get("truth"))
+
+
+def _across(grid: Grid, other: Grid) -> Grid:
+    """A grid with the extent in y and x of one of its kind: refined tiles reach differently far."""
+    if other.shape[0] != grid.shape[0] or not np.allclose(other.spacing, grid.spacing):
+        return grid
+    shape = (grid.shape[0], *other.shape[1:])
+    return Grid(shape, grid.spacing, vector(grid.origin[0], *other.origin[1:]))

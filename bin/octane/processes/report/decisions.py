@@ -48,10 +48,13 @@ def decisions(
 
 def _places(sections: Sequence[StitchFigures]) -> Decision:
     moved = [own for own in sections if own.largest_move > 0]
+    reasons = dict.fromkeys(own.not_refined for own in sections if own.not_refined)
     largest = max((own.largest_move for own in moved), default=0.0)
     return Decision(
         subject="Places of tiles",
-        evidence=f"halves of the overlaps agree in {_of(moved, sections)}",
+        evidence="; ".join(
+            [f"halves of the overlaps agree on better ones in {_of(moved, sections)}", *reasons]
+        ),
         done=f"moved by up to {largest:.1f} µm" if moved else "as stated",
         flag=POSITIONS,
     )

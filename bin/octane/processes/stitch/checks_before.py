@@ -28,12 +28,13 @@ def applicable(parameters: StitchParameters, image: Volume, *, is_placed: bool) 
     """
     changed: dict[str, str | float] = {"refine": False} if is_placed else {}
     if is_nearest(image.attributes):
-        if parameters.refine and not is_placed:
+        if parameters.refine is True and not is_placed:
             raise InputError(
                 f"{image.path}: --stitch_refine cannot compare tiles whose values must not be "
                 "averaged; choose another --channel, or omit it."
             )
         changed |= dict.fromkeys(("flat_field", "gain", "attenuation"), "none")
+        changed["refine"] = False
         changed["dark_offset"] = 0.0
     return parameters.model_copy(update=changed)
 

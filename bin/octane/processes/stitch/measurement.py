@@ -73,7 +73,7 @@ class Measurement:
     empty unless they were asked for; ``gains_held_out`` and ``flat_held_out`` are the seams that
     estimates were not fitted to, and ``dim`` the tiles whose overlaps show no gain. ``shares`` are
     those of each tile's voxels at its highest value, and that value; ``not_in_z`` says why no tiles
-    were compared along z.
+    were compared along z, and ``not_refined`` why tiles that were to be refined stay as stated.
     """
 
     placement: TilePlacement
@@ -91,6 +91,7 @@ class Measurement:
     gains: Gains = field(default_factory=dict)
     gains_held_out: HeldOutFigures | None = None
     flat_held_out: HeldOutFigures | None = None
+    not_refined: str = ""
     dim: Collection[Tile] = ()
 
     @property
@@ -181,6 +182,7 @@ def measure(
         *(placement, empty, digest, surface, light, left, seams, findings),
         *(fit.turned, fit.unsharp, shares, why, gains, found.held_out if found else None),
         flat_held_out,
+        not_refined="" if fit.refinement is None else fit.refinement.reason,
         dim=[t for t in tiling.imaged if t not in empty and found and t not in found.gains],
     )
 
@@ -337,10 +339,7 @@ def _note_refinement(
     """Record how far tiles moved; say if they stay, or if some reached ``max_shift``."""
     name, positions = mosaic.image.path.name, refinement.positions
     if refinement.reason:
-        metrics.warn_in_report(
-            f"{name}: --stitch_refine left its tiles as stated, because {refinement.reason}; if "
-            "they are off, give --positions."
-        )
+        logger.info("STITCH: %s keeps its tiles as stated: %s", name, refinement.reason)
     moves = [np.subtract(positions[tile], place) for tile, place in stated.positions.items()]
     held = sum(np.abs(move).max() > 0.999 * max_shift for move in moves)
     if held:
@@ -352,5 +351,3 @@ def _note_refinement(
     distances = [float(np.hypot(*move)) for move in moves]
     noted = {"median": float(np.median(distances)), "max": max(distances)}
     metrics.figures["refinement_micrometer"] = noted
-    if refinement.reason:
-        metrics.figures["not_refined"] = refinement.reason

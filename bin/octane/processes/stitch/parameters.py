@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from octane.config.parameters import StepParameters, parameter
-from octane.config.types import Fractions2, PositiveFloat, word_or_file
+from octane.config.types import AUTO, Fractions2, PositiveFloat, word_or_file
 
 LIGHT_WORDS = ("estimate", "none", "null", "")
 """Values of ``stitch_flat_field`` and ``stitch_gain`` that are not files; all but the first mean
@@ -40,10 +40,12 @@ class StitchParameters(OverlapParameters):
     title: ClassVar[str] = "Stitching"
     needed: ClassVar[str] = "If sections consist of tiles."
     prefix: ClassVar[str] = "stitch_"
-    refine: bool = parameter(
+    refine: bool | Literal["auto"] = parameter(
         False,
         "Refine the tile positions by cross-correlation of the overlaps, and move tiles in z by "
-        "whole planes. Use it when the stage's positions are off by more than half a voxel.",
+        "whole planes, in sections where halves of the overlaps agree. auto: unless --positions "
+        "states where tiles lie.",
+        workflow_default=AUTO,
     )
     max_shift: PositiveFloat = parameter(
         50.0, "Largest correction that refinement may make to a tile.", unit="micrometer"

@@ -200,7 +200,8 @@ class StitchFigures(Figures):
     the part of it that speckle causes; ``worst_y`` and ``worst_x`` are the largest mismatch.
 
     ``saturation`` is the largest share of a tile's voxels at its highest value; None: not counted.
-    ``not_in_z`` says why tiles were not compared along z.
+    ``not_in_z`` says why tiles were not compared along z, and ``not_refined`` why they stay as
+    stated although they were to be refined.
 
     ``gains`` by "row,column" are the factors by which the tiles were divided, all 1 if an estimate
     lowers no seam, and empty without ``stitch_gain``. ``gains_held_out`` and ``flat_held_out`` are
@@ -232,6 +233,7 @@ class StitchFigures(Figures):
     overlaps: list[OverlapFigures] = []
     misplaced: list[MisplacedFigures] = []
     not_in_z: str = ""
+    not_refined: str = ""
     uneven: list[UnevenFigures] = []
     blurred: list[BlurredFigures] = []
     saturated: list[SaturatedFigures] = []

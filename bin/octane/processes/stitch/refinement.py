@@ -19,6 +19,7 @@ from octane.compare.correlation import (
     fisher,
     neighbours,
     shift_at,
+    split_correlations,
 )
 from octane.layout.mosaic import MosaicGrid, Position, Tile
 from octane.layout.placement import TilePlacement
@@ -136,19 +137,20 @@ def matches(
     # Variances of very small stored values would vanish. A power of two rounds nothing.
     highest = max(float(np.abs(view).max()) for view in views)
     one, other = (band_passed(np.ldexp(view, -np.frexp(highest)[1])) for view in views)
-    scores = correlations(one, other, max_shift)
+    rows, columns = np.indices(one.shape) // BLOCK
+    even, parts = (rows + columns) % 2 == 0, list[npt.NDArray]()
+    if halves:
+        # The speckle of one tile in each half is enough for independent correlations.
+        scores, *parts = split_correlations(one, other, max_shift, even)
+    else:
+        scores = correlations(one, other, max_shift)
     y, x = _distances(scores.shape)
     peak = np.unravel_index(int(scores.argmax()), scores.shape)
     size = grain(one, other, (int(y[peak[0], 0]), int(x[0, peak[1]])))
     pixels = (one.shape[0] - np.abs(y)) * (one.shape[1] - np.abs(x)) / size
     made = [Match.of(first, second, scores, pixels)]
-    if halves:
-        rows, columns = np.indices(one.shape) // BLOCK
-        even = (rows + columns) % 2 == 0
-        for half in (even, ~even):
-            # The speckle of one tile in each half is enough for independent correlations.
-            own = correlations(one, other, max_shift, where=half).astype(np.float32)
-            made.append(Match.of(first, second, own, pixels * half.mean()))
+    for own, half in zip(parts, (even, ~even), strict=False):
+        made.append(Match.of(first, second, own.astype(np.float32), pixels * half.mean()))
     return made
 
 

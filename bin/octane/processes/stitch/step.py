@@ -403,6 +403,7 @@ def stitch_section(
         overlaps=overlaps,
         misplaced=misplaced,
         not_in_z=measured.not_in_z,
+        not_refined=measured.not_refined,
         uneven=uneven,
         blurred=measured.blurred,
         saturated=measured.saturated,

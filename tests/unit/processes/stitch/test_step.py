@@ -503,11 +503,10 @@ def test_heavy_speckle_leaves_tiles_no_further_off_than_stated(reconstruct, edge
     nominal = {tile: np.multiply(tile, Subject.of(parameters).pitch) for tile in found}
     before, after = (position_error(p, folder / "positions.csv", 4.0) for p in (nominal, found))
     assert after < 1.1 * before
-    # The record, the log and the report say why tiles stay.
+    # The record says why tiles stay, which is no fault.
     stays = metrics.figures["refinement_micrometer"]["max"] == 0
-    assert stays == bool(metrics.figures.get("not_refined"))
-    assert stays == any("--stitch_refine" in text for text in metrics.warnings)
-    assert stays == any("--stitch_refine" in text for text in metrics.figures.get("remarks", []))
+    assert stays == bool(metrics.figures["not_refined"])
+    assert not metrics.warnings
 
 
 def test_refinement_moves_no_tile_further_than_it_may(reconstruct):
