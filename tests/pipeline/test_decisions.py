@@ -1,7 +1,7 @@
 """A run to which nothing is stated but the input, and one with what it decided."""
 
 import json
-import shlex
+import shutil
 
 import pytest
 from runs import checksums
@@ -31,15 +31,32 @@ def tiles(tmp_path):
     return folder
 
 
+def decisions_of(run):
+    """What a run decided, by the flag that states it."""
+    twin = run.outdir / "tiles" / "tiles_report.json"
+    flags = [own["flag"] for own in json.loads(twin.read_text(encoding="utf-8"))["decisions"]]
+    return dict(flag.split(" ", 1) for flag in flags)
+
+
 def test_stated_decisions_lead_to_the_same_bits(succeeding, tiles):
-    given = ("--input", "tiles", "--skip_n4", "--skip_pyramid")
-    first = succeeding(tiles.parent, *given)
-    twin = first.outdir / "tiles" / "tiles_report.json"
-    decisions = json.loads(twin.read_text(encoding="utf-8"))["decisions"]
-    flags = [word for own in decisions for word in shlex.split(own["flag"])]
-    assert flags[::2] == ["--tile_flip", "--overlap"]
-    bits = checksums(first.outdir)
-    again = succeeding(tiles.parent, *given, *flags, "-resume")
+    folder, given = tiles.parent, ("--input", "tiles", "--skip_n4", "--skip_pyramid")
+    first = succeeding(folder, *given)
+    bits, found = checksums(first.outdir), decisions_of(first)
+    assert [*found] == ["--tile_flip", "--overlap", "--positions", "--displacements"]
+    images = [word for flag in ("--tile_flip", "--overlap") for word in (flag, found[flag])]
+    again = succeeding(folder, *given, *images, "-resume")
     assert again.tasks("COMPLETED") == ["PREFLIGHT (run)", "REPORT (tiles)"]
-    assert checksums(again.outdir) == bits
-    assert json.loads(twin.read_text(encoding="utf-8"))["decisions"] == []
+    tables = []
+    for flag in ("--positions", "--displacements"):
+        own = folder / found[flag].replace("SUBJECT", "own")
+        shutil.copy(first.outdir / "tiles" / found[flag].replace("SUBJECT", "tiles"), own)
+        tables += [flag, own]
+    last = succeeding(folder, *given, *images, *tables, "-resume")
+    assert checksums(last.outdir) == bits
+    assert decisions_of(last) == {}
+
+
+def test_what_is_only_stated_is_not_decided(succeeding, tiles):
+    given = ("--input", "tiles", "--skip_n4", "--skip_pyramid", "--as_stated")
+    run = succeeding(tiles.parent, *given, "--tile_flip", "y", "--overlap", "0.2")
+    assert decisions_of(run) == {}

@@ -1,7 +1,7 @@
 """What PREFLIGHT decides by the data because nobody states it: how tiles lie and overlap."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from octane.layout.mosaic import MosaicGrid, Tile
 from octane.processes.mosaic.checks_before import Acquisition, changed_flip
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.preflight.parameters import Settings
+from octane.processes.preflight.subject import SubjectLayout
+from octane.processes.stack.record import BY_DEPTH
 from octane.store.channels import is_nearest
 from octane.store.image import Image
 
@@ -107,6 +109,24 @@ def with_refinement(settings: Settings, *, is_placed: bool) -> Settings:
         return settings
     stitch = settings.stitch.model_copy(update={"refine": False})
     return settings.model_copy(update={"stitch": stitch})
+
+
+def with_thickness(layout: SubjectLayout, beside: Collection[str]) -> SubjectLayout:
+    """Layout whose settings measure the thickness of sections if nobody states it.
+
+    ``beside`` are the parameters whose files the user gave. STACK measures it where sections show
+    the planes of those above again, and takes all that was imaged for the others.
+    """
+    settings, slabs = layout.settings, layout.slabs
+    is_stated = not any(own.thickness_from == BY_DEPTH for own in slabs)
+    is_stated |= settings.stack.section_thickness is not None or "displacements" in beside
+    # Light of deep planes, which are compared, would differ.
+    is_changed = layout.kind == "mosaic" and settings.stitch.attenuation != "none"
+    is_kept = settings.workflow.as_stated or "truth" in beside or any(s.is_nearest for s in slabs)
+    if len(slabs) < 2 or is_stated or is_changed or is_kept:
+        return layout
+    stack = settings.stack.model_copy(update={"section_thickness": AUTO})
+    return replace(layout, settings=settings.model_copy(update={"stack": stack}))
 
 
 def decided_flip(tiles: Acquisition, p: TileParameters) -> tuple[TileParameters, Decision] | None:

@@ -43,7 +43,12 @@ from octane.processes.mosaic.checks_before import (
 )
 from octane.processes.n4.layout import sections_of
 from octane.processes.preflight.claim import Claim, claim_folder
-from octane.processes.preflight.decisions import decided_overlap, sources_of, with_refinement
+from octane.processes.preflight.decisions import (
+    decided_overlap,
+    sources_of,
+    with_refinement,
+    with_thickness,
+)
 from octane.processes.preflight.opening import Inputs, open_inputs, side_by_side
 from octane.processes.preflight.parameters import Settings, WorkflowParameters
 from octane.processes.preflight.plan import (
@@ -309,6 +314,7 @@ def _plan(
     layout = lay_out_subject(
         volumes, kind, settings, beside.get("positions"), from_tiles=tiles is not None
     )
+    layout = with_thickness(layout, beside)
     if is_chosen(settings) and not layout.bytes():
         raise InputError(
             f"{source}: --channels joins the volumes that steps write, and all of them are "

@@ -19,7 +19,6 @@ from octane.processes.preflight.parameters import Settings
 from octane.processes.resample.layout import target_of
 from octane.processes.stack.layout.borders import shared_less
 from octane.processes.stack.layout.stack import (
-    BY_DEPTH,
     BY_PLACE,
     SectionSlab,
     blank_below,
@@ -29,6 +28,7 @@ from octane.processes.stack.layout.stack import (
     thickness_taken,
 )
 from octane.processes.stack.layout.surfaces import NONE_MEASURED
+from octane.processes.stack.record import BY_DEPTH
 from octane.processes.stitch.layout import nominal_depths, nominal_positions
 from octane.processes.stitch.parameters import StitchParameters
 from octane.store.image import Image
@@ -167,7 +167,7 @@ class SubjectLayout:
         texts += crowded_tiles(names, self.mosaics, self.placements)
         texts += sections_without_overlap(self.slabs)
         texts += shared_less(self.slabs, stack.blend, self.volume)
-        if self.slabs and stack.section_thickness is None:
+        if self.slabs and not isinstance(stack.section_thickness, float):
             texts += blank_below(self.slabs) + other_distance(self.slabs)
         texts += [text for volume in self.inputs for text in lost_directions(volume)]
         texts += doubted_sizes(self.inputs) + overruled(self.inputs)

@@ -35,7 +35,14 @@ from octane.processes.report.check import (
     unlike,
 )
 from octane.processes.report.summary import ABSENT, SectionQuality, outliers, title_of
-from octane.processes.stack.record import AS_GIVEN, MEASURED, MEDIAN, OrderFigures, StackFigures
+from octane.processes.stack.record import (
+    AS_GIVEN,
+    BY_DEPTH,
+    MEASURED,
+    MEDIAN,
+    OrderFigures,
+    StackFigures,
+)
 from octane.processes.stitch.record import (
     CORRECT_PLACES,
     FROM_TABLE,
@@ -394,12 +401,17 @@ def _thickness(stack: StackFigures) -> Check | None:
     if not (lost or known):
         return None
     texts = []
-    for is_median, taken in ((True, MEDIAN), (False, "as without auto")):
+    for taken in (MEDIAN, BY_DEPTH, "as stated"):
         own = {
-            t: why for t, why in lost.items() if (every[t].thickness_from == MEDIAN) == is_median
+            title: why
+            for title, why in lost.items()
+            if every[title].thickness_from == taken
+            or (taken == "as stated" and every[title].thickness_from not in (MEDIAN, BY_DEPTH))
         }
         texts += [f"{_because(own)}: not measured, so it is {taken}"] * bool(own)
-    text = f"{'; '.join(texts)}; look at the pictures."
+    are_stated = all(every[title].thickness_from != BY_DEPTH for title in lost)
+    remedy = "look at the pictures" if are_stated else "give --section_thickness"
+    text = f"{'; '.join(texts)}; {remedy}."
     value = _between(known) if known else "none measured"
     return judged("Section thickness", "measured", value, lost, text)
 

@@ -4,6 +4,7 @@ from octane.core.geometry import Vector
 from octane.core.records import Figures, JumpFigures, Shape, Sizes
 
 AS_GIVEN, MEASURED, MEDIAN = "as given", "measured", "the median of the others"
+BY_DEPTH = "the imaged depth"
 """Sources of a surface's depth or a section's thickness that the verdict tells apart."""
 CERTAIN = 3.0
 """Standard deviations beyond which a measured length contradicts another."""

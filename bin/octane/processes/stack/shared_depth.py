@@ -16,9 +16,9 @@ from octane.layout.mosaic import Position
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import cores
 from octane.processes.stack.facing import comparable
-from octane.processes.stack.layout.stack import BY_DEPTH, BY_TABLE, SectionSlab
+from octane.processes.stack.layout.stack import BY_TABLE, SectionSlab
 from octane.processes.stack.layout.surfaces import measured
-from octane.processes.stack.record import DistanceFigures
+from octane.processes.stack.record import BY_DEPTH, DistanceFigures
 from octane.processes.stack.slab import block_workers, interpolated
 from octane.processes.stack.thickness import (
     FEWEST_PLANES,

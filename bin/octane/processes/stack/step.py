@@ -39,7 +39,6 @@ from octane.processes.stack.layout.borders import borders, shared_less
 from octane.processes.stack.layout.displacement import COLUMNS, Displacement
 from octane.processes.stack.layout.flips import flip_of, with_flips
 from octane.processes.stack.layout.stack import (
-    BY_DEPTH,
     BY_TABLE,
     SectionSlab,
     arranged,
@@ -56,6 +55,7 @@ from octane.processes.stack.layout.stack import (
 from octane.processes.stack.layout.surfaces import require_surfaces
 from octane.processes.stack.parameters import StackParameters
 from octane.processes.stack.record import (
+    BY_DEPTH,
     MEASURED,
     MEDIAN,
     DistanceFigures,

@@ -26,7 +26,8 @@ from octane.processes.preflight.plan import idle_flags
 from octane.processes.preflight.schema import plain, settings_of
 from octane.processes.preflight.step import plan_inputs
 from octane.processes.preflight.subject import ABUTTING, SubjectLayout, lay_out_subject
-from octane.processes.stack.layout.stack import BY_DEPTH, thickness_taken
+from octane.processes.stack.layout.stack import thickness_taken
+from octane.processes.stack.record import BY_DEPTH
 from octane.store.channels import ALL, channel_names
 from octane.tools.new_subject.parameters import SubjectOverrides
 from octane.tools.new_subject.subject import Setting, config_text

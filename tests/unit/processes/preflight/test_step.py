@@ -945,17 +945,23 @@ def test_a_mask_and_a_truth_lie_on_the_grid_that_n4_gets(
         (4, 10, {"section_thickness": 20}, ""),
         (8, 10, {"resolution": 20}, "and 4 x 10 x 15 voxels of 20 x 20 x 20 um"),
         (8, 10, {"resolution": 20, "skip_n4": True}, ""),
-        # Positions of sections are not known yet, and those of tiles only roughly.
+        # Positions and thickness of sections are not known yet, those of tiles only roughly.
         (4, 10, {"stack_align": "rigid"}, ""),
         (8, 10, {"wider": 2}, ""),
-        (8, 10, {"wider": 2, "as_stated": True}, "8 x 22 x 30 voxels .* and 8 x 20 x 30"),
+        (4, 10, {"section_thickness": None}, ""),
+        (
+            8,
+            10,
+            {"wider": 2, "section_thickness": None, "as_stated": True},
+            "8 x 22 x 30 voxels .* and 8 x 20 x 30",
+        ),
         (8, 10, {"wider": 2, "stitch_refine": "false"}, "8 x 22 x 30 voxels .* and 8 x 20 x 30"),
     ],
 )
 def test_a_mask_lies_on_the_grid_that_the_sections_will_have(
     plan, problems, mosaics, write_image, planes, spacing, given, words
 ):
-    given = dict(given)
+    given = {"section_thickness": 40} | given
     shape = (planes, 20 + given.pop("wider", 0), 30)
     own = write_image("m.ome.zarr", np.ones(shape, np.uint8), (spacing,) * 3)
     if not words:

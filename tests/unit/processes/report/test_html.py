@@ -399,7 +399,7 @@ def test_surfaces_and_thicknesses_are_charted_and_tabled_where_measured(subject:
         "31.0 ± 0.4 µm +0.10°, -0.20°, levelled",
         "Section 2 (two interfaces): no surface was measured, 31 µm is cropped",
         "163.2 ± 1.1 µm",
-        "Section 2 (no structure in common): not measured, so it is as without auto",
+        "Section 2 (no structure in common): not measured, so it is as stated",
     ):
         assert words in text
     # The section that was not measured is numbered in both.

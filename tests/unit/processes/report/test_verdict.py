@@ -806,14 +806,20 @@ LOST = None, {**STATED[1], "thickness_reason": "they share too little tissue"}
         (
             [CUT, LOST, LOST, STATED],
             "163 µm",
-            "Sections 2, 3 (they share too little tissue): not measured, so it is as without "
-            "auto; look at the pictures.",
+            "Sections 2, 3 (they share too little tissue): not measured, so it is as "
+            "stated; look at the pictures.",
         ),
         (
             [LOST, STATED],
             "none measured",
-            "Section 1 (they share too little tissue): not measured, so it is as without "
-            "auto; look at the pictures.",
+            "Section 1 (they share too little tissue): not measured, so it is as "
+            "stated; look at the pictures.",
+        ),
+        (
+            [(None, {**LOST[1], "thickness_from": "the imaged depth"}), STATED],
+            "none measured",
+            "Section 1 (they share too little tissue): not measured, so it is the imaged depth; "
+            "give --section_thickness.",
         ),
     ],
 )

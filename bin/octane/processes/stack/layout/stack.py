@@ -33,13 +33,12 @@ from octane.processes.stack.layout.surfaces import (
     surfaces,
 )
 from octane.processes.stack.parameters import StackParameters
-from octane.processes.stack.record import MEDIAN
+from octane.processes.stack.record import BY_DEPTH, MEDIAN
 from octane.processes.stitch.record import COMPENSATION
 from octane.store.channels import is_nearest
 from octane.store.image import Image
 
 BY_PLACE = "from the translations along z"
-BY_DEPTH = "the imaged depth"
 BY_TABLE = "from the table"
 
 
