@@ -84,8 +84,8 @@ class WorkflowParameters(StepParameters):
     )
     as_stated: bool = parameter(
         False,
-        "Decide nothing by the data: tiles lie as stated. Without it, the log and the report list "
-        "what was decided, with the flags that state it.",
+        "Decide nothing by the data: tiles lie, and sections are as thick, as stated. Without it, "
+        "the report lists what was decided, with the flags that state it.",
         per_subject=True,
         shown=True,
     )

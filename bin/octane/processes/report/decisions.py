@@ -53,7 +53,7 @@ def _places(sections: Sequence[StitchFigures]) -> Decision:
     return Decision(
         subject="Places of tiles",
         evidence="; ".join(
-            [f"halves of the overlaps agree on better ones in {_of(moved, sections)}", *reasons]
+            [f"halves of the overlaps agree on others in {_of(moved, sections)}", *reasons]
         ),
         done=f"moved by up to {largest:.1f} µm" if moved else "as stated",
         flag=POSITIONS,
