@@ -99,7 +99,7 @@ def decided_overlap(
     pairs = sum(own.pairs for _, own in known)
     evidence = f"{figures}, by {counted(pairs, 'pair')} of neighbours"
     return (y, x), Decision(
-        subject="Overlap of tiles", evidence=evidence, done="tiles are placed so", flag=flag
+        subject="Overlap of tiles", evidence=evidence, done="placed so", flag=flag
     )
 
 

@@ -138,3 +138,44 @@ def test_sections_that_are_added_change_no_decision(files):
     assert found[0] == found[1]
     assert {*read} <= {*range(FIRST)}
     assert len(read) <= 2 * FIRST * MIDDLE
+
+
+@pytest.mark.parametrize(
+    ("given", "refined"),
+    [
+        ({}, True),
+        ({"as_stated": True}, False),
+        ({"as_stated": True, "stitch_refine": "true"}, True),
+        ({"stitch_refine": "false"}, False),
+    ],
+)
+def test_tiles_are_refined_unless_something_else_is_stated(plan, mosaics, given, refined):
+    (own,) = content(plan(mosaics, overlap="0.25 0.3", **given))["channels"]
+    assert ("--stitch_refine" in own["flags"]["stitch"]) == refined
+
+
+def test_tiles_that_a_table_places_are_not_refined(plan, mosaics, tmp_path):
+    rows = [f"{n},{r},{c},{375 * r},{420 * c}" for n in range(1, 5) for r, c in np.ndindex(3, 3)]
+    table = tmp_path / "places.csv"
+    table.write_text("\n".join(["section,row,column,y,x", *rows]), encoding="utf-8")
+    given = {"outdir": "results", "subject": "brain", "section_thickness": 60}
+    (own,) = content(plan_of(given, mosaics, {"positions": table}))["channels"]
+    assert "--stitch_refine" not in own["flags"]["stitch"]
+
+
+@pytest.mark.parametrize(
+    ("given", "measured"),
+    [
+        ({"section_thickness": None}, True),
+        ({}, False),
+        ({"section_thickness": None, "as_stated": True}, False),
+        ({"section_thickness": None, "stitch_attenuation": "compensate"}, False),
+    ],
+)
+def test_a_thickness_that_nobody_states_is_measured(plan, mosaics, given, measured):
+    for path in mosaics.glob("*/zarr.json"):
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored["attributes"]["octane"]["section"].pop("thickness", None)
+        path.write_text(json.dumps(stored), encoding="utf-8")
+    (own,) = content(plan(mosaics, overlap="0.25 0.3", **given))["channels"]
+    assert ("--section_thickness auto" in own["flags"]["stack"]) == measured
