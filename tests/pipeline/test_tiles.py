@@ -164,10 +164,11 @@ def test_a_channel_in_files_of_its_own_runs_alone(succeeding, data, given):
     # In the order of the names it is the first, so the numbers of the others change.
     write("DAPI", 3)
     run = succeeding(data, *given, *words, "-resume")
-    each = ("MOSAIC", "RESAMPLE", "STITCH")
-    own = [*(f"{step} (two:section_01_DAPI)" for step in each), "STACK (two:DAPI)", "N4 (two:DAPI)"]
+    each = ("MOSAIC", "RESAMPLE", "STITCH_OTHERS")
+    own = [*(f"{step} (two:section_01_DAPI)" for step in each), "STACK_OTHERS (two:DAPI)"]
+    own.append("N4 (two:DAPI)")
     assert run.tasks("COMPLETED") == sorted(["PREFLIGHT (run)", *own, "CHANNELS (two)"])
-    assert run.processes("CACHED") == {*each, "STACK", "N4"}
+    assert run.processes("CACHED") == {*each, "STITCH", "STACK", "STACK_OTHERS", "N4"}
     first, second, third = read_all(run.outdir / "two" / "two.ome.zarr").astype(float)
     np.testing.assert_allclose(first, 3 * second, rtol=1e-3)
     np.testing.assert_allclose(third, 2 * second, rtol=1e-3)
