@@ -75,7 +75,9 @@ class Fit(NamedTuple):
 
     ``agreeing`` is the fraction of compared neighbours that correlate at the same displacement,
     along the axis where it is lower, -1 if none could be compared; ``pairs`` is the number of those
-    that agree along both axes, and ``best`` their median correlation. Along y and along x,
+    that agree along both axes, and ``best`` their median correlation. ``better`` is by how much, in
+    Fisher's z, two neighbours correlate more than each of them with itself as far apart, along the
+    axis where it is less: nothing if all tiles show the same dust, fringes or frame. Along y and x,
     ``overlap`` is what they share and ``further`` by how much they lie further apart than placed,
     as fractions of a tile, None along an axis where no neighbours fit. ``neighbours`` are those
     that agree, with the second's place relative to the first, in pixels.
@@ -84,6 +86,7 @@ class Fit(NamedTuple):
     agreeing: float = -1.0
     pairs: int = 0
     best: float = 0.0
+    better: float = 0.0
     overlap: tuple[float | None, float | None] = (None, None)
     further: tuple[float | None, float | None] = (None, None)
     neighbours: tuple[tuple[Neighbour, ...], tuple[Neighbour, ...]] = ((), ())
@@ -120,8 +123,11 @@ class FoundOrientation(NamedTuple):
 
     @property
     def is_certain(self) -> bool:
-        """True if so many fit so well, and not under another orientation, that it is no chance."""
-        alone = gain(self.rival, self.fit.best) >= CLEAR
+        """True if so many fit so well, and not under another orientation, that it is no chance.
+
+        Nor is it a pattern that all tiles show.
+        """
+        alone = gain(self.rival, self.fit.best) >= CLEAR and self.fit.better >= 2 * CLEAR
         return self.is_several and alone and self.fit.best >= SURE
 
     @property
@@ -176,6 +182,7 @@ def _fit(
     coarse = CoarseTiles.of(images, starts)
     shares: list[float] = []
     best: list[float] = []
+    better: list[float] = []
     overlaps: list[float | None] = [None, None]
     further: list[float | None] = [None, None]
     near: list[tuple[Neighbour, ...]] = [(), ()]
@@ -192,6 +199,8 @@ def _fit(
         shares.append(len(agree) / len(moves))
         if agree:
             best += [pair.best for pair, *_ in agree]
+            same = [coarse.alike(tile, place) for pair, place, _ in agree for tile in pair.tiles]
+            better.append(gain(float(np.mean(same)), float(np.median(best[-len(agree) :]))))
             unit = coarse.factor / float(size[axis])
             apart = np.median([place[axis] for _, place, _ in agree])
             overlaps[axis] = round(1 - float(apart) * unit, DIGITS)
@@ -202,7 +211,8 @@ def _fit(
             )
     typical = round(float(np.median(best)), DIGITS) if best else 0.0
     along = (overlaps[0], overlaps[1]), (further[0], further[1]), (near[0], near[1])
-    return Fit(min(shares, default=-1.0), len(best), typical, *along)
+    more = round(min(better, default=0.0), DIGITS)
+    return Fit(min(shares, default=-1.0), len(best), typical, more, *along)
 
 
 def _scaled(place: npt.NDArray[np.float64], factor: int) -> Position:

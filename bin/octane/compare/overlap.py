@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from octane.compare.comparison import (
     FAR,
+    NARROWEST,
     WIDE,
     Images,
     common_area,
@@ -179,7 +180,12 @@ def _nearby(
     window = tuple(
         slice((n - min(n, WINDOW)) // 2, (n + min(n, WINDOW)) // 2) for n in shared[0].shape
     )
-    one, other = (_evened(image[window], axis) for image in shared)
+    parts = [image[window] for image in shared]
+    # The edge of a black border fits that of another one, not the tissue.
+    lit = np.all([part.any(axis=1 - axis) for part in parts], axis=0)
+    if np.count_nonzero(lit) < NARROWEST:
+        return None
+    one, other = (_evened(np.compress(lit, part, axis), axis) for part in parts)
     shift, _ = overlap_shift(one, other, (REACH, REACH))
     # At the end of the range, the best place may lie beyond it.
     if any(abs(by) >= min(REACH, n // 2) for by, n in zip(shift, one.shape, strict=True)):

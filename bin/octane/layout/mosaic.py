@@ -86,7 +86,8 @@ class MosaicGrid:
             raise InputError(
                 f"{image.path} has chunks of {tile[0]} of {grid.shape[0]} planes, but in a mosaic "
                 "grid each tile is one chunk over the full Z: rechunk it, or, if it is not a "
-                "mosaic, give the workflow --input_kind section or volume."
+                "mosaic, give the workflow --input_kind section or volume, or --tile_pattern if "
+                "each store is a tile."
             )
         tile = (grid.shape[0], min(tile[1], grid.shape[1]), min(tile[2], grid.shape[2]))
         count = prod(-(-n // c) for n, c in zip(grid.shape, tile, strict=True))

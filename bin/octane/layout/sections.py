@@ -178,8 +178,8 @@ def numbered(
             continue
         if (other := found.setdefault(number_or_first(section), section)) is not section:
             problems.append(
-                f"{section.path} and {other.path} are both section {number}; rename one, or "
-                "remove it from the folder."
+                f"{section.path} and {other.path} are both section {number}; rename one, "
+                "remove it from the folder, or give the workflow --tile_pattern if they are tiles."
             )
     missing = [number for number in gaps(list(found)) if number not in closed]
     if len(missing) > allowed:

@@ -5,7 +5,7 @@ import pytest
 from scipy import ndimage
 from tissue import texture
 
-from octane.compare.orientation import Orientation
+from octane.compare.orientation import Orientation, find_orientation
 from octane.compare.overlap import depth_mean, grid_overlap
 
 SHAPE = (150, 130)
@@ -28,6 +28,13 @@ def tiles_of(rows, columns, overlap, *, seed=0, looks=0.0, shading=0.0, jitter=0
             image *= rng.gamma(looks, 1 / looks, SHAPE)
         found[tile] = image.astype(np.float32)
     return found
+
+
+def patterned(rows, columns, pattern, seed=0):
+    """Tiles without tissue whose light has a pattern, the same in all."""
+    rng = np.random.default_rng(seed)
+    tiles = {tile: rng.gamma(50, 1 / 50, SHAPE) * pattern for tile in np.ndindex(rows, columns)}
+    return {tile: image.astype(np.float32) for tile, image in tiles.items()}
 
 
 def errors(found, overlap):
@@ -78,6 +85,42 @@ def test_tiles_without_common_tissue_have_none(seed):
     assert not grid_overlap([noise], SHAPE).is_certain
     apart = {t: tiles_of(1, 1, (0, 0), seed=9 * seed + k)[0, 0] for k, t in enumerate(noise)}
     assert not grid_overlap([apart], SHAPE).is_certain
+
+
+@pytest.mark.parametrize("grid", [(3, 3), (1, 7)])
+def test_fringes_that_all_tiles_show_are_no_overlap(grid):
+    y, x = np.indices(SHAPE)
+    tiles = patterned(*grid, 1 + 0.5 * np.cos(2 * np.pi * (y / 17 + x / 23)))
+    found = grid_overlap([tiles], SHAPE)
+    assert found.orientation is not None
+    assert found.orientation.is_clear
+    assert not found.is_certain
+
+
+def test_a_bright_frame_of_all_tiles_is_no_overlap():
+    frame = np.full(SHAPE, 1.5)
+    frame[4:-4, 4:-4] = 1
+    found = grid_overlap([patterned(1, 7, frame)], SHAPE)
+    assert found.orientation is not None
+    assert found.orientation.is_clear
+    assert not found.is_certain
+
+
+def test_lines_that_all_tiles_show_turn_no_rows():
+    lines = ndimage.gaussian_filter1d(np.random.default_rng(10).normal(size=SHAPE[0]), 1)
+    found = find_orientation(patterned(2, 2, 1 + 0.5 * lines[:, None] / lines.std()))
+    assert found is not None
+    assert found.is_other
+    assert not found.is_certain
+
+
+def test_a_black_border_draws_no_overlap():
+    tiles = tiles_of(1, 7, (0.2, 0.2), looks=4.0)
+    border = np.zeros(SHAPE, np.float32)
+    border[6:-6, 6:-6] = 1
+    found = grid_overlap([{tile: image * border for tile, image in tiles.items()}], SHAPE)
+    assert found.axes[1] is not None
+    assert np.abs(errors(found, (0.2, 0.2))).max() < 0.5
 
 
 def test_a_mean_over_depth_is_of_finite_magnitudes():

@@ -87,8 +87,7 @@ def decided_overlap(
             break
     if not found.is_certain:
         raise InputError(
-            f"The tiles in {source} do not state how they overlap, and {_doubt(found)}; give "
-            "--overlap (a fraction of a tile, 0 if they abut), or --positions."
+            f"The tiles in {source} do not state how they overlap, and {_doubt(found)}."
         )
     y, x = (0.0 if own is None else own.fraction for own in found.axes)
     flag = f"--overlap {y:g},{x:g}"
@@ -173,11 +172,14 @@ def _in_order(
 
 
 def _doubt(found: GridOverlap) -> str:
-    """What was seen instead of an overlap."""
+    """What was seen instead of an overlap, and what to give."""
     seen = found.orientation
+    give = "give --overlap (a fraction of a tile, 0 if they abut), or --positions"
     if seen is None or not seen.is_clear:
-        return "neighbours show too little, or do not overlap"
+        return f"neighbours show too little, or do not overlap; {give}"
     if seen.is_other:
-        return f"neighbours fit only if {seen.best.said}"
+        # With an overlap alone, STITCH would refuse them.
+        flag = "--positions, or --tile_flip if they are in files"
+        return f"neighbours fit only if {seen.best.said}; give {flag}, or arrange them so"
     about = [f"{own:.2f} along {axis}" for axis, own in zip("yx", seen.overlap, strict=True) if own]
-    return f"it is not certain that neighbours overlap by about {' and '.join(about)}"
+    return f"it is not certain that neighbours overlap by about {' and '.join(about)}; {give}"

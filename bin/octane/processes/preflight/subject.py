@@ -196,7 +196,8 @@ class SubjectLayout:
         if all(len(mosaic.tiles) == 1 for mosaic in self.mosaics):
             texts.append(
                 f"Each mosaic, such as {first.path.name}, is one chunk and therefore one tile: "
-                "nothing is stitched. Write all tiles of a section into one store, one chunk each."
+                "nothing is stitched. Write all tiles of a section into one store, one chunk each, "
+                "or give --tile_pattern if each store is a tile."
             )
         return texts
 

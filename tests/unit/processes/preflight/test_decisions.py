@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+import zarr
+from foreign_images import foreign_image
 from plans import content
 from tile_writers import tiles_of, write_ome_tiff
 
@@ -87,6 +89,29 @@ def test_tiles_that_show_no_overlap_are_refused(plan, files, rng):
     (line,) = str(caught.value).splitlines()
     assert str(files) in line
     assert "--overlap" in line
+
+
+def test_mosaics_with_rows_that_run_the_other_way_need_positions(plan, mosaics):
+    for path in mosaics.iterdir():
+        array = zarr.open_array(path / "0")
+        rows = np.split(array[:], 3, axis=1)
+        array[:] = np.concatenate(rows[::-1], axis=1)
+    with pytest.raises(OctaneError) as caught:
+        plan(mosaics)
+    assert "--positions" in str(caught.value)
+    assert "--overlap" not in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(8, 100, 120), (8, 25, 30), (1, 50, 60)])
+def test_stores_of_single_tiles_ask_for_a_pattern(plan, tmp_path, rng, shape):
+    (tmp_path / "tiles").mkdir()
+    for row, column in np.ndindex(3, 3):
+        voxels = rng.integers(1, 999, (8, 100, 120), np.uint16)
+        path = tmp_path / "tiles" / f"section_1_r{row}_c{column}.ome.zarr"
+        foreign_image(path, voxels, chunks=shape)
+    with pytest.raises(OctaneError) as caught:
+        plan(tmp_path / "tiles")
+    assert "--tile_pattern" in str(caught.value)
 
 
 @pytest.mark.parametrize("placed", [False, True])
