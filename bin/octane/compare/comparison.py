@@ -74,11 +74,6 @@ class ComparedPair:
     moved: Position | None = None
 
     @property
-    def tiles(self) -> tuple[Tile, Tile]:
-        """Both tiles."""
-        return self.first, self.second
-
-    @property
     def stays(self) -> bool:
         """True if both fit as placed."""
         if self.moved is None:
@@ -138,10 +133,6 @@ class CoarseTiles:
         one, other = (part - part.mean() for part in shared)
         norm = float(np.sqrt(np.vdot(one, one) * np.vdot(other, other)))
         return float(np.vdot(one, other)) / norm if norm > 0 else 0.0
-
-    def alike(self, tile: Tile, place: npt.NDArray) -> float:
-        """Correlation of a tile with itself at ``place`` (y, x): of what its two borders show."""
-        return _exact(self, tile, tile, place)[1]
 
 
 def common_area(
@@ -204,17 +195,13 @@ def _searched(tiles: CoarseTiles, pair: ComparedPair, axis: int) -> ComparedPair
         return pair
     start = tiles.offset(pair.first, pair.second)
     # The filter saw beyond the overlap; only a comparison within it is fair.
-    fine, best = _exact(tiles, pair.first, pair.second, place)
+    fine, best = _exact(tiles, pair, place)
     moved = place - fine - start
-    placed = (
-        _exact(tiles, pair.first, pair.second, start)[1] if np.abs(moved).max() > CLOSE else best
-    )
+    placed = _exact(tiles, pair, start)[1] if np.abs(moved).max() > CLOSE else best
     return replace(pair, placed=placed, best=best, moved=(float(moved[0]), float(moved[1])))
 
 
-def _exact(
-    tiles: CoarseTiles, first: Tile, second: Tile, offset: npt.NDArray
-) -> tuple[Position, float]:
+def _exact(tiles: CoarseTiles, pair: ComparedPair, offset: npt.NDArray) -> tuple[Position, float]:
     """Displacement and correlation of two tiles' overlap, near an offset of the second."""
-    shared = common_area(tiles.values[first], tiles.values[second], offset)
+    shared = common_area(tiles.values[pair.first], tiles.values[pair.second], offset)
     return overlap_shift(*shared, (1, 1)) if shared is not None else ((0.0, 0.0), 0.0)

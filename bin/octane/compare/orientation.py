@@ -5,7 +5,7 @@ one do most of them agree.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import combinations, product
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -27,6 +27,8 @@ little."""
 MANY = 5
 """Pairs that agree as given, if most do, so that no other orientation is tried: fewer agree by
 chance on another overlap."""
+ALIKE = 0.2
+"""Correlation of tiles pixel by pixel above which they show a pattern that draws any place."""
 DIGITS = 4
 """Decimals of results, without which the same pairs in another order would differ."""
 
@@ -75,9 +77,7 @@ class Fit(NamedTuple):
 
     ``agreeing`` is the fraction of compared neighbours that correlate at the same displacement,
     along the axis where it is lower, -1 if none could be compared; ``pairs`` is the number of those
-    that agree along both axes, and ``best`` their median correlation. ``better`` is by how much, in
-    Fisher's z, two neighbours correlate more than each of them with itself as far apart, along the
-    axis where it is less: nothing if all tiles show the same dust, fringes or frame. Along y and x,
+    that agree along both axes, and ``best`` their median correlation. Along y and along x,
     ``overlap`` is what they share and ``further`` by how much they lie further apart than placed,
     as fractions of a tile, None along an axis where no neighbours fit. ``neighbours`` are those
     that agree, with the second's place relative to the first, in pixels.
@@ -86,7 +86,6 @@ class Fit(NamedTuple):
     agreeing: float = -1.0
     pairs: int = 0
     best: float = 0.0
-    better: float = 0.0
     overlap: tuple[float | None, float | None] = (None, None)
     further: tuple[float | None, float | None] = (None, None)
     neighbours: tuple[tuple[Neighbour, ...], tuple[Neighbour, ...]] = ((), ())
@@ -96,13 +95,15 @@ class FoundOrientation(NamedTuple):
     """Orientation under which most neighbours fit, how well, and which fraction fits as given.
 
     ``rival`` is the highest correlation of neighbours under another orientation, under which more
-    than half as many agree, 0 without one.
+    than half as many agree, 0 without one; ``alike`` is that of tiles pixel by pixel, which only
+    dust, fringes or frames that all of them show raise.
     """
 
     best: Orientation
     fit: Fit
     as_given: float
     rival: float = 0.0
+    alike: float = 0.0
 
     @property
     def overlap(self) -> tuple[float | None, float | None]:
@@ -127,8 +128,13 @@ class FoundOrientation(NamedTuple):
 
         Nor is it a pattern that all tiles show.
         """
-        alone = gain(self.rival, self.fit.best) >= CLEAR and self.fit.better >= 2 * CLEAR
-        return self.is_several and alone and self.fit.best >= SURE
+        alone = gain(self.rival, self.fit.best) >= CLEAR
+        return self.is_several and alone and self.fit.best >= SURE and not self.is_patterned
+
+    @property
+    def is_patterned(self) -> bool:
+        """True if all tiles show a pattern that does not move with the stage."""
+        return self.alike > ALIKE
 
     @property
     def is_several(self) -> bool:
@@ -160,7 +166,18 @@ def find_orientation(
     # Along a single row or column, some orientations are the same.
     half = found[best].agreeing / 2
     rivals = [fit.best for fit in found.values() if fit != found[best] and fit.agreeing > half]
-    return FoundOrientation(best, found[best], as_given, max(rivals, default=0.0))
+    return FoundOrientation(best, found[best], as_given, max(rivals, default=0.0), _alike(tiles))
+
+
+def _alike(tiles: Images) -> float:
+    """Mean correlation, pixel by pixel, of tiles side by side or across a corner."""
+    still = CoarseTiles.of(tiles, dict.fromkeys(tiles, (0.0, 0.0)))
+    found = [
+        still.correlated(a, b, still.structure)
+        for a, b in combinations(still.structure, 2)
+        if max(abs(a[0] - b[0]), abs(a[1] - b[1])) == 1
+    ]
+    return round(float(np.mean(found)), DIGITS) if found else 0.0
 
 
 def _fit(
@@ -182,7 +199,6 @@ def _fit(
     coarse = CoarseTiles.of(images, starts)
     shares: list[float] = []
     best: list[float] = []
-    better: list[float] = []
     overlaps: list[float | None] = [None, None]
     further: list[float | None] = [None, None]
     near: list[tuple[Neighbour, ...]] = [(), ()]
@@ -199,8 +215,6 @@ def _fit(
         shares.append(len(agree) / len(moves))
         if agree:
             best += [pair.best for pair, *_ in agree]
-            same = [coarse.alike(tile, place) for pair, place, _ in agree for tile in pair.tiles]
-            better.append(gain(float(np.mean(same)), float(np.median(best[-len(agree) :]))))
             unit = coarse.factor / float(size[axis])
             apart = np.median([place[axis] for _, place, _ in agree])
             overlaps[axis] = round(1 - float(apart) * unit, DIGITS)
@@ -211,8 +225,7 @@ def _fit(
             )
     typical = round(float(np.median(best)), DIGITS) if best else 0.0
     along = (overlaps[0], overlaps[1]), (further[0], further[1]), (near[0], near[1])
-    more = round(min(better, default=0.0), DIGITS)
-    return Fit(min(shares, default=-1.0), len(best), typical, more, *along)
+    return Fit(min(shares, default=-1.0), len(best), typical, *along)
 
 
 def _scaled(place: npt.NDArray[np.float64], factor: int) -> Position:

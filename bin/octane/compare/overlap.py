@@ -112,7 +112,7 @@ def grid_overlap(sections: Sequence[Images], shape: tuple[int, int]) -> GridOver
     shape
         Pixels of a full tile (y, x).
     """
-    # Side by side, sections are one grid without neighbours in two of them.
+    # Side by side, sections are one grid without neighbours in two of them, even across a corner.
     rows = 2 + max(row for tiles in sections for row, _ in tiles)
     every = {
         (row + k * rows, column): image

@@ -177,6 +177,8 @@ def _doubt(found: GridOverlap) -> str:
     give = "give --overlap (a fraction of a tile, 0 if they abut), or --positions"
     if seen is None or not seen.is_clear:
         return f"neighbours show too little, or do not overlap; {give}"
+    if seen.is_patterned:
+        return f"all tiles show the same pattern, such as dust, fringes or a frame; {give}"
     if seen.is_other:
         # With an overlap alone, STITCH would refuse them.
         flag = "--positions, or --tile_flip if they are in files"
