@@ -838,6 +838,28 @@ EXPORTS = {
 }
 
 
+def _unstated(record: dict) -> str:
+    """Return a line for each subject of which nothing was stated."""
+
+    def error(run: dict) -> str:
+        return "refused" if run["error"] is None else f"{run['error']:.2f}"
+
+    def flags(names: Sequence[str]) -> str:
+        return ", ".join(f"`{name}`" for name in names)
+
+    return listed(
+        record["rows"],
+        {
+            "tiles": lambda c: c["name"],
+            "asked for": lambda c: flags([f"--{name}" for name in c["unstated"]["asked"]]),
+            "decided": lambda c: flags(c["unstated"]["decided"]),
+            "error": lambda c: error(c["unstated"]),
+            "error, all stated": lambda c: error(c["stated"]),
+            "": lambda c: c["outcome"],
+        },
+    )
+
+
 def _rate(case: dict, name: str) -> str:
     """Voxels as MB/s."""
     return f"{case['voxel_bytes'] / case['seconds'][name] / 1e6:.0f}"
@@ -984,5 +1006,6 @@ TABLES: dict[str, Table] = {
     "nifti": of_part("workflow", "nifti", _nifti),
     "flat-field": of_part("stitch", "flat_field", _flat_field),
     "verdict": of_part("workflow", "verdict", _verdict),
+    "unstated": of_part("unstated", "subjects", _unstated),
 }
 """Names that pages mark, and the makers of the tables."""
