@@ -27,7 +27,7 @@ little."""
 MANY = 5
 """Pairs that agree as given, if most do, so that no other orientation is tried: fewer agree by
 chance on another overlap."""
-ALIKE = 0.2
+ALIKE = 0.4
 """Correlation of tiles pixel by pixel above which they show a pattern that draws any place."""
 DIGITS = 4
 """Decimals of results, without which the same pairs in another order would differ."""
