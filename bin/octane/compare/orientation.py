@@ -5,7 +5,7 @@ one do most of them agree.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations, product
+from itertools import product
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -27,7 +27,7 @@ little."""
 MANY = 5
 """Pairs that agree as given, if most do, so that no other orientation is tried: fewer agree by
 chance on another overlap."""
-ALIKE = 0.4
+ALIKE = 0.2
 """Correlation of tiles pixel by pixel above which they show a pattern that draws any place."""
 DIGITS = 4
 """Decimals of results, without which the same pairs in another order would differ."""
@@ -124,12 +124,14 @@ class FoundOrientation(NamedTuple):
 
     @property
     def is_certain(self) -> bool:
-        """True if so many fit so well, and not under another orientation, that it is no chance.
-
-        Nor is it a pattern that all tiles show.
-        """
+        """True if so many fit so well, and not under another orientation, that it is no chance."""
         alone = gain(self.rival, self.fit.best) >= CLEAR
-        return self.is_several and alone and self.fit.best >= SURE and not self.is_patterned
+        return self.is_several and alone and self.fit.best >= SURE
+
+    @property
+    def is_proof(self) -> bool:
+        """True if it is certain, and no pattern that all tiles show."""
+        return self.is_certain and not self.is_patterned
 
     @property
     def is_patterned(self) -> bool:
@@ -166,16 +168,20 @@ def find_orientation(
     # Along a single row or column, some orientations are the same.
     half = found[best].agreeing / 2
     rivals = [fit.best for fit in found.values() if fit != found[best] and fit.agreeing > half]
-    return FoundOrientation(best, found[best], as_given, max(rivals, default=0.0), _alike(tiles))
+    return FoundOrientation(best, found[best], as_given, max(rivals, default=0.0), likeness(tiles))
 
 
-def _alike(tiles: Images) -> float:
-    """Mean correlation, pixel by pixel, of tiles side by side or across a corner."""
+def likeness(tiles: Images) -> float:
+    """Mean correlation, pixel by pixel, of tiles side by side or across a corner.
+
+    Only patterns that do not move with the stage raise it.
+    """
     still = CoarseTiles.of(tiles, dict.fromkeys(tiles, (0.0, 0.0)))
     found = [
-        still.correlated(a, b, still.structure)
-        for a, b in combinations(still.structure, 2)
-        if max(abs(a[0] - b[0]), abs(a[1] - b[1])) == 1
+        still.correlated((row, column), other, still.structure)
+        for row, column in still.structure
+        for other in ((row, column + 1), *((row + 1, column + aside) for aside in (-1, 0, 1)))
+        if other in still.structure
     ]
     return round(float(np.mean(found)), DIGITS) if found else 0.0
 

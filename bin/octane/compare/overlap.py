@@ -134,7 +134,7 @@ def grid_overlap(sections: Sequence[Images], shape: tuple[int, int]) -> GridOver
         for axis, own in enumerate((y, x))
         if any(len({tile[axis] for tile in tiles}) > 1 for tiles in sections)
     )
-    return GridOverlap(found, (y, x), found.is_certain and are_known)
+    return GridOverlap(found, (y, x), found.is_proof and are_known)
 
 
 def _evened(image: npt.NDArray, axis: int) -> npt.NDArray:

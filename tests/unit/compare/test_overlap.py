@@ -111,7 +111,7 @@ def test_lines_that_all_tiles_show_turn_no_rows():
     found = find_orientation(patterned(2, 2, 1 + 0.5 * lines[:, None] / lines.std()))
     assert found is not None
     assert found.is_other
-    assert not found.is_certain
+    assert not found.is_proof
 
 
 def test_a_black_border_draws_no_overlap():

@@ -147,7 +147,7 @@ def decided_flip(tiles: Acquisition, p: TileParameters) -> tuple[TileParameters,
             continue
         if not found.is_other:
             return None
-        if not found.is_certain or found.fit.agreeing < MOST_FIT:
+        if not found.is_proof or found.fit.agreeing < MOST_FIT:
             continue
         flip = changed_flip(p, found.best)
         evidence = f"{found.fit.agreeing:.0%} of neighbours fit so, {max(found.as_given, 0):.0%} "

@@ -4,7 +4,9 @@ from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field
 
 from octane.compare.columns import Columns
-from octane.compare.orientation import FoundOrientation, find_orientation
+from octane.compare.orientation import ALIKE, FoundOrientation, find_orientation, likeness
+from octane.compare.overlap import middle_tiles
+from octane.config.types import AUTO
 from octane.core.metrics import Metrics
 from octane.layout.mosaic import MosaicGrid, Position, Tile
 from octane.layout.placement import TilePlacement
@@ -81,8 +83,7 @@ def fit_of(
         light = light_of(seen, placement, given, parameters)
         if parameters.refine:
             # Evened tiles register better, and registered tiles show their shading better.
-            places = (views.tiling, stated.positions, light.evened(seen))
-            refinement = refined_positions(*places, parameters.max_shift)
+            refinement = _refinement(views.tiling, stated, light.evened(seen), parameters)
             placement = TilePlacement(views.tiling, refinement.positions, stated.depths)
             light = light_of(seen, placement, given, parameters)
         evened = light.evened(seen)
@@ -102,6 +103,19 @@ def fit_of(
     return TileFit(
         *(placement, light, evened, findings, odd, fits, turned, unsharp), refinement=refinement
     )
+
+
+def _refinement(
+    tiling: MosaicGrid,
+    stated: TilePlacement,
+    evened: Projections,
+    parameters: StitchParameters,
+) -> Refinement:
+    """Refine the places of tiles; unasked, not if they show a pattern that would draw them."""
+    imaged = {tile: evened[tile] for tile in middle_tiles(tiling)}
+    if parameters.refine == AUTO and likeness(imaged) > ALIKE:
+        return Refinement(stated.positions, "all tiles show the same pattern")
+    return refined_positions(tiling, stated.positions, evened, parameters.max_shift)
 
 
 def _compared(

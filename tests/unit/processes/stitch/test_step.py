@@ -509,6 +509,27 @@ def test_heavy_speckle_leaves_tiles_no_further_off_than_stated(reconstruct, edge
     assert not metrics.warnings
 
 
+def fringed(voxels, grid, _):
+    """Multiply each tile by the same fringes."""
+    y, x = np.indices(grid.tile[1:])
+    fringes = (1 + 0.5 * np.cos(2 * np.pi * (y / 17 + x / 23))).astype(np.float32)
+    changed = voxels.copy()
+    for tile in grid.tiles:
+        own = changed[grid.region(tile)]
+        own *= fringes[: own.shape[1], : own.shape[2]]
+    return changed
+
+
+@pytest.mark.parametrize("change", [None, fringed])
+def test_a_pattern_of_all_tiles_moves_none_unasked(write_phantom, stitch, change):
+    made = {"tiles": (3, 3), "tile_shape": (8, 96, 96), "position_error": 15.0}
+    folder, _ = write_phantom(change=change, speckle_looks=16.0, **made)
+    source = folder / "mosaics" / "section_01.ome.zarr"
+    _, _, metrics = stitch(source, refine="auto")
+    stays = metrics.figures["refinement_micrometer"]["max"] == 0
+    assert stays == bool(metrics.figures["not_refined"]) == (change is not None)
+
+
 def test_refinement_moves_no_tile_further_than_it_may(reconstruct):
     _, metrics, _, _ = reconstruct(
         None, tiles=(2, 2), position_error=40.0, settings={"refine": True, "max_shift": 5.0}
