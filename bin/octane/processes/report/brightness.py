@@ -1,7 +1,7 @@
 """Checks of brightness, which are made on every channel; places are those of the reference."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,7 +14,13 @@ from octane.processes.report.check import Check, Settings, judged, listed, title
 from octane.processes.report.summary import title_of
 from octane.processes.stack.record import StackFigures
 from octane.processes.stitch.parameters import ESTIMATE
-from octane.processes.stitch.record import EXPOSED, SATURATED, SHADING, StitchFigures
+from octane.processes.stitch.record import (
+    EXPOSED,
+    SATURATED,
+    SHADING,
+    HeldOutFigures,
+    StitchFigures,
+)
 
 STILL = 10.0
 """Ratio of the field's last change to N4's threshold up to which more iterations gain little."""
@@ -117,6 +123,13 @@ def even(sections: Mapping[str, StitchFigures], settings: Settings) -> Check:
     return judged(name, limit, value, left > SHADING, text)
 
 
+def median_seams(known: Iterable[HeldOutFigures]) -> tuple[float, float]:
+    """Medians of seams before and after a correction that was not fitted to them, percent."""
+    pairs = [(own.before, own.after) for own in known]
+    before, after = (100 * float(np.median(own)) for own in zip(*pairs, strict=True))
+    return before, after
+
+
 def held_out(sections: Mapping[str, StitchFigures]) -> Check | None:
     """Show how estimates of light change seams that they were not fitted to; None without any."""
     gains = [gain for own in sections.values() for gain in own.gains.values()]
@@ -127,10 +140,7 @@ def held_out(sections: Mapping[str, StitchFigures]) -> Check | None:
         known = {title: own for title, own in every.items() if own is not None}
         if not known:
             continue
-        before, after = (
-            100 * float(np.median([getattr(own, when) for own in known.values()]))
-            for when in ("before", "after")
-        )
+        before, after = median_seams(known.values())
         text = f"{name}: {before:.1f} % before, {after:.1f} % after"
         idle = [title for title, own in known.items() if not own.helped]
         words.append(f"{text}, not helped: {titled(idle)}" if idle else text)

@@ -6,6 +6,7 @@ from statistics import median
 from octane.config.types import AUTO
 from octane.core.records import Decision
 from octane.processes.n4.record import N4Figures
+from octane.processes.report.brightness import median_seams
 from octane.processes.report.check import Settings
 from octane.processes.stack.record import MEASURED, SectionFigures, StackFigures
 from octane.processes.stitch.parameters import ESTIMATE
@@ -63,9 +64,7 @@ def _places(sections: Sequence[StitchFigures]) -> Decision:
 def _seams(subject: str, sections: Sequence[StitchFigures], kind: str) -> Decision:
     """A correction of light by its seams in overlaps to which it was not fitted."""
     known = [own for own in (getattr(section, kind) for section in sections) if own is not None]
-    before, after = (
-        100 * median(median(getattr(own, when)) for own in known) for when in ("before", "after")
-    )
+    before, after = median_seams(known)
     helped = [own for own in known if own.helped]
     gains = kind == "gains_held_out"
     used = helped if gains else known
