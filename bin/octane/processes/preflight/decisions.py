@@ -1,8 +1,9 @@
 """What PREFLIGHT decides by the data because nobody states it: how tiles lie and overlap."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import prod
 
 import numpy.typing as npt
 
@@ -13,7 +14,7 @@ from octane.config.types import AUTO
 from octane.core.errors import InputError
 from octane.core.records import Decision
 from octane.core.units import counted
-from octane.layout.mosaic import MosaicGrid, Tile
+from octane.layout.mosaic import MosaicGrid, Position, Tile
 from octane.processes.mosaic.checks_before import Acquisition, changed_flip
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.preflight.parameters import Settings
@@ -21,8 +22,6 @@ from octane.processes.preflight.subject import SubjectLayout
 from octane.processes.stack.record import BY_DEPTH
 from octane.store.channels import is_nearest
 from octane.store.image import Image
-
-Section = TypeVar("Section")
 
 MOST_FIT = 0.75
 """Least part of the neighbours along an axis that must fit under another orientation. MOSAIC checks
@@ -35,30 +34,36 @@ FIRST = 4
 
 @dataclass(frozen=True)
 class SectionSource:
-    """The tiles of a section: their grid, and how to read one (z, y, x)."""
+    """The tiles of a section: their grid, how to read one (z, y, x), and stated ``positions``."""
 
     grid: MosaicGrid
     tile_bytes: int
     read: Callable[[Tile], npt.NDArray]
+    number: int | None = None
+    positions: Mapping[Tile, Position] = field(default_factory=dict)
 
+    @cached_property
     def means(self) -> Images:
         """Means over depth of the tiles in the middle."""
         tiles = middle_tiles(self.grid, self.tile_bytes)
         return {tile: depth_mean(self.read(tile)) for tile in tiles}
 
 
-def sources_of(volumes: Sequence[Image], tiles: Acquisition | None) -> list[SectionSource]:
-    """Sections of mosaics, or of tiles in files, in their order; none whose mean means nothing."""
-    if tiles is not None:
-        return [
-            SectionSource(own.grid, own.tile_bytes, own.read)
-            for own in tiles.sections
-            if not is_nearest(own.channels[min(own.channels)])
-        ]
+def sections_of_tiles(tiles: Acquisition) -> list[SectionSource]:
+    """Sections of tiles in files, of one channel, in their order; none whose mean means nothing."""
+    return [
+        SectionSource(own.grid, own.tile_bytes, own.read, own.number, own.positions)
+        for own in tiles.sections
+        if not is_nearest(own.channels[min(own.channels)])
+    ]
+
+
+def sections_of_mosaics(images: Sequence[Image]) -> list[SectionSource]:
+    """Sections of mosaics in their order; none whose mean means nothing."""
     found = []
-    for image in volumes:
+    for image in images:
         grid = MosaicGrid.of(image)
-        size = grid.tile[0] * grid.tile[1] * grid.tile[2] * image.dtype.itemsize
+        size = prod(grid.tile) * image.dtype.itemsize
         if not is_nearest(image.attributes):
             found.append(SectionSource(grid, size, _reader(image, grid)))
     return found
@@ -80,8 +85,8 @@ def decided_overlap(
         return (0.0, 0.0), None
     seen: list[Images] = []
     found = GridOverlap()
-    for section in _in_order(sections, lambda own: own.grid):
-        seen.append(section.means())
+    for section in _in_order(sections):
+        seen.append(section.means)
         found = grid_overlap(seen, section.grid.tile[1:])
         if found.is_exact:
             break
@@ -128,18 +133,15 @@ def with_thickness(layout: SubjectLayout, beside: Collection[str]) -> SubjectLay
     return replace(layout, settings=settings.model_copy(update={"stack": stack}))
 
 
-def decided_flip(tiles: Acquisition, p: TileParameters) -> tuple[TileParameters, Decision] | None:
-    """Change --tile_flip if neighbours certainly fit only so; None if they fit, or show too little.
+def decided_flip(
+    sections: Sequence[SectionSource], p: TileParameters
+) -> tuple[TileParameters, Decision] | None:
+    """Change --tile_flip if neighbours certainly fit only so.
 
-    ``tiles`` have one channel.
+    None if they fit as they are, or show too little.
     """
-    for section in _in_order(tiles.sections, lambda own: own.grid):
-        if is_nearest(section.channels[min(section.channels)]):
-            return None
-        seen = {
-            tile: depth_mean(section.read(tile))
-            for tile in middle_tiles(section.grid, section.tile_bytes)
-        }
+    for section in _in_order(sections):
+        seen = section.means
         places = section.positions if section.positions.keys() >= seen.keys() else None
         sy, sx = section.grid.spacing[1:]
         found = find_orientation(seen, places, (sy, sx))
@@ -160,14 +162,12 @@ def decided_flip(tiles: Acquisition, p: TileParameters) -> tuple[TileParameters,
     return None
 
 
-def _in_order(
-    sections: Sequence[Section], grid_of: Callable[[Section], MosaicGrid]
-) -> Iterator[Section]:
+def _in_order(sections: Sequence[SectionSource]) -> Iterator[SectionSource]:
     """The sections to compare, one after another: the first few, then some of all others."""
     n, others = len(sections), MOST - FIRST
     places = [*range(FIRST), *(n * part // (others + 1) for part in range(1, others + 1))]
     for place in dict.fromkeys(place for place in places if place < n):
-        if len(grid_of(sections[place]).imaged) > 1:
+        if len(sections[place].grid.imaged) > 1:
             yield sections[place]
 
 

@@ -19,7 +19,7 @@ from octane.processes.mosaic.checks_before import (
     survey,
 )
 from octane.processes.mosaic.parameters import TileParameters
-from octane.processes.preflight.decisions import decided_flip
+from octane.processes.preflight.decisions import SectionSource, decided_flip, sections_of_tiles
 from octane.processes.preflight.inputs import (
     choose_sections,
     find_inputs,
@@ -50,8 +50,9 @@ class Inputs:
         mosaics that MOSAIC will write.
     files
         Stores or files of the input; empty for tiles.
-    mosaic, decisions
-        Parameters of tiles in files with what their images decided; None for others.
+    sections, mosaic, decisions
+        Of tiles in files: their images in the reference channel, which keep what was read, and
+        their parameters with what these decided. Empty and None for others.
     left_out, closed
         Numbers of the sections that the user leaves out, and of all that are not opened.
     """
@@ -61,6 +62,7 @@ class Inputs:
     volumes: list[Volume]
     tiles: Acquisition | None = None
     files: Sequence[Path] = ()
+    sections: Sequence[SectionSource] = ()
     mosaic: TileParameters | None = None
     decisions: Sequence[Decision] = ()
     left_out: Sequence[int] = ()
@@ -87,17 +89,20 @@ def open_inputs(
         # One is enough: all names come from the same program.
         problems += [*filter(None, (unlinkable(entry.file) for entry in tiles.grid.entries))][:1]
         reference = _reference(tiles, settings)
+        sections = sections_of_tiles(reference)
         if "positions" not in beside and _is_open(settings) and not problems:
-            decided = decided_flip(reference, mosaic)
+            decided = decided_flip(sections, mosaic)
             if decided is not None:
                 mosaic, decisions = decided[0], [decided[1]]
                 tiles, _ = _survey(source, settings.model_copy(update={"mosaic": mosaic}), table)
                 reference = _reference(tiles, settings)
+                sections = sections_of_tiles(reference)
         planned: list[Volume] = [
             planned_mosaic(section, tiles.folder, settings.input) for section in reference.sections
         ]
         return Inputs(
-            *(source, "mosaic", planned, tiles, (), mosaic, decisions, left_out, left_out)
+            *(source, "mosaic", planned, tiles, (), sections, mosaic, decisions),
+            *(left_out, left_out),
         )
     files, left_out = choose_sections(source, find_inputs(source), settings.workflow)
     problems += unfit_files(files)

@@ -45,7 +45,7 @@ from octane.processes.n4.layout import sections_of
 from octane.processes.preflight.claim import Claim, claim_folder
 from octane.processes.preflight.decisions import (
     decided_overlap,
-    sources_of,
+    sections_of_mosaics,
     with_refinement,
     with_thickness,
 )
@@ -272,7 +272,8 @@ def _plan(
             (reference,) = (tiles.of_channel(c.index) for c in channels if c.is_reference)
             write_positions(stated, reference.sections)
             beside["positions"] = stated
-    is_placed = kind != "mosaic" or "truth" in beside or beside.get("positions", stated) != stated
+    table = None if beside.get("positions") == stated else beside.get("positions")
+    is_placed = kind != "mosaic" or "truth" in beside or table is not None
     settings = with_refinement(settings, is_placed=is_placed)
     if inputs.mosaic is not None:
         settings = settings.model_copy(update={"mosaic": inputs.mosaic})
@@ -286,9 +287,7 @@ def _plan(
             with collecting(problems):
                 require_surfaces([] if kind == "mosaic" else volumes, settings.stack)
         if kind == "mosaic" and not (placed or problems):
-            leads = [channel.index for channel in channels if channel.is_reference]
-            lead = None if tiles is None else tiles.of_channel(leads[0])
-            settings, measured = _with_overlap(settings, inputs, lead, problems)
+            settings, measured = _with_overlap(settings, inputs, problems)
             decisions += measured
         _check_volumes(volumes, kind, settings, beside, inputs.closed, problems)
         if tiles is None:
@@ -331,7 +330,6 @@ def _plan(
             _give_rows(items, volumes, beside)
     subject = str(workflow.subject)
     remarks = doubted_reference(channels, kind, settings)
-    table = None if beside.get("positions") == stated else beside.get("positions")
     idle = idle_in_run(source, layout, tiles, table)
     if tiles is None:
         about, compared = "", True
@@ -343,7 +341,7 @@ def _plan(
 
 
 def _with_overlap(
-    settings: Settings, inputs: Inputs, tiles: Acquisition | None, problems: list[str]
+    settings: Settings, inputs: Inputs, problems: list[str]
 ) -> tuple[Settings, list[Decision]]:
     """Measure how the tiles of mosaics, or those in files, overlap if they do not state it.
 
@@ -352,14 +350,14 @@ def _with_overlap(
     images = [volume for volume in inputs.volumes if isinstance(volume, Image)]
     stitch, decisions = ABUTTING, list[Decision]()
     with collecting(problems):
-        if tiles is None and any(MosaicGrid.of(image).pitch for image in images):
+        if inputs.tiles is None and any(MosaicGrid.of(image).pitch for image in images):
             return settings, []
         if settings.workflow.as_stated:
             raise InputError(
                 f"The tiles in {inputs.source} do not state how they overlap; give --overlap (a "
                 "fraction of a tile, 0 if they abut) or --positions, or omit --as_stated."
             )
-        sections = sources_of(images, tiles)
+        sections = sections_of_mosaics(images) if inputs.tiles is None else inputs.sections
         overlap, decision = decided_overlap(str(inputs.source), sections)
         stitch = settings.stitch.model_copy(update={"overlap": overlap})
         decisions += filter(None, [decision])
