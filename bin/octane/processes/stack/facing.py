@@ -25,7 +25,7 @@ from octane.processes.stack.parameters import StackParameters
 from octane.processes.stack.slab import block_workers, interpolated
 from octane.store.writer import Level
 
-LONGEST = {"none": 256, "translation": 512, "rigid": 512}
+LONGEST = {"auto": 256, "none": 256, "translation": 512, "rigid": 512}
 """Longest edge of a compared face by --stack_align, pixels."""
 FACES_BYTES = 1 << 27
 """Maximum memory of all tops and bottoms."""
@@ -69,7 +69,8 @@ class Fit(NamedTuple):
 
     ``unmatched`` lists the numbers of those that fit none, ``unlike`` the numbers of neighbours
     that nothing connects, and ``unfit`` those of all that do not fit each other. ``certain`` ones
-    are displaced by a pixel or by more than noise. ``centre`` is that of the brightest area (y, x),
+    are displaced by a pixel or by more than noise, and those ``aside`` by more than noise and by
+    more than a voxel. ``centre`` is that of the brightest area (y, x),
     micrometres. ``shared`` are the small tops and bottoms, by number, of sections that share depth;
     empty if they do not.
     """
@@ -78,6 +79,7 @@ class Fit(NamedTuple):
     unmatched: list[int]
     unlike: list[tuple[int, int]]
     certain: set[int]
+    aside: set[int]
     centre: Position
     shared: dict[int, list[npt.NDArray[np.float64]]]
     unfit: set[tuple[int, int]]
@@ -202,7 +204,7 @@ def fit(
     numbers, pixel = found.numbers, found.step * grid.spacing[1]
     centre = _brightest(found, grid)
     if len(numbers) < 2 or not np.isclose(*grid.spacing[1:]):
-        return Fit({}, [], [], set(), centre, {}, set())
+        return Fit({}, [], [], set(), set(), centre, {}, set())
     rotate, workers = parameters.align != "translation", execution.workers or cores()
     faces, radius = (found.tops, found.bottoms, found.within), max(grid.extent[1:]) / 2
     with metrics.timed("align"):
@@ -221,16 +223,30 @@ def fit(
     fitting = {
         n: [p for p in pairs if p.fits and k in (p.first, p.second)] for k, n in enumerate(numbers)
     }
+    noise = {number: CERTAIN * min(p.std for p in fitting[number]) for number in displacements}
     certain = {
         number
         for number, own in displacements.items()
         if any(pair.is_certain for pair in fitting[number])
-        or own.reach(radius) >= max(pixel, CERTAIN * min(p.std for p in fitting[number]))
+        or own.reach(radius) >= max(pixel, noise[number])
+    }
+    aside = {
+        number
+        for number, own in displacements.items()
+        if own.reach(radius) > max(grid.spacing[1], noise[number])
     }
     shared = {} if found.within else _small(found)
     unlike = _unlike(numbers, pairs)
     unfit = {(numbers[p.first], numbers[p.second]) for p in pairs if not p.fits}
-    return Fit(displacements, unmatched, unlike, certain, centre, shared, unfit)
+    return Fit(displacements, unmatched, unlike, certain, aside, centre, shared, unfit)
+
+
+def needed_alignment(fits: Fit) -> str:
+    """What moves the sections that lie aside: none, translation or rigid."""
+    if not fits.aside:
+        return "none"
+    turned = any(fits.displacements[number].rotation for number in fits.aside)
+    return "rigid" if turned else "translation"
 
 
 def _small(found: Survey) -> dict[int, list[npt.NDArray[np.float64]]]:

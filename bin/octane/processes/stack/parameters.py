@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from octane.config.parameters import StepParameters, parameter
-from octane.config.types import Codec, Measurable, SectionNumbers, Text, or_none
+from octane.config.types import AUTO, Codec, Measurable, SectionNumbers, Text, or_none
 from octane.config.validation import as_flips, section_flips, section_ranges
 
 
@@ -23,11 +23,13 @@ class StackParameters(StepParameters):
     title: ClassVar[str] = "Stacking"
     needed: ClassVar[str] = "If the input consists of sections."
     prefix: ClassVar[str] = "stack_"
-    align: Literal["none", "translation", "rigid"] = parameter(
+    align: Literal["auto", "none", "translation", "rigid"] = parameter(
         "none",
         "Align sections to their neighbours. none: keep the imaged positions and report the "
-        "displacements; translation: shift sections; rigid: rotate them as well. Only sections "
-        "that are moved are interpolated once more.",
+        "displacements; translation: shift sections; rigid: rotate them as well; auto: move those "
+        "that certainly lie more than a voxel aside. Only sections that are moved are interpolated "
+        "once more.",
+        workflow_default=AUTO,
     )
     section_thickness: Measurable | None = parameter(
         None,

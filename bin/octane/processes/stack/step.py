@@ -33,7 +33,7 @@ from octane.pipeline.cuts import CUT, Cuts
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.processes.stack.borders import blend
 from octane.processes.stack.faces import brightness, flips, order_of, steps
-from octane.processes.stack.facing import Fit, fit
+from octane.processes.stack.facing import Fit, fit, needed_alignment
 from octane.processes.stack.layout.arrangement import Arrangement, arranged_like, realigned
 from octane.processes.stack.layout.borders import borders, shared_less
 from octane.processes.stack.layout.displacement import COLUMNS, Displacement
@@ -77,10 +77,11 @@ logger = logging.getLogger(__name__)
 class Measured(NamedTuple):
     """Measurements of sections, and the ``given`` displacements, by number.
 
-    ``unlike`` lists the numbers of neighbours that nothing connects, ``distance`` is that of few
+    Sections were aligned by ``align``. ``unlike`` lists the numbers of neighbours that nothing connects, ``distance`` is that of few
     neighbours, and ``shared`` are faces of the same tissue.
     """
 
+    align: str
     displacements: dict[int, Displacement]
     given: dict[int, Displacement]
     thick: dict[int, Thickness]
@@ -231,7 +232,7 @@ def stack_sections(
             "boundaries": boundaries(after),
             "compensated": _compensated(before, placed.slabs, grid),
             "blend": parameters.blend,
-            "align": parameters.align,
+            "align": parameters.align if found is None else found.align,
             "aligned": placed.aligned,
             "missing_sections": placed.missing,
             "excluded_sections": placed.excluded,
@@ -283,16 +284,26 @@ def _arranged(
         if is_changed:
             # Other planes face each other, on which slanted tissue lies elsewhere.
             fits = fit(slabs, grid, dtype, parameters, execution, metrics)
+    order, align = _order(fits, metrics), parameters.align
+    if align == AUTO:
+        # Sections in another place, or that meet at other tissue, fit only by chance.
+        doubts = order is not None and (order.exchanged or order.repeated)
+        doubts = doubts or (distance is not None and distance.differs(spacing[0]))
+        align = "none" if doubts else needed_alignment(fits)
+        if align != "none":
+            finer = parameters.model_copy(update={"align": align})
+            fits = fit(slabs, grid, dtype, finer, execution, metrics)
+            fits = fits._replace(certain=fits.aside)
     unshared = shared_less(slabs, parameters.blend, grid)
     for note in (*sections_without_overlap(slabs), *contradicted, *unshared):
         metrics.warn_in_report(note)
     # Nothing connects these either, but the user has placed both.
     unlike = [pair for pair in fits.unlike if not given.keys() >= {*pair}]
     measured: dict[int, Displacement] = {}
-    if parameters.align != "none":
+    if align != "none":
         _warn_of_unmatched(fits, given, unlike, metrics)
         measured = {n: own for n, own in fits.displacements.items() if n in fits.certain}
-    aligned = parameters.align != "none" or any(map(any, given.values()))
+    aligned = align != "none" or any(map(any, given.values()))
     if aligned:
         cut = _unaligned_cut(slabs, grid, dtype, execution, metrics)
         grid, slabs = realigned(slabs, grid, measured, given)
@@ -301,8 +312,7 @@ def _arranged(
         metrics.previews["unaligned_y"] = np.abs(cut[::step, ::step])
     met = borders(slabs, parameters.blend, grid)
     placed = Arrangement(grid, slabs, met, parameters.excluded, aligned)
-    order = _order(fits, metrics)
-    seen = Measured(fits.displacements, given, thick, unlike, distance, order, fits.shared)
+    seen = Measured(align, fits.displacements, given, thick, unlike, distance, order, fits.shared)
     return placed, seen
 
 

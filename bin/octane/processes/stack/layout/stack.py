@@ -195,7 +195,7 @@ def lay_out(
     ``images`` are the sections, or their mosaics before stitching; ``boxes`` their edges and
     extents. A missing number becomes a blank slab.
     """
-    if parameters.align != "none" and not np.isclose(*spacing[1:], rtol=1e-6):
+    if parameters.align not in ("none", AUTO) and not np.isclose(*spacing[1:], rtol=1e-6):
         raise InputError(
             f"--stack_align {parameters.align} needs voxels as high as wide, but {images[0].path} "
             f"has {spacing[1]:g} x {spacing[2]:g} micrometre (y x); resample to one --resolution."
