@@ -107,12 +107,24 @@ def decided_overlap(
     )
 
 
-def with_refinement(settings: Settings, *, is_placed: bool) -> Settings:
-    """Settings under which tiles stay if the user has placed them, and states nothing else."""
-    if settings.stitch.refine != AUTO or not (is_placed or settings.workflow.as_stated):
-        return settings
-    stitch = settings.stitch.model_copy(update={"refine": False})
-    return settings.model_copy(update={"stitch": stitch})
+def without_decisions(settings: Settings, *, is_placed: bool, is_compared: bool) -> Settings:
+    """Settings under which tiles stay if the user has placed them.
+
+    All stays as stated if the user wants it, or if the result ``is_compared`` with a truth.
+    """
+    is_kept = settings.workflow.as_stated or is_compared
+    stitch, stack = dict[str, object](), dict[str, object]()
+    if settings.stitch.refine == AUTO and (is_placed or is_kept):
+        stitch["refine"] = False
+    for name, kept in (("align", "none"), ("section_surface", 0.0), ("section_level", False)):
+        if getattr(settings.stack, name) == AUTO and is_kept:
+            stack[name] = kept
+    return settings.model_copy(
+        update={
+            "stitch": settings.stitch.model_copy(update=stitch),
+            "stack": settings.stack.model_copy(update=stack),
+        }
+    )
 
 
 def with_thickness(layout: SubjectLayout, beside: Collection[str]) -> SubjectLayout:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from octane.config.types import INTERMEDIATE, NEAREST
+from octane.config.types import AUTO, INTERMEDIATE, NEAREST
 from octane.core.records import ENDINGS, Decision
 from octane.layout.mosaic import MosaicGrid, idle_overlap, read_positions
 from octane.layout.sections import number_or_first
@@ -138,7 +138,7 @@ def doubted_reference(channels: Sequence[Channel], kind: str, settings: Settings
     """Warning about a reference channel whose values are not brightness."""
     names = [channel.name for channel in channels if channel.is_reference and channel.is_nearest]
     done = {
-        "sections are aligned": kind != "volume" and settings.stack.align != "none",
+        "sections are aligned": kind != "volume" and settings.stack.align not in ("none", AUTO),
         "tissue is found": len(channels) > 1 and masks_tissue(settings),
     }
     doubted = " and ".join(text for text, is_on in done.items() if is_on)

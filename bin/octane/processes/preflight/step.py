@@ -46,8 +46,8 @@ from octane.processes.preflight.claim import Claim, claim_folder
 from octane.processes.preflight.decisions import (
     decided_overlap,
     sections_of_mosaics,
-    with_refinement,
     with_thickness,
+    without_decisions,
 )
 from octane.processes.preflight.opening import Inputs, open_inputs, side_by_side
 from octane.processes.preflight.parameters import Settings, WorkflowParameters
@@ -76,6 +76,7 @@ from octane.processes.preflight.subject import (
 from octane.processes.resample.layout import target_of
 from octane.processes.stack.layout.stack import given_displacements, given_thicknesses
 from octane.processes.stack.layout.surfaces import require_surfaces
+from octane.processes.stack.record import BY_DEPTH
 from octane.processes.stitch.checks_before import (
     applicable,
     given_flat_field,
@@ -273,8 +274,9 @@ def _plan(
             write_positions(stated, reference.sections)
             beside["positions"] = stated
     table = None if beside.get("positions") == stated else beside.get("positions")
-    is_placed = kind != "mosaic" or "truth" in beside or table is not None
-    settings = with_refinement(settings, is_placed=is_placed)
+    is_placed = kind != "mosaic" or table is not None
+    is_compared = "truth" in beside
+    settings = without_decisions(settings, is_placed=is_placed, is_compared=is_compared)
     if inputs.mosaic is not None:
         settings = settings.model_copy(update={"mosaic": inputs.mosaic})
     workflow, decisions = settings.workflow, [*inputs.decisions]
@@ -581,24 +583,26 @@ def _check_companions(beside: Mapping[str, Path], layout: SubjectLayout) -> None
     volume, settings, kind = layout.inputs[0], layout.settings, layout.kind
     name = f"{volume.path} after RESAMPLE" if settings.resample.resolution is not None else None
     if kind != "volume":
-        # Sections are moved by unknown amounts, or begin at one; N4 checks again.
-        is_moved = settings.stack.align != "none" or "displacements" in beside
-        if is_moved or AUTO in (settings.stack.section_surface, settings.stack.section_thickness):
-            return
         name = "the volume that STACK makes (with --skip_n4 a run ends with it)"
     if name is not None:
         grid, mask = layout.volume, beside.get("n4_mask")
-        if kind == "mosaic" and settings.stitch.refine and mask is not None:
-            grid = _across(grid, open_volume(mask, None, grid).grid)
+        if kind != "volume" and mask is not None:
+            grid = _measured(grid, layout, "displacements" in beside, open_volume(mask, None, grid))
         voxels = np.broadcast_to(np.zeros(1, volume.dtype), grid.shape)
         own: Attributes = {"orientation": stated_orientation(volume.attributes)}
         volume = ArrayVolume(Path(name), voxels, grid, own)
     open_companions(volume, beside.get("n4_mask"), truth=beside.get("truth"))
 
 
-def _across(grid: Grid, other: Grid) -> Grid:
-    """A grid with the extent in y and x of one of its kind: refined tiles reach differently far."""
-    if other.shape[0] != grid.shape[0] or not np.allclose(other.spacing, grid.spacing):
+def _measured(grid: Grid, layout: SubjectLayout, is_moved: bool, mask: Volume) -> Grid:
+    """The volume's grid, with the mask's extent where only STITCH and STACK measure it."""
+    if not np.allclose(mask.grid.spacing, grid.spacing):
         return grid
-    shape = (grid.shape[0], *other.shape[1:])
-    return Grid(shape, grid.spacing, vector(grid.origin[0], *other.origin[1:]))
+    stack, refine, own = layout.settings.stack, layout.settings.stitch.refine, mask.grid
+    is_cut = stack.section_surface == AUTO
+    is_cut_deep = is_cut and any(slab.thickness_from == BY_DEPTH for slab in layout.slabs)
+    is_wide = is_moved or stack.align != "none" or (layout.kind == "mosaic" and bool(refine))
+    planes = own.shape[0] if is_cut_deep or stack.section_thickness == AUTO else grid.shape[0]
+    top = own.origin[0] if is_cut else grid.origin[0]
+    across = own if is_wide else grid
+    return Grid((planes, *across.shape[1:]), grid.spacing, vector(top, *across.origin[1:]))

@@ -8,6 +8,7 @@ from typing import cast
 
 import numpy as np
 
+from octane.config.types import AUTO
 from octane.core.arrays import output_type
 from octane.core.geometry import Grid
 from octane.core.units import counted, format_bytes, format_lengths
@@ -27,7 +28,6 @@ from octane.processes.stack.layout.stack import (
     sections_without_overlap,
     thickness_taken,
 )
-from octane.processes.stack.layout.surfaces import NONE_MEASURED
 from octane.processes.stack.record import BY_DEPTH
 from octane.processes.stitch.layout import nominal_depths, nominal_positions
 from octane.processes.stitch.parameters import StitchParameters
@@ -151,10 +151,11 @@ class SubjectLayout:
             text += f" Orientation: {orientation}."
         if any(slab.thickness_from == BY_PLACE for slab in self.slabs):
             text += f" {thickness_taken(self.slabs)}"
-        if any((s.thickness_from, s.cut.source) == (BY_DEPTH, NONE_MEASURED) for s in self.slabs):
+        is_uncut = self.kind == "mosaic" and self.settings.stack.section_surface == AUTO
+        if is_uncut and any(slab.thickness_from == BY_DEPTH for slab in self.slabs):
             text += (
-                " Sections are counted with all that was imaged, and become thinner when STITCH "
-                "has measured where their surface lies."
+                " Sections are counted with all that was imaged, and become thinner where STITCH "
+                "finds their surface deeper."
             )
         if excluded := self.settings.stack.excluded_sections:
             text += f" Excluded sections: {excluded}."

@@ -1,7 +1,8 @@
 """What octane decided by the data: the first table of the report."""
 
 from collections.abc import Mapping, Sequence
-from statistics import median
+
+import numpy as np
 
 from octane.config.types import AUTO
 from octane.core.records import Decision
@@ -39,8 +40,8 @@ def decisions(
             found.append(_surface(imaged))
         if settings.stack.get("section_thickness") == AUTO:
             found.append(_thickness(imaged))
-        if settings.stack.get("align") not in (None, "none"):
-            found.append(_displacement(imaged, str(settings.stack["align"])))
+        if settings.stack.get("align") not in (None, "none") and len(imaged) > 1:
+            found.append(_displacement(imaged, stack))
     fits = [] if n4 is None else [n4.relative_entropy, *(s.relative_entropy for s in n4.sections)]
     if n4 is not None and any(fits):
         found.append(_levels(n4))
@@ -83,7 +84,7 @@ def _surface(sections: Sequence[SectionFigures]) -> Decision:
         subject="Surface of sections",
         evidence=f"found in {_of(known, sections)}",
         done=f"cropped {min(depths):.1f} to {max(depths):.1f} µm deep" if depths else "as imaged",
-        flag=f"--section_surface {median(depths):.4g}" if depths else "--section_surface 0",
+        flag=f"--section_surface {AUTO}" if depths else "--section_surface 0",
     )
 
 
@@ -97,13 +98,15 @@ def _thickness(sections: Sequence[SectionFigures]) -> Decision:
     )
 
 
-def _displacement(sections: Sequence[SectionFigures], align: str) -> Decision:
+def _displacement(sections: Sequence[SectionFigures], stack: StackFigures) -> Decision:
     moved = [own for own in sections if own.moved]
+    aside = [np.hypot(*own.shift) for own in moved if own.shift is not None]
+    by = f" by up to {max(aside):.1f} µm" if aside else ""
     return Decision(
         subject="Displacement of sections",
-        evidence=f"faces of neighbours show it for {_of(moved, sections)}",
-        done=f"undone ({align})" if moved else "as imaged",
-        flag=DISPLACEMENTS,
+        evidence=f"neighbours show that {_of(moved, sections)} lie aside{by}",
+        done=f"moved back ({stack.align})" if moved else "as imaged",
+        flag=DISPLACEMENTS if moved else "--stack_align none",
     )
 
 

@@ -242,8 +242,11 @@ def fit(
 
 
 def needed_alignment(fits: Fit) -> str:
-    """What moves the sections that lie aside: none, translation or rigid."""
-    if not fits.aside:
+    """What moves the sections that lie aside: none, translation or rigid.
+
+    None is certain where neighbours face each other with different tissue.
+    """
+    if not (fits.aside and fits.shared):
         return "none"
     turned = any(fits.displacements[number].rotation for number in fits.aside)
     return "rigid" if turned else "translation"

@@ -27,8 +27,8 @@ class StackParameters(StepParameters):
         "none",
         "Align sections to their neighbours. none: keep the imaged positions and report the "
         "displacements; translation: shift sections; rigid: rotate them as well; auto: move those "
-        "that certainly lie more than a voxel aside. Only sections that are moved are interpolated "
-        "once more.",
+        "that lie more than a voxel aside where neighbours show the same tissue. Only sections "
+        "that are moved are interpolated once more.",
         workflow_default=AUTO,
     )
     section_thickness: Measurable | None = parameter(
@@ -43,16 +43,18 @@ class StackParameters(StepParameters):
     section_surface: Measurable = parameter(
         0.0,
         "Depth of a section's surface in its image; what is above, such as water, is cropped. "
-        "auto: as STITCH measures it in each section; one without a clear surface takes the median "
-        "of the others.",
+        "auto: as STITCH measures it in each section; others take the median, if most have one, "
+        "else 0.",
         unit="micrometer",
         workflow="section_surface",
+        workflow_default=AUTO,
     )
-    section_level: bool = parameter(
+    section_level: bool | Literal["auto"] = parameter(
         False,
         "Level each section: remove the tilt of its surface that STITCH measured. Needs "
-        "--section_surface auto.",
+        "--section_surface auto. auto: if that is auto.",
         workflow="section_level",
+        workflow_default=AUTO,
     )
     blend: Annotated[float, Field(ge=0, allow_inf_nan=False)] = parameter(
         0.0,

@@ -77,8 +77,8 @@ logger = logging.getLogger(__name__)
 class Measured(NamedTuple):
     """Measurements of sections, and the ``given`` displacements, by number.
 
-    Sections were aligned by ``align``. ``unlike`` lists the numbers of neighbours that nothing connects, ``distance`` is that of few
-    neighbours, and ``shared`` are faces of the same tissue.
+    ``align`` is how sections are moved. ``unlike`` lists the numbers of neighbours that nothing
+    connects, ``distance`` is that of few neighbours, and ``shared`` are faces of the same tissue.
     """
 
     align: str
@@ -288,6 +288,7 @@ def _arranged(
     if align == AUTO:
         # Sections in another place, or that meet at other tissue, fit only by chance.
         doubts = order is not None and (order.exchanged or order.repeated)
+        doubts = doubts or any(slab.is_nearest for slab in slabs)
         doubts = doubts or (distance is not None and distance.differs(spacing[0]))
         align = "none" if doubts else needed_alignment(fits)
         if align != "none":

@@ -98,7 +98,8 @@ def test_each_step_gets_its_own_flags(plan, mosaics):
     assert made == {
         "resample": f"--input_unit micrometer {fill} --resolution 25 20 20",
         "stitch": f"{fill} {cpu} --overlap 0.1 0.1 --stitch_refine true",
-        "stack": f"{fill} {cpu} --section_thickness 40 --codec blosc-lz4",
+        "stack": f"{fill} {cpu} --stack_align auto --section_thickness 40 "
+        "--section_surface auto --section_level auto --codec blosc-lz4",
         "n4": f"{fill} --n4_mask tissue --n4_shrink_factor auto --n4_iterations 30 20 "
         "--n4_strength 0.5 --save_bias_field brain_bias.ome.zarr",
         "pyramid": f"{fill} {cpu} --pyramid_resolutions 25 50",
@@ -448,7 +449,7 @@ def test_sizes_are_said_in_words_and_doubted_where_a_unit_is_likely_wrong(
 
 
 def test_mosaics_and_their_tiles_are_described(plan, mosaics):
-    assert plan(mosaics)["about"] == (
+    assert plan(mosaics, as_stated=True)["about"] == (
         "2 mosaics of 2 x 3 tiles of 100 x 100 µm (y x), up to 40 x 200 x 300 µm (z y x) in voxels "
         "of 10 x 10 x 10 µm, 19.2 kB decoded."
     )
@@ -517,11 +518,9 @@ def test_sections_thicker_than_deep_by_their_metadata_are_named_once_before_the_
     )
 
 
-def test_surfaces_that_stitch_does_not_measure_are_refused(
-    problems, plan, mosaics, write_image, tmp_path
-):
+def test_surfaces_are_those_that_stitch_measured(problems, plan, mosaics, write_image, tmp_path):
     auto = {"section_surface": "auto"}
-    (line,) = problems(mosaics, section_level=True)
+    (line,) = problems(mosaics, section_level=True, section_surface=0)
     assert line.endswith("give --section_surface auto as well.")
     assert (
         "--section_surface auto --section_level true"
@@ -531,10 +530,7 @@ def test_surfaces_that_stitch_does_not_measure_are_refused(
         noted = {} if surface is None else {"surface": surface}
         attributes = {"kind": "section", "section": {"number": number, **noted}}
         write_image(f"sections/section_{number}.ome.zarr", ONES, attributes=attributes)
-    (line,) = problems(tmp_path / "sections", **auto)
-    assert "section_2.ome.zarr does not state" in line
-    made = plan(tmp_path / "sections", exclude_sections="2", **auto)
-    assert "become thinner" not in made["about"]
+    assert "become thinner" not in plan(tmp_path / "sections", **auto)["about"]
 
 
 def test_sections_count_fully_until_their_surface_is_measured(plan, mosaics):
@@ -696,7 +692,7 @@ def test_tiles_that_were_not_imaged_need_neither_chunks_nor_space(mosaics, tmp_p
 
 def test_a_truth_is_not_compared_with_sections_that_are_moved(problems, plan, mosaics, tmp_path):
     moving = (
-        *(("stack_align", "rigid"), ("section_surface", 5), ("section_surface", "auto")),
+        *(("stack_align", "rigid"), ("section_surface", 5)),
         *(("section_thickness", "auto"), ("flip_sections", "1: x")),
     )
     for name, value in moving:
@@ -946,7 +942,8 @@ def test_a_mask_and_a_truth_lie_on_the_grid_that_n4_gets(
         (8, 10, {"resolution": 20}, "and 4 x 10 x 15 voxels of 20 x 20 x 20 um"),
         (8, 10, {"resolution": 20, "skip_n4": True}, ""),
         # Positions and thickness of sections are not known yet, those of tiles only roughly.
-        (4, 10, {"stack_align": "rigid"}, ""),
+        (8, 10, {"wider": 2, "stitch_refine": "false", "stack_align": "rigid"}, ""),
+        (4, 10, {"stack_align": "rigid"}, "4 x 20 x 30 voxels .* and 8 x 20 x 30"),
         (8, 10, {"wider": 2}, ""),
         (4, 10, {"section_thickness": None}, ""),
         (
@@ -955,7 +952,12 @@ def test_a_mask_and_a_truth_lie_on_the_grid_that_n4_gets(
             {"wider": 2, "section_thickness": None, "as_stated": True},
             "8 x 22 x 30 voxels .* and 8 x 20 x 30",
         ),
-        (8, 10, {"wider": 2, "stitch_refine": "false"}, "8 x 22 x 30 voxels .* and 8 x 20 x 30"),
+        (
+            8,
+            10,
+            {"wider": 2, "stitch_refine": "false", "stack_align": "none"},
+            "8 x 22 x 30 voxels .* and 8 x 20 x 30",
+        ),
     ],
 )
 def test_a_mask_lies_on_the_grid_that_the_sections_will_have(

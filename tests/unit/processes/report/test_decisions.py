@@ -95,7 +95,7 @@ def test_what_was_measured_of_sections_is_counted():
     found = decisions([], {}, stack, None, Settings({}, given, {}))
     assert ["1 of 2" in own.evidence for own in found] == [True] * 3
     assert [own.flag for own in found] == [
-        "--section_surface 30",
+        "--section_surface auto",
         "--displacements SUBJECT_displacements.csv",
         "--displacements SUBJECT_displacements.csv",
     ]

@@ -6,6 +6,9 @@ from octane.core.records import Record
 from octane.processes.preflight.parameters import STEPS
 from octane.processes.report.tables import performance, tables
 
+SURFACES = {"section_surface": "auto", "section_level": "auto"}
+"""The workflow's own defaults."""
+
 
 def test_the_slowest_stage_of_a_step_and_its_waiting_are_those_of_its_tasks_together():
     walls = [{"read": 5.0, "compute": 4.0}, {"compute": 4.0}]
@@ -43,7 +46,9 @@ def test_only_numbers_have_a_unit():
 
 
 def test_sections_that_the_user_excluded_are_marked_as_changed():
-    given = STEPS["stack"].model_validate({"excluded_sections": "2", "codec": "blosc-lz4"})
+    given = STEPS["stack"].model_validate(
+        {"excluded_sections": "2", "codec": "blosc-lz4", "align": "auto", **SURFACES}
+    )
     record = Record(step="stack", settings=given.model_dump(mode="json"))
     found: Any = tables([record], workflow=True)["settings"]
     assert [row["name"] for row in found["stack"] if row["changed"]] == ["excluded_sections"]
@@ -60,8 +65,8 @@ def test_a_table_in_use_comes_first_without_a_mark():
 
 
 def test_what_the_workflow_sets_by_itself_is_not_marked_as_changed():
-    given = STEPS["stack"].model_validate({"codec": "blosc-lz4", "align": "rigid"})
+    given = STEPS["stack"].model_validate({"codec": "blosc-lz4", "align": "rigid", **SURFACES})
     record = Record(step="stack", settings=given.model_dump(mode="json"))
-    for workflow, changed in ((False, ["align", "codec"]), (True, ["align"])):
+    for workflow, changed in ((False, ["align", *SURFACES, "codec"]), (True, ["align"])):
         found: Any = tables([record], workflow=workflow)["settings"]
         assert [row["name"] for row in found["stack"] if row["changed"]] == changed

@@ -509,11 +509,18 @@ def write_sections(write_image):
         scale=1000,
         lost=None,
         water=0,
+        changes=False,
     ):
         sources, folder = [], f"subject_{next(calls)}"
         for number, move in enumerate(moves, start=1):
             tissue = texture(SHAPE, 7 if number in odd else 0)
             voxels = np.broadcast_to(scale * seen(tissue, move), (DEEP, *SHAPE)).astype(dtype)
+            if changes:
+                # From plane to plane, so that only planes imaged twice show the same tissue.
+                depth = PLANES * number + np.arange(DEEP)[:, None, None]
+                parts = [scale * seen(texture(SHAPE, seed), move) for seed in (8, 9, 10)]
+                waves = [1 + np.cos(depth / 3 + k * 2.1) for k in range(3)]
+                voxels = sum(a * b for a, b in zip(waves, parts, strict=True)).astype(dtype)
             noted = {"number": number, "thickness": PLANES * spacing[0]}
             if lost is not None:
                 # Low contrast, compared with which the border of a dark tile is strong.
@@ -557,6 +564,34 @@ def test_displaced_sections_are_moved_to_where_they_fit(write_sections, stack, a
         assert section["shift"] == pytest.approx((10 * move.y, 10 * move.x), abs=0.6)
         assert section["rotation"] == pytest.approx(move.rotation, abs=0.03)
         assert section["moved"] == (move != IN_PLACE)
+
+
+@pytest.mark.parametrize(("align", "moves"), [("translation", SHIFTS), ("rigid", MOVES)])
+def test_auto_moves_sections_as_they_need(write_sections, stack, align, moves):
+    sources = write_sections(moves, changes=True)
+    expected, *_ = stack(sources, align, name=align)
+    found, _, metrics = stack(sources, "auto", name="auto")
+    assert np.array_equal(found, expected)
+    assert metrics.figures["align"] == align
+
+
+@pytest.mark.parametrize(
+    ("moves", "given"),
+    [
+        ([IN_PLACE] * 5, {}),
+        # Sections that show no tissue twice.
+        (SHIFTS, {"section_thickness": 10.0 * DEEP}),
+        # Less than a voxel.
+        ([IN_PLACE, Displacement(0.0, 0.6), IN_PLACE, IN_PLACE, IN_PLACE], {}),
+    ],
+)
+def test_auto_leaves_sections_where_they_were_imaged(write_sections, stack, moves, given):
+    sources = write_sections(moves, changes=True)
+    expected, *_ = stack(sources, "none", name="none", **given)
+    found, _, metrics = stack(sources, "auto", name="auto", **given)
+    assert np.array_equal(found, expected)
+    assert metrics.figures["align"] == "none"
+    assert not any(section["moved"] for section in metrics.figures["sections"])
 
 
 @pytest.mark.parametrize("align", [pytest.param("none", marks=pytest.mark.soak), "rigid"])

@@ -385,6 +385,9 @@ def without_surface(slabs: Sequence[SectionSlab]) -> list[str]:
         and slab.cut.source in (OF_OTHERS, NONE_MEASURED)
         and (found := measured(slab.image)) is not None
     ]
+    # Data that begin within the tissue show none.
+    if len(odd) == sum(slab.image is not None for slab in slabs):
+        return []
     if not odd:
         return []
     named = listed([f"{slab.number} ({reason})" for slab, reason in odd])

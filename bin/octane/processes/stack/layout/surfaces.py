@@ -60,21 +60,16 @@ def measured(section: Volume) -> SurfaceFigures | None:
 
 
 def require_surfaces(sections: Sequence[Volume], parameters: StackParameters) -> None:
-    """Raise an InputError if the parameters need surfaces that STITCH has not measured."""
+    """Raise an InputError if a tilt is to be removed but not measured, or metadata are wrong."""
     if parameters.section_surface != AUTO:
-        if parameters.section_level:
+        if parameters.section_level is True:
             raise InputError(
                 "--section_level removes the tilt that STITCH measured; give --section_surface "
                 "auto as well."
             )
         return
     for section in sections:
-        if measured(section) is None:
-            raise InputError(
-                f"--section_surface auto needs the surface that STITCH measures, which "
-                f"{section.path} does not state; give the mosaics, or --section_surface in "
-                "micrometres."
-            )
+        measured(section)
 
 
 def surfaces(
@@ -86,28 +81,42 @@ def surfaces(
     """Surface of each section; ``extents`` are theirs as imaged, ``voxel`` is the size along z.
 
     A section without a measured surface gets the median depth of the others, without a tilt. If
-    none has one, as before STITCH, all begin at their first plane.
+    fewer than half have one, such as none before STITCH, it begins at its first plane.
     """
     if parameters.section_surface != AUTO:
         return [Surface(parameters.section_surface)] * len(sections)
     found = [measured(section) for section in sections]
     depths = [own.depth for own in found if own is not None and own.depth is not None]
-    other = Surface(0.0, source=NONE_MEASURED)
-    if depths:
-        other = Surface(median(depths), source=OF_OTHERS)
+    usual = median(depths) if depths and 2 * len(depths) >= len(found) else None
     return [
-        other
-        if own is None or own.depth is None
-        else Surface(own.depth, _removed(own, extent, voxel, parameters), MEASURED)
+        _surface(own, usual, extent, voxel, parameters)
         for own, extent in zip(found, extents, strict=True)
     ]
+
+
+def _surface(
+    own: SurfaceFigures | None,
+    usual: float | None,
+    extent: Vector,
+    voxel: float,
+    parameters: StackParameters,
+) -> Surface:
+    if own is not None and own.depth is not None:
+        return Surface(own.depth, _removed(own, extent, voxel, parameters), MEASURED)
+    if usual is not None and usual <= extent[0] - voxel:
+        return Surface(usual, source=OF_OTHERS)
+    return Surface(0.0, source=NONE_MEASURED)
 
 
 def _removed(
     own: SurfaceFigures, extent: Vector, voxel: float, parameters: StackParameters
 ) -> Position:
     """Tilt that STACK removes: the measured one, if it is more than noise, else none."""
-    if not parameters.section_level or own.tilt is None:
+    if not parameters.section_level or own.tilt is None or own.depth is None:
+        return (0.0, 0.0)
+    whole = extent[0] - own.depth - Surface(0.0, own.tilt).rise(extent)
+    if parameters.section_level == AUTO and whole < voxel:
+        # Levelled, no plane would be whole.
         return (0.0, 0.0)
     noise = own.tilt_std or (0.0, 0.0)
     is_certain = any(abs(t) > CERTAIN * s for t, s in zip(own.tilt, noise, strict=True))

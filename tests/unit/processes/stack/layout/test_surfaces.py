@@ -56,6 +56,22 @@ def test_a_section_without_a_surface_gets_the_median_of_the_others(sections):
     assert tilts == [(1.0, 2.0), (0.0, 0.0), (0.0, 0.0), (0.5, -0.5)]
 
 
+def test_most_sections_decide_for_the_others(sections):
+    images = sections({"depth": 30.0, "tilt": [0.0, 0.0]}, {"reason": "no rise"}, None)
+    assert [own[0] for own in found(images, AUTO)] == [30.0, 0.0, 0.0]
+    images = sections({"depth": 75.0, "tilt": [0.0, 0.0]}, {"reason": "no rise"})
+    # 75 would leave no plane of the second.
+    assert [own[0] for own in found(images, AUTO)] == [75.0, 0.0]
+
+
+def test_auto_levels_no_section_of_which_no_plane_would_be_whole(sections):
+    auto = StackParameters(section_surface="auto", section_level="auto")
+    for tilt in (1.0, 8.0):
+        images = sections({"depth": 30.0, "tilt": [tilt, 0.0]})
+        assert found(images, auto)[0][1] == ((tilt, 0.0) if tilt == 1.0 else (0.0, 0.0))
+        assert found(images, LEVEL)[0][1] == (tilt, 0.0)
+
+
 def test_nothing_is_cropped_where_no_surface_was_measured(sections):
     images = sections({"reason": "no rise"}, None)
     assert found(images, LEVEL) == [(0.0, (0.0, 0.0), "none measured")] * 2
@@ -83,7 +99,6 @@ def test_only_a_tilt_that_exceeds_noise_is_removed(sections, tilt, noise, remove
     ("noted", "parameters", "words"),
     [
         ({"depth": 1.0}, StackParameters(section_level=True), "^--section_level .* auto as well"),
-        (None, AUTO, r"section_1\.ome\.zarr does not state; give the mosaics, or --section_surf"),
         ({"depth": "deep"}, AUTO, r"section_1\.ome\.zarr states the surface .* stitch it again"),
         ([20.0], AUTO, r"section_1\.ome\.zarr states the surface \[20\.0\] .* stitch it again"),
     ],
