@@ -56,20 +56,24 @@ def test_a_section_without_a_surface_gets_the_median_of_the_others(sections):
     assert tilts == [(1.0, 2.0), (0.0, 0.0), (0.0, 0.0), (0.5, -0.5)]
 
 
-def test_most_sections_decide_for_the_others(sections):
-    images = sections({"depth": 30.0, "tilt": [0.0, 0.0]}, {"reason": "no rise"}, None)
-    assert [own[0] for own in found(images, AUTO)] == [30.0, 0.0, 0.0]
-    images = sections({"depth": 75.0, "tilt": [0.0, 0.0]}, {"reason": "no rise"})
-    # 75 would leave no plane of the second.
-    assert [own[0] for own in found(images, AUTO)] == [75.0, 0.0]
+@pytest.mark.parametrize(
+    ("noted", "depths"),
+    [
+        (({"depth": 30.0, "tilt": [0.0, 0.0]}, {"reason": "no rise"}, None), [30.0, 0.0, 0.0]),
+        # 75 would leave no plane of the second.
+        (({"depth": 75.0, "tilt": [0.0, 0.0]}, {"reason": "no rise"}), [75.0, 0.0]),
+    ],
+)
+def test_most_sections_decide_for_the_others(sections, noted, depths):
+    assert [own[0] for own in found(sections(*noted), AUTO)] == depths
 
 
-def test_auto_levels_no_section_of_which_no_plane_would_be_whole(sections):
+@pytest.mark.parametrize(("tilt", "is_levelled"), [(1.0, True), (8.0, False)])
+def test_auto_levels_no_section_of_which_no_plane_would_be_whole(sections, tilt, is_levelled):
     auto = StackParameters(section_surface="auto", section_level="auto")
-    for tilt in (1.0, 8.0):
-        images = sections({"depth": 30.0, "tilt": [tilt, 0.0]})
-        assert found(images, auto)[0][1] == ((tilt, 0.0) if tilt == 1.0 else (0.0, 0.0))
-        assert found(images, LEVEL)[0][1] == (tilt, 0.0)
+    images = sections({"depth": 30.0, "tilt": [tilt, 0.0]})
+    assert found(images, LEVEL)[0][1] == (tilt, 0.0)
+    assert found(images, auto)[0][1] == ((tilt, 0.0) if is_levelled else (0.0, 0.0))
 
 
 def test_nothing_is_cropped_where_no_surface_was_measured(sections):
