@@ -42,11 +42,12 @@ def test_stated_decisions_lead_to_the_same_bits(succeeding, tiles):
     folder, given = tiles.parent, ("--input", "tiles", "--skip_n4", "--skip_pyramid")
     first = succeeding(folder, *given)
     bits, found = checksums(first.outdir), decisions_of(first)
-    assert [*found] == ["--tile_flip", "--overlap", "--positions", "--displacements"]
+    measured = ["--tile_flip", "--overlap", "--positions", "--section_surface", "--displacements"]
+    assert [*found] == [*measured, "--stack_align"]
     images = [word for flag in ("--tile_flip", "--overlap") for word in (flag, found[flag])]
     again = succeeding(folder, *given, *images, "-resume")
     assert again.tasks("COMPLETED") == ["PREFLIGHT (run)", "REPORT (tiles)"]
-    tables = []
+    tables = [w for flag in ("--section_surface", "--stack_align") for w in (flag, found[flag])]
     for flag in ("--positions", "--displacements"):
         own = folder / found[flag].replace("SUBJECT", "own")
         shutil.copy(first.outdir / "tiles" / found[flag].replace("SUBJECT", "tiles"), own)

@@ -159,7 +159,8 @@ class InputParameters(StepParameters):
     channel: Text | None = parameter(
         None,
         "Channel of multi-channel input to measure: its number from 0, or its name in the "
-        "metadata. Without --channels it is also the only one that is read and written.",
+        "metadata. Without --channels it is also the only one that is read and written. Unset: the "
+        "workflow takes the first that shows structure as clearly as any.",
         shown=True,
     )
     channel_kind: Annotated[Texts, BeforeValidator(_kinds)] = parameter(

@@ -18,8 +18,13 @@ from octane.processes.mosaic.checks_before import (
     section_name,
     survey,
 )
-from octane.processes.mosaic.parameters import TileParameters
-from octane.processes.preflight.decisions import SectionSource, decided_flip, sections_of_tiles
+from octane.processes.preflight.decisions import (
+    FIRST,
+    SectionSource,
+    decided_flip,
+    sections_of_mosaics,
+    sections_of_tiles,
+)
 from octane.processes.preflight.inputs import (
     choose_sections,
     find_inputs,
@@ -27,7 +32,12 @@ from octane.processes.preflight.inputs import (
     require_target,
 )
 from octane.processes.preflight.parameters import Settings
-from octane.processes.preflight.plan import choose_channels
+from octane.processes.preflight.plan import choose_channels, is_chosen, word_for
+from octane.processes.preflight.reference import Choice, tile_scores, volume_scores
+from octane.store.channels import ALL, is_nearest
+from octane.store.image import Image
+from octane.store.reading import chosen_channels
+from octane.store.stated import Attributes
 from octane.store.volumes import Volume, open_volume
 
 READERS = 8
@@ -50,9 +60,10 @@ class Inputs:
         mosaics that MOSAIC will write.
     files
         Stores or files of the input; empty for tiles.
-    sections, mosaic, decisions
-        Of tiles in files: their images in the reference channel, which keep what was read, and
-        their parameters with what these decided. Empty and None for others.
+    sections
+        Of tiles in files: their images in the reference channel, which keep what was read.
+    settings, decisions
+        The user's settings with what the data decided about channels, and about tiles in files.
     left_out, closed
         Numbers of the sections that the user leaves out, and of all that are not opened.
     """
@@ -60,10 +71,10 @@ class Inputs:
     source: Path
     kind: str
     volumes: list[Volume]
+    settings: Settings
     tiles: Acquisition | None = None
     files: Sequence[Path] = ()
     sections: Sequence[SectionSource] = ()
-    mosaic: TileParameters | None = None
     decisions: Sequence[Decision] = ()
     left_out: Sequence[int] = ()
     closed: Collection[int | None] = ()
@@ -84,28 +95,38 @@ def open_inputs(
     """
     asked = settings.workflow.input_kind
     if asked in ("auto", "mosaic") and holds_tiles(source, settings.mosaic):
-        table, mosaic, decisions = beside.get("tile_table"), settings.mosaic, list[Decision]()
+        table, decisions = beside.get("tile_table"), list[Decision]()
         tiles, left_out = _survey(source, settings, table)
         # One is enough: all names come from the same program.
         problems += [*filter(None, (unlinkable(entry.file) for entry in tiles.grid.entries))][:1]
+        if len(tiles.channels) > 1 and _is_undecided(settings):
+            settings, decision = _of_tiles(tiles, settings)
+            decisions.append(decision)
+            tiles, _ = _survey(source, settings, table)
         reference = _reference(tiles, settings)
         sections = sections_of_tiles(reference)
         if "positions" not in beside and _is_open(settings) and not problems:
-            decided = decided_flip(sections, mosaic)
+            decided = decided_flip(sections, settings.mosaic)
             if decided is not None:
-                mosaic, decisions = decided[0], [decided[1]]
-                tiles, _ = _survey(source, settings.model_copy(update={"mosaic": mosaic}), table)
+                settings = settings.model_copy(update={"mosaic": decided[0]})
+                decisions.append(decided[1])
+                tiles, _ = _survey(source, settings, table)
                 reference = _reference(tiles, settings)
                 sections = sections_of_tiles(reference)
         planned: list[Volume] = [
             planned_mosaic(section, tiles.folder, settings.input) for section in reference.sections
         ]
         return Inputs(
-            *(source, "mosaic", planned, tiles, (), sections, mosaic, decisions),
+            *(source, "mosaic", planned, settings, tiles, (), sections, decisions),
             *(left_out, left_out),
         )
     files, left_out = choose_sections(source, find_inputs(source), settings.workflow)
     problems += unfit_files(files)
+    decisions = []
+    if not problems and _is_undecided(settings):
+        # What hinders is told once all inputs are opened.
+        with collecting([]):
+            settings, decisions = _of_stores(files, settings)
 
     def look(path: Path) -> Volume:
         require_target(path)
@@ -115,7 +136,76 @@ def open_inputs(
     kind = kind_of(volumes, asked) if volumes else "volume"
     closed = {section_number(path.name) for path in {*files} - {v.path for v in volumes}}
     closed = closed.union(left_out)
-    return Inputs(source, kind, volumes, files=files, left_out=left_out, closed=closed)
+    return Inputs(
+        *(source, kind, volumes, settings),
+        files=files,
+        decisions=decisions,
+        left_out=left_out,
+        closed=closed,
+    )
+
+
+def _is_undecided(settings: Settings) -> bool:
+    """Tell whether the data may decide which channel is the reference."""
+    return settings.input.channel is None and not settings.workflow.as_stated
+
+
+def _with_reference(
+    settings: Settings, choice: Choice, scores: Mapping[str, float]
+) -> tuple[Settings, Decision]:
+    """Settings with the reference channel, and with those that are written."""
+    word, decision = choice.decided(scores)
+    reading = settings.input.model_copy(update={"channel": word})
+    workflow = settings.workflow.model_copy(
+        update={} if choice.written is None else {"channels": choice.written}
+    )
+    return settings.model_copy(update={"input": reading, "workflow": workflow}), decision
+
+
+def _choice(
+    path: Path,
+    labels: Sequence[str],
+    settings: Settings,
+    attributes: Callable[[str, int], Attributes],
+) -> Choice:
+    """The channels that can be the reference; ``attributes`` are those of a word and number."""
+    chosen = settings.workflow.channels if is_chosen(settings) else ALL
+    numbers = chosen_channels(path, labels, len(labels), str(chosen))
+    words = {word_for(number, labels): number for number in numbers}
+    nearest = [word for word, number in words.items() if is_nearest(attributes(word, number))]
+    return Choice(words, nearest, is_chosen(settings))
+
+
+def _of_tiles(tiles: Acquisition, settings: Settings) -> tuple[Settings, Decision]:
+    """Settings with the reference channel of several in files of tiles."""
+    noted = tiles.sections[0].channels
+    choice = _choice(tiles.folder, tiles.channels, settings, lambda _, number: noted[number])
+    of = {word: sections_of_tiles(tiles.of_channel(k)) for word, k in choice.words.items()}
+    return _with_reference(settings, choice, tile_scores(of))
+
+
+def _of_stores(files: Sequence[Path], settings: Settings) -> tuple[Settings, list[Decision]]:
+    """Settings with the reference channel of stores, if they have several."""
+
+    def opened(path: Path, word: str) -> Volume:
+        return open_volume(path, settings.input.model_copy(update={"channel": word}))
+
+    first = opened(files[0], "0")
+    if len(first.channels) == 1:
+        return settings, []
+    choice = _choice(
+        *(files[0], first.channels, settings),
+        lambda word, _: opened(files[0], word).attributes,
+    )
+    if kind_of([first], settings.workflow.input_kind) == "mosaic":
+        some = {word: [opened(path, word) for path in files[:FIRST]] for word in choice.words}
+        images = {word: [v for v in own if isinstance(v, Image)] for word, own in some.items()}
+        scores = tile_scores({word: sections_of_mosaics(own) for word, own in images.items()})
+    else:
+        middle = files[len(files) // 2]
+        scores = volume_scores({word: opened(middle, word) for word in choice.words})
+    settings, decision = _with_reference(settings, choice, scores)
+    return settings, [decision]
 
 
 def _reference(tiles: Acquisition, settings: Settings) -> Acquisition:

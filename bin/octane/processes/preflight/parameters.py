@@ -78,14 +78,15 @@ class WorkflowParameters(StepParameters):
     channels: Annotated[Text | None, BeforeValidator(_joined)] = parameter(
         None,
         "Channels in the results: all, or numbers or names, such as '0 2' or 'GFP, slow axis'. "
-        "Tiles and sections of each lie where those of --channel do. Unset: only --channel.",
+        "Tiles and sections of each lie where those of --channel do. Unset: only --channel, or all "
+        "if that is unset as well, but those whose names suggest angles or labels.",
         per_subject=True,
         shown=True,
     )
     as_stated: bool = parameter(
         False,
-        "Decide nothing by the data: tiles lie, and sections are as thick, as stated. Without it, "
-        "the report lists what was decided, with the flags that state it.",
+        "Decide nothing by the data: tiles and sections lie, and sections are as thick, as stated. "
+        "Without it, the report lists what was decided, with the flags that state it.",
         per_subject=True,
         shown=True,
     )

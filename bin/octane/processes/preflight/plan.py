@@ -167,7 +167,7 @@ def choose_channels(path: Path, labels: Sequence[str], settings: Settings) -> li
     ids = channel_ids(names)
     found = []
     for index in sorted(written | {reference}):
-        choice = asked if index == reference else _word_for(index, labels)
+        choice = asked if index == reference else word_for(index, labels)
         if choice is not None and choice.startswith("-"):
             # The command would take it for a flag.
             choice = str(index)
@@ -182,7 +182,7 @@ def choose_channels(path: Path, labels: Sequence[str], settings: Settings) -> li
     return found
 
 
-def _word_for(index: int, labels: Sequence[str]) -> str:
+def word_for(index: int, labels: Sequence[str]) -> str:
     """Word that chooses a channel: its name, which stays when others are added, or its number."""
     label = labels[index]
     # A name of digits could be taken for a number.

@@ -264,6 +264,12 @@ def _plan(
 ) -> SubjectPlan:
     """Plan one subject; ``stated`` is where to write places that the files of tiles state."""
     source, kind, volumes, tiles = inputs.source, inputs.kind, inputs.volumes, inputs.tiles
+    decided = inputs.settings
+    settings = settings.model_copy(update={"mosaic": decided.mosaic, "input": decided.input})
+    if is_chosen(decided):
+        chosen = {"channels": decided.workflow.channels}
+        workflow = settings.workflow.model_copy(update=chosen)
+        settings = settings.model_copy(update={"workflow": workflow})
     channels: list[Channel] = []
     if tiles is not None:
         channels = choose_channels(tiles.folder, tiles.channels, settings)
@@ -277,8 +283,6 @@ def _plan(
     is_placed = kind != "mosaic" or table is not None
     is_compared = "truth" in beside
     settings = without_decisions(settings, is_placed=is_placed, is_compared=is_compared)
-    if inputs.mosaic is not None:
-        settings = settings.model_copy(update={"mosaic": inputs.mosaic})
     workflow, decisions = settings.workflow, [*inputs.decisions]
     with collecting(problems):
         placed = "positions" in beside or settings.stitch.overlap is not None

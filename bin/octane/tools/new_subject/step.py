@@ -6,11 +6,10 @@ sentences at the head of the config say which of them the run needs.
 
 import logging
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from shlex import join
+from shlex import join, split
 
 from octane.config.types import NEAREST
 from octane.config.validation import unfit_name, unlinkable
@@ -23,6 +22,7 @@ from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.preflight.opening import Inputs, open_inputs
 from octane.processes.preflight.parameters import Settings
 from octane.processes.preflight.plan import idle_flags
+from octane.processes.preflight.reference import NOT_AVERAGED
 from octane.processes.preflight.schema import plain, settings_of
 from octane.processes.preflight.step import plan_inputs
 from octane.processes.preflight.subject import ABUTTING, SubjectLayout, lay_out_subject
@@ -38,8 +38,6 @@ PROJECT = Path(__file__).resolve().parents[4]
 LEVELS = (10, 25, 50, 100)
 """Voxel sizes to suggest: the first that is not finer than the data."""
 CLOSING = "What is a comment has the default that it shows. The command line wins."
-NOT_AVERAGED = re.compile("angle|axis|orient|azimuth|phase|label|mask|segment", re.IGNORECASE)
-"""Words in the names of channels whose mean may be meaningless."""
 
 
 def write_subject(
@@ -105,8 +103,9 @@ def describe_subject(
         settings["resolution"] = _resolution(found)
     layout, decisions, undecided = _layout(found, _as_run(settings), beside)
     for own in decisions:
-        parameter, value = own.flag.removeprefix("--").split(" ", 1)
-        settings[parameter] = Setting(value, [f"Measured: {own.evidence}."])
+        words = split(own.flag)
+        for flag, value in zip(words[::2], words[1::2], strict=True):
+            settings[flag.removeprefix("--")] = Setting(value, [f"Measured: {own.evidence}."])
     if any(slab.thickness_from == BY_DEPTH for slab in layout.slabs):
         sentence = "Set the thickness that was cut from one section to the next."
         taken = thickness_taken(layout.slabs)

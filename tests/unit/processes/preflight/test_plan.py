@@ -243,7 +243,10 @@ def test_bytes_are_those_of_all_channels(plan, store):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"channels": "all"}, r"has 4 channels: 0 'oct', .*give one with --channel"),
+        (
+            {"channels": "all", "as_stated": True},
+            r"has 4 channels: 0 'oct', .*give one with --channel",
+        ),
         ({"channel": "oct", "channels": "0 GFP"}, r"4 channels, but not 'GFP'"),
         ({"channel": "oct", "channel_kind": "axis=nearest"}, r"lacks the channel 'axis'"),
         ({"channel": "oct", "channel_kind": "axis"}, r"give NAME=nearest"),
