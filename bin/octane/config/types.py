@@ -116,12 +116,16 @@ def or_none(value: object) -> object:
 def word_or_file(
     words: tuple[str, ...], none: Literal["none"] | None
 ) -> Callable[[object], str | None]:
-    """Accept a file's name or the first word, in any case; the other words become ``none``."""
+    """Accept a file's name or a word, in any case; those from ``none`` on become that.
+
+    If ``none`` is None, only the first word is one.
+    """
+    kept = words[: words.index(none)] if none else words[:1]
 
     def read(value: object) -> str | None:
         text = str(only(value)).strip()
         word = text.lower()
-        return text if word not in words else word if word == words[0] else none
+        return text if word not in words else word if word in kept else none
 
     return read
 

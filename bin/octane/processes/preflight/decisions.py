@@ -116,6 +116,8 @@ def without_decisions(settings: Settings, *, is_placed: bool, is_compared: bool)
     stitch, stack = dict[str, object](), dict[str, object]()
     if settings.stitch.refine == AUTO and (is_placed or is_kept):
         stitch["refine"] = False
+    if settings.stitch.flat_field == AUTO and is_kept:
+        stitch["flat_field"] = "none"
     for name, kept in (("align", "none"), ("section_surface", 0.0), ("section_level", False)):
         if getattr(settings.stack, name) == AUTO and is_kept:
             stack[name] = kept

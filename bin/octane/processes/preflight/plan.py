@@ -18,7 +18,7 @@ from octane.processes.preflight.parameters import Settings
 from octane.processes.preflight.states import PlanContent, plan_content
 from octane.processes.preflight.subject import StepBytes, SubjectLayout
 from octane.processes.preflight.tasks import ChannelTasks, SubjectTasks
-from octane.processes.stitch.parameters import LIGHT_WORDS, OverlapParameters
+from octane.processes.stitch.parameters import FLAT_WORDS, GAIN_WORDS, OverlapParameters
 from octane.store.channels import channel_ids, channel_names
 from octane.store.reading import AS_STATED, chosen_channels, place_of, stated_kinds
 from octane.store.stated import CHANNEL
@@ -96,7 +96,7 @@ def idle_in_run(
     kind, settings, overlap = layout.kind, layout.settings, layout.settings.stitch.overlap
     is_placed = kind == "mosaic" and positions is not None
     idle = idle_flags(source, kind, settings.mosaic, None if is_placed else overlap, tiles)
-    if kind != "mosaic" and settings.stitch.gain not in LIGHT_WORDS:
+    if kind != "mosaic" and settings.stitch.gain not in GAIN_WORDS:
         idle["stitch_gain"] = without_tiles("stitch_gain", source, kind)
     if positions is None:
         return idle
@@ -352,8 +352,8 @@ class SubjectPlan:
         # The workflow stages files, and adds their flags.
         if str(settings.n4.mask).lower() not in MASK_WORDS:
             changes["n4"] = {"mask": None}
-        files = ("flat_field", "gain")
-        given = [n for n in files if getattr(settings.stitch, n) not in LIGHT_WORDS]
+        light = {"flat_field": FLAT_WORDS, "gain": GAIN_WORDS}
+        given = [n for n, words in light.items() if getattr(settings.stitch, n) not in words]
         changes["stitch"] = dict.fromkeys(given, "none")
         # Places rule; a cohort may have an overlap for its other subjects.
         if any("positions" in item.get("tables", {}) for item in self.channels[0][1]):

@@ -13,9 +13,9 @@ from urllib.parse import unquote
 from octane.config.validation import NEXTFLOW, unlinkable
 from octane.core.errors import InputError, collecting
 from octane.processes.n4.parameters import MASK_WORDS
-from octane.processes.stitch.parameters import LIGHT_WORDS
+from octane.processes.stitch.parameters import FLAT_WORDS, GAIN_WORDS
 
-WORDS = {"n4_mask": MASK_WORDS, "stitch_flat_field": LIGHT_WORDS, "stitch_gain": LIGHT_WORDS}
+WORDS = {"n4_mask": MASK_WORDS, "stitch_flat_field": FLAT_WORDS, "stitch_gain": GAIN_WORDS}
 """Words that a parameter accepts in place of a file."""
 FILES = ("input", "positions", "tile_table", "displacements", *WORDS)
 """Parameters of a subject that name a file."""

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from octane.config.types import AUTO
 from octane.core.records import JumpFigures
 from octane.core.units import counted
 from octane.processes.n4.record import N4Figures
@@ -116,7 +117,7 @@ def even(sections: Mapping[str, StitchFigures], settings: Settings) -> Check:
         text = "Tiles are shaded: parts of them are darker; give --stitch_flat_field estimate."
     else:
         value += "" if before is None else f", {100 * before:.1f} % before"
-        taken = settings.stitch.get("flat_field") == ESTIMATE
+        taken = settings.stitch.get("flat_field") in (ESTIMATE, AUTO)
         text = "The flat field does not fit these tiles; give "
         text += "--stitch_flat_field FILE." if taken else f"--stitch_flat_field {ESTIMATE}, or "
         text += "" if taken else "another FILE."

@@ -11,7 +11,7 @@ from octane.processes.report.brightness import median_seams
 from octane.processes.report.check import Settings
 from octane.processes.stack.record import MEASURED, SectionFigures, StackFigures
 from octane.processes.stitch.parameters import ESTIMATE
-from octane.processes.stitch.record import StitchFigures
+from octane.processes.stitch.record import HeldOutFigures, StitchFigures
 
 POSITIONS = "--positions SUBJECT_positions.csv"
 DISPLACEMENTS = "--displacements SUBJECT_displacements.csv"
@@ -31,9 +31,9 @@ def decisions(
     if own and settings.stitch.get("refine"):
         found.append(_places(own))
     if any(section.flat_held_out for section in own):
-        found.append(_seams("Flat field", own, "flat_held_out"))
+        found.append(_flat_field(own, is_auto=settings.stitch.get("flat_field") == AUTO))
     if any(section.gains_held_out for section in own):
-        found.append(_seams("Gains of tiles", own, "gains_held_out"))
+        found.append(_gains(own))
     if stack is not None:
         imaged = [section for section in stack.sections if not section.missing]
         if settings.stack.get("section_surface") == AUTO:
@@ -62,19 +62,32 @@ def _places(sections: Sequence[StitchFigures]) -> Decision:
     )
 
 
-def _seams(subject: str, sections: Sequence[StitchFigures], kind: str) -> Decision:
-    """A correction of light by its seams in overlaps to which it was not fitted."""
-    known = [own for own in (getattr(section, kind) for section in sections) if own is not None]
-    before, after = median_seams(known)
-    helped = [own for own in known if own.helped]
-    gains = kind == "gains_held_out"
-    used = helped if gains else known
+def _flat_field(sections: Sequence[StitchFigures], *, is_auto: bool) -> Decision:
+    judged = [own.flat_held_out for own in sections if own.flat_held_out is not None]
+    used = [own for own in judged if own.helped or not is_auto]
     return Decision(
-        subject=subject,
-        evidence=f"seams that it was not fitted to: {before:.1f} % before, {after:.1f} % after",
+        subject="Flat field",
+        evidence=_seams(judged),
         done=f"applied in {_of(used, sections)}" if used else "not applied",
-        flag="--stitch_gain SUBJECT_gains.csv" if gains else f"--stitch_flat_field {ESTIMATE}",
+        flag=f"--stitch_flat_field {AUTO if is_auto and used else ESTIMATE if used else 'none'}",
     )
+
+
+def _gains(sections: Sequence[StitchFigures]) -> Decision:
+    judged = [own.gains_held_out for own in sections if own.gains_held_out is not None]
+    used = [own for own in judged if own.helped]
+    return Decision(
+        subject="Gains of tiles",
+        evidence=_seams(judged),
+        done=f"applied in {_of(used, sections)}" if used else "not applied",
+        flag="--stitch_gain SUBJECT_gains.csv",
+    )
+
+
+def _seams(judged: Sequence[HeldOutFigures]) -> str:
+    """Seams in overlaps to which a correction of light was not fitted."""
+    before, after = median_seams(judged)
+    return f"seams that it was not fitted to: {before:.1f} % before, {after:.1f} % after"
 
 
 def _surface(sections: Sequence[SectionFigures]) -> Decision:

@@ -20,7 +20,6 @@ from octane.core.records import ENDINGS, Decision, Outcome, Record, read_record
 from octane.processes.report.html import build
 from octane.processes.report.tasks import TaskRecord, previewed
 from octane.processes.report.trace import trace_content
-from octane.processes.stitch.parameters import ESTIMATE
 from octane.processes.stitch.record import StitchFigures, by_tile
 
 logger = logging.getLogger(__name__)
@@ -151,7 +150,7 @@ def _files(
                 found[f"{path.name}/"] = f"the bias field{of}, OME-Zarr"
         if "stack" in steps:
             found[f"{subject}_displacements.csv"] = "the displacement of each section, CSV"
-        if any(entry.record.settings.get("flat_field") == ESTIMATE for entry in entries):
+        if any(entry.record.figures.get("shading_after") for entry in entries):
             found["flat_fields/"] = "the flat field of each section, TIFF"
         found["metrics/"] = "the record of every task"
     if any(entry.record.figures.get("positions") for entry in entries):

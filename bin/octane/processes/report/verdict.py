@@ -355,10 +355,10 @@ def _surface(quality: Sequence[SectionQuality], plane: float, settings: Settings
         "Section surface",
         f"{'measured, flat' if auto else 'as given'} within {plane:.4g} µm",
     )
-    if not (auto or depths):
-        return unchecked(name, limit, f"{_because(reasons)}: no surface was measured.")
     if not seen:
         return unchecked(name, limit, "Other runs stitched these sections: see STACK's log.")
+    if not depths:
+        return unchecked(name, limit, f"{_because(reasons)}: no surface was measured.")
     off = _elsewhere(quality, plane)
     texts = []
     if off:
@@ -383,7 +383,7 @@ def _surface(quality: Sequence[SectionQuality], plane: float, settings: Settings
     if rough:
         by = _between(rough.values())
         texts.append(f"{titled([*rough])}: the surface is {by} off a plane; look for torn tissue.")
-    value = f"{_between(depths.values())} deep" if depths else "none measured"
+    value = f"{_between(depths.values())} deep"
     value += f", {len(depths)} of {len(used)} measured" if 0 < len(depths) < len(used) else ""
     return judged(name, limit, value, [*off, *steep, *lost, *rough], " ".join(texts))
 

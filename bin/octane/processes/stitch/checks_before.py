@@ -14,7 +14,7 @@ from octane.layout.sections import number_or_first
 from octane.processes.stitch.attenuation import LEAST_PLANES
 from octane.processes.stitch.blending import LEAST_OVERLAP
 from octane.processes.stitch.flat_field import Image as Profile
-from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
+from octane.processes.stitch.parameters import ESTIMATE, FLAT_WORDS, GAIN_WORDS, StitchParameters
 from octane.store.channels import is_nearest
 from octane.store.formats.tiff_files import FAULTS
 from octane.store.volumes import Volume
@@ -83,7 +83,7 @@ def given_flat_field(
             f"{image.path}: its tiles overlap by less than {LEAST_OVERLAP} pixels, too little to "
             f"estimate {asked[missed[0]]}; give --stitch_{missed[0]} FILE, or none."
         )
-    if chosen in (ESTIMATE, "none"):
+    if chosen in FLAT_WORDS:
         return None
     from tifffile import imread
 
@@ -107,7 +107,7 @@ def given_gains(
 
     Raises an OctaneError if it does not fit these tiles.
     """
-    if parameters.gain in (ESTIMATE, "none"):
+    if parameters.gain in GAIN_WORDS:
         return None
     return read_gains(Path(parameters.gain), number_or_first(image), tiling)
 

@@ -14,7 +14,7 @@ from octane.processes.stitch.blending import Projections
 from octane.processes.stitch.checks import Findings, compare, compare_brightness
 from octane.processes.stitch.exposure import blurred
 from octane.processes.stitch.flat_field import Image as Profile
-from octane.processes.stitch.flat_field import Light, light_of
+from octane.processes.stitch.light import Light, light_of
 from octane.processes.stitch.parameters import StitchParameters
 from octane.processes.stitch.planes import shifted_along_z
 from octane.processes.stitch.record import BlurredFigures, MisplacedFigures

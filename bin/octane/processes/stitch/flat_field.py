@@ -15,7 +15,6 @@ from numpy.polynomial.legendre import leggrid2d
 from octane.compare.correlation import neighbours
 from octane.layout.placement import TilePlacement
 from octane.processes.stitch.blending import Projections
-from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
 from octane.processes.stitch.ratios import TERMS, Compared, Values, compared, fitted
 
 MOST_PAIRS = 100
@@ -84,52 +83,6 @@ def full_shape(projections: Projections) -> tuple[int, int]:
     """Pixels of a full tile in y and x."""
     height, width = (int(n) for n in np.max([i.shape for i in projections.values()], axis=0))
     return height, width
-
-
-@dataclass(frozen=True)
-class Light:
-    """Flat fields of a section, ``measured`` in its overlaps and ``applied`` to its tiles.
-
-    Either may be None; ``is_given`` tells whether the latter is from a file.
-    """
-
-    measured: FlatField | None = None
-    applied: FlatField | None = None
-    is_given: bool = False
-
-    def evened(self, projections: Projections) -> Projections:
-        """Projections evened out by the applied flat field, if any."""
-        flat = self.applied
-        return {t: flat.correct(own) for t, own in projections.items()} if flat else projections
-
-    def left(self, evened: Projections, placement: TilePlacement) -> FlatField | None:
-        """Flat field that evened projections still show; None if unknown."""
-        if self.is_given:
-            return estimate(evened, placement)
-        return None if self.applied else self.measured
-
-    def shading(self, left: FlatField | None) -> tuple[float | None, float | None]:
-        """Shading before and after, None if unknown; ``left`` judges a given flat field."""
-        if self.measured is None:
-            return None, None
-        after = self.measured.error if self.applied else None
-        if self.is_given:
-            after = shading_of(left.profile) if left else None
-        return shading_of(self.measured.profile), after
-
-
-def light_of(
-    projections: Projections,
-    placement: TilePlacement,
-    given: Image | None,
-    parameters: StitchParameters,
-) -> Light:
-    """Measure the flat field in overlaps, and choose which to apply: given, measured or none."""
-    dark = parameters.dark_offset
-    measured = estimate(projections, placement, dark=dark)
-    if given is not None:
-        return Light(measured, FlatField(given, dark), is_given=True)
-    return Light(measured, measured if parameters.flat_field == ESTIMATE else None, is_given=False)
 
 
 def _on_tile(coefficients: Values, *shape: int) -> Values:

@@ -18,15 +18,15 @@ from octane.pipeline.lanes import Lane, run_pipeline
 from octane.processes.stitch.blending import Projections
 from octane.processes.stitch.checks import Findings, compare_brightness
 from octane.processes.stitch.fit import TileFit, Views, fit_of
-from octane.processes.stitch.flat_field import FlatField, Light, light_of
+from octane.processes.stitch.flat_field import FlatField
 from octane.processes.stitch.flat_field import Image as Profile
 from octane.processes.stitch.gains import (
     Gains,
     MeasuredGains,
-    judged_flat_field,
     measured_gains,
     of_one_brightness,
 )
+from octane.processes.stitch.light import Light, light_of
 from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
 from octane.processes.stitch.planes import refined_depths, why_not_compared
 from octane.processes.stitch.record import (
@@ -146,7 +146,6 @@ def measure(
         shared = max(place.before for pair in placement.places.values() for place in pair)
         why = why_not_compared(profiles, shared)
     gains, found = given_gains or {}, None
-    flat_held_out: HeldOutFigures | None = None
     with metrics.timed("overlaps"):
         if parameters.gain == ESTIMATE:
             blur = {(tile.row, tile.column) for tile in fit.unsharp}
@@ -168,8 +167,6 @@ def measure(
             light = light_of(even, placement, given, parameters)
             evened = light.evened(seen)
         left = light.left(light.evened(even) if light.is_given else evened, placement)
-        if parameters.flat_field == ESTIMATE:
-            flat_held_out = judged_flat_field(even, placement, dark=dark)
         # Only one of the two is kept in memory.
         del seen, even
         seams = measured_seams(placement, {t: evened[t] for t in tiling.imaged}, left)
@@ -181,7 +178,7 @@ def measure(
     return Measurement(
         *(placement, empty, digest, surface, light, left, seams, findings),
         *(fit.turned, fit.unsharp, shares, why, gains, found.held_out if found else None),
-        flat_held_out,
+        light.held_out,
         not_refined="" if fit.refinement is None else fit.refinement.reason,
         dim=[t for t in tiling.imaged if t not in empty and found and t not in found.gains],
     )
@@ -198,7 +195,7 @@ def _gains(
     dark = parameters.dark_offset
     if light.is_given:
         return measured_gains(light.evened(projections), placement, odd)
-    with_flat = parameters.flat_field == ESTIMATE
+    with_flat = parameters.flat_field == ESTIMATE or light.applied is not None
     return measured_gains(projections, placement, odd, dark=dark, with_flat_field=with_flat)
 
 

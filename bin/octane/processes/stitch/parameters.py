@@ -7,11 +7,11 @@ from pydantic import BeforeValidator, Field
 from octane.config.parameters import StepParameters, parameter
 from octane.config.types import AUTO, Fractions2, PositiveFloat, word_or_file
 
-LIGHT_WORDS = ("estimate", "none", "null", "")
-"""Values of ``stitch_flat_field`` and ``stitch_gain`` that are not files; all but the first mean
-none."""
 ESTIMATE: Literal["estimate"] = "estimate"
-_file_or_word = word_or_file(LIGHT_WORDS, "none")
+NO_LIGHT = ("none", "null", "")
+GAIN_WORDS = (ESTIMATE, *NO_LIGHT)
+FLAT_WORDS = (ESTIMATE, AUTO, *NO_LIGHT)
+"""Values of ``stitch_gain`` and ``stitch_flat_field`` that are not files."""
 
 
 class OverlapParameters(StepParameters):
@@ -50,14 +50,16 @@ class StitchParameters(OverlapParameters):
     max_shift: PositiveFloat = parameter(
         50.0, "Largest correction that refinement may make to a tile.", unit="micrometer"
     )
-    flat_field: Annotated[str, BeforeValidator(_file_or_word)] = parameter(
+    flat_field: Annotated[str, BeforeValidator(word_or_file(FLAT_WORDS, "none"))] = parameter(
         "none",
         "Flat-field correction of tiles that darken towards their edges. estimate: from the "
-        "overlaps of each section's tiles; FILE: a TIFF or .npy of the illumination of a full tile "
-        "(octane's own, or BaSiC's); none: no correction. The report measures the shading.",
+        "overlaps of each section's tiles; auto: the same, where it lowers seams that it was not "
+        "fitted to; FILE: a TIFF or .npy of the illumination of a full tile (octane's own, or "
+        "BaSiC's); none: no correction. The report measures the shading.",
+        workflow_default=AUTO,
         shown=True,
     )
-    gain: Annotated[str, BeforeValidator(_file_or_word)] = parameter(
+    gain: Annotated[str, BeforeValidator(word_or_file(GAIN_WORDS, "none"))] = parameter(
         "none",
         "Correction of tiles that are brighter or darker than others, by one factor each. "
         "estimate: from the overlaps, if that lowers seams that it was not fitted to; FILE: a CSV "

@@ -31,8 +31,9 @@ from octane.processes.stitch.checks_before import (
     given_gains,
     require_compensable,
 )
-from octane.processes.stitch.flat_field import FlatField, Light
+from octane.processes.stitch.flat_field import FlatField
 from octane.processes.stitch.layout import nominal_depths, nominal_positions
+from octane.processes.stitch.light import Light
 from octane.processes.stitch.measurement import Measurement, Mosaic, measure
 from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
 from octane.processes.stitch.record import (
@@ -144,11 +145,10 @@ def _note_light(
     if shown := light.applied or light.measured:
         step = -(-max(shown.profile.shape) // PROFILE)
         metrics.previews["flat_field"] = shown.profile[::step, ::step]
-    if parameters.flat_field != ESTIMATE:
-        return
-    if light.measured is None:
+    if parameters.flat_field == ESTIMATE and light.measured is None:
         text = "too few overlaps show light to estimate a flat field; none is applied"
         metrics.warn(f"{name}: {text}.")
+    if light.is_given or light.applied is None:
         return
     alone = [axis for axis in "yx" if f"seam_{axis}" in measured.seams.along]
     if len(alone) == 1:

@@ -97,7 +97,7 @@ def test_each_step_gets_its_own_flags(plan, mosaics):
     fill, cpu = "--missing_chunks fill", "--backend cpu"
     assert made == {
         "resample": f"--input_unit micrometer {fill} --resolution 25 20 20",
-        "stitch": f"{fill} {cpu} --overlap 0.1 0.1 --stitch_refine true",
+        "stitch": f"{fill} {cpu} --overlap 0.1 0.1 --stitch_refine true --stitch_flat_field auto",
         "stack": f"{fill} {cpu} --stack_align auto --section_thickness 40 "
         "--section_surface auto --section_level auto --codec blosc-lz4",
         "n4": f"{fill} --n4_mask tissue --n4_shrink_factor auto --n4_iterations 30 20 "

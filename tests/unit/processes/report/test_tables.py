@@ -55,7 +55,8 @@ def test_sections_that_the_user_excluded_are_marked_as_changed():
 
 
 def test_a_table_in_use_comes_first_without_a_mark():
-    own = STEPS["stitch"].model_validate({"refine": "auto"}).model_dump(mode="json")
+    given = {"refine": "auto", "flat_field": "auto"}
+    own = STEPS["stitch"].model_validate(given).model_dump(mode="json")
     for value, in_use in (("from a table", True), ("unset", False)):
         record = Record(step="stitch", settings={**own, "positions": value})
         found: Any = tables([record], workflow=True)["settings"]

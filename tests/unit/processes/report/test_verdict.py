@@ -763,12 +763,6 @@ def test_surfaces_of_sections_from_another_run_are_not_called_good():
             "pictures.",
         ),
         (
-            [ODD, (UNSEEN, {"surface": 0.0, "surface_from": "none measured"})],
-            "none measured",
-            "Section 1 (two interfaces), Section 2 (data begin within the tissue): no surface was "
-            "measured, 0 to 31 µm is cropped; look at the pictures.",
-        ),
-        (
             [deep(31, rough=14), deep(31)],
             "31 µm deep",
             "Section 1: the surface is 14 µm off a plane; look for torn tissue.",

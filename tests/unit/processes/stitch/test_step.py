@@ -697,6 +697,15 @@ def test_a_file_that_fits_leaves_nothing(write_mosaic, stitch, rng, tmp_path):
         assert f"overlap only along {axis}, so shading along {other} remains" in remark
 
 
+@pytest.mark.parametrize(("given", "same"), [({"shading": 0.3}, "estimate"), ({}, "none")])
+def test_auto_evens_out_only_what_is_shaded(section, stitch, given, same):
+    expected, _, _ = stitch(section(**given), same, flat_field=same)
+    found, _, made = stitch(section(**given), "auto", flat_field="auto")
+    np.testing.assert_array_equal(found, expected)
+    assert (made.figures["shading_after"] is None) == (same == "none")
+    assert made.warnings == []
+
+
 def test_even_tiles_change_by_less_than_noise(section, stitch):
     before, _, _ = stitch(section(), "before")
     after, _, made = stitch(section(), "after", flat_field="estimate")
