@@ -286,11 +286,9 @@ def _arranged(
             fits = fit(slabs, grid, dtype, parameters, execution, metrics)
     order, align = _order(fits, metrics), parameters.align
     if align == AUTO:
-        # Sections in another place, or that meet at other tissue, fit only by chance.
-        doubts = order is not None and (order.exchanged or order.repeated)
-        doubts = doubts or any(slab.is_nearest for slab in slabs)
-        doubts = doubts or (distance is not None and distance.differs(spacing[0]))
-        align = "none" if doubts else needed_alignment(fits)
+        is_elsewhere = distance is not None and distance.differs(spacing[0])
+        fit_by_chance = is_elsewhere or _are_mixed(fits, order) or slabs[0].is_nearest
+        align = "none" if fit_by_chance else needed_alignment(fits)
         if align != "none":
             finer = parameters.model_copy(update={"align": align})
             fits = fit(slabs, grid, dtype, finer, execution, metrics)
@@ -315,6 +313,12 @@ def _arranged(
     placed = Arrangement(grid, slabs, met, parameters.excluded, aligned)
     seen = Measured(align, fits.displacements, given, thick, unlike, distance, order, fits.shared)
     return placed, seen
+
+
+def _are_mixed(fits: Fit, order: OrderFigures | None) -> bool:
+    """Tell whether sections are mirrored, in another's place, or show the same tissue twice."""
+    is_odd = order is not None and bool(order.exchanged or order.repeated)
+    return is_odd or any(flips([*fits.shared.values()]))
 
 
 def _order(fits: Fit, metrics: Metrics) -> OrderFigures | None:

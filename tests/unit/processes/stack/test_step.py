@@ -510,6 +510,7 @@ def write_sections(write_image):
         lost=None,
         water=0,
         changes=False,
+        mirrored=(),
     ):
         sources, folder = [], f"subject_{next(calls)}"
         for number, move in enumerate(moves, start=1):
@@ -521,6 +522,8 @@ def write_sections(write_image):
                 parts = [scale * seen(texture(SHAPE, seed), move) for seed in (8, 9, 10)]
                 waves = [1 + np.cos(depth / 3 + k * 2.1) for k in range(3)]
                 voxels = sum(a * b for a, b in zip(waves, parts, strict=True)).astype(dtype)
+            if number in mirrored:
+                voxels = np.ascontiguousarray(voxels[..., ::-1])
             noted = {"number": number, "thickness": PLANES * spacing[0]}
             if lost is not None:
                 # Low contrast, compared with which the border of a dark tile is strong.
@@ -592,6 +595,13 @@ def test_auto_leaves_sections_where_they_were_imaged(write_sections, stack, move
     assert np.array_equal(found, expected)
     assert metrics.figures["align"] == "none"
     assert not any(section["moved"] for section in metrics.figures["sections"])
+
+
+def test_auto_moves_nothing_beside_a_mirrored_section(write_sections, stack):
+    moves = [*SHIFTS[:3], IN_PLACE, IN_PLACE]
+    *_, metrics = stack(write_sections(moves, changes=True, mirrored={4}), "auto", name="auto")
+    assert [section["flipped"] for section in metrics.figures["sections"]][3] == "x"
+    assert metrics.figures["align"] == "none"
 
 
 @pytest.mark.parametrize("align", [pytest.param("none", marks=pytest.mark.soak), "rigid"])
