@@ -42,17 +42,18 @@ def test_stated_decisions_lead_to_the_same_bits(succeeding, tiles):
     folder, given = tiles.parent, ("--input", "tiles", "--skip_n4", "--skip_pyramid")
     first = succeeding(folder, *given)
     bits, found = checksums(first.outdir), decisions_of(first)
-    measured = ["--tile_flip", "--overlap", "--positions", "--section_surface", "--displacements"]
-    assert [*found] == [*measured, "--stack_align"]
+    none = ["--stitch_flat_field", "--section_surface", "--stack_align"]
+    tables = ["--positions", "--displacements"]
+    assert {*found} == {"--tile_flip", "--overlap", *none, *tables}
     images = [word for flag in ("--tile_flip", "--overlap") for word in (flag, found[flag])]
     again = succeeding(folder, *given, *images, "-resume")
     assert again.tasks("COMPLETED") == ["PREFLIGHT (run)", "REPORT (tiles)"]
-    tables = [w for flag in ("--section_surface", "--stack_align") for w in (flag, found[flag])]
-    for flag in ("--positions", "--displacements"):
+    words = [word for flag in none for word in (flag, found[flag])]
+    for flag in tables:
         own = folder / found[flag].replace("SUBJECT", "own")
         shutil.copy(first.outdir / "tiles" / found[flag].replace("SUBJECT", "tiles"), own)
-        tables += [flag, own]
-    last = succeeding(folder, *given, *images, *tables, "-resume")
+        words += [flag, own]
+    last = succeeding(folder, *given, *images, *words, "-resume")
     assert checksums(last.outdir) == bits
     assert decisions_of(last) == {}
 

@@ -254,7 +254,7 @@ def test_one_channel_is_chosen_by_its_name(write_tiles, plan, tmp_path):
     given = {"overlap": "0.1", "section_thickness": 10, "allow_missing_sections": 4,
              "tile_pattern": pattern}  # fmt: skip
     with pytest.raises(OctaneError, match="has 2 channels: 0 'DAPI', 1 'GFP'; give one with --ch"):
-        plan(source, **given)
+        plan(source, **given, as_stated=True)
     made = plan(source, **given, channel="GFP")
     assert all("_GFP" in name for item in items_of(made) for name in item["tiles"])
     flags = flags_of(made)
