@@ -124,8 +124,7 @@ def open_inputs(
     problems += unfit_files(files)
     decisions = []
     if not problems and _is_undecided(settings):
-        # What hinders is told once all inputs are opened.
-        with collecting([]):
+        with collecting(problems):
             settings, decisions = _of_stores(files, settings)
 
     def look(path: Path) -> Volume:
@@ -190,8 +189,11 @@ def _of_stores(files: Sequence[Path], settings: Settings) -> tuple[Settings, lis
     def opened(path: Path, word: str) -> Volume:
         return open_volume(path, settings.input.model_copy(update={"channel": word}))
 
-    first = opened(files[0], "0")
-    if len(first.channels) == 1:
+    first: Volume | None = None
+    # What hinders is told with the problems of all inputs.
+    with collecting([]):
+        first = opened(files[0], "0")
+    if first is None or len(first.channels) == 1:
         return settings, []
     choice = _choice(
         *(files[0], first.channels, settings),
