@@ -838,8 +838,8 @@ EXPORTS = {
 }
 
 
-def _unstated(record: dict) -> str:
-    """Return a line for each subject of which nothing was stated."""
+def _unstated(record: dict, *, cut: bool) -> str:
+    """Return a line for each subject of which nothing was stated, cut out of one block or not."""
 
     def error(run: dict) -> str:
         return "refused" if run["error"] is None else f"{run['error']:.2f}"
@@ -848,16 +848,35 @@ def _unstated(record: dict) -> str:
         return ", ".join(f"`{name}`" for name in names)
 
     return listed(
-        record["rows"],
+        [row for row in record["rows"] if row["cut"] == cut],
         {
-            "tiles": lambda c: c["name"],
+            "sections" if cut else "tiles": lambda c: c["name"],
             "asked for": lambda c: flags([f"--{name}" for name in c["unstated"]["asked"]]),
             "decided": lambda c: flags(c["unstated"]["decided"]),
+            **({"moved": lambda c: str(c["unstated"]["moved"])} if cut else {}),
             "error": lambda c: error(c["unstated"]),
             "error, all stated": lambda c: error(c["stated"]),
             "": lambda c: c["outcome"],
         },
     )
+
+
+def _sound(row: dict) -> str:
+    """Say how sections of phantoms lie."""
+    kind = "displaced" if row["displaced"] else "in place"
+    return f"{kind}, {'depth shared' if row['shared'] else 'no depth shared'}"
+
+
+SOUND = {
+    "sections": _sound,
+    "phantoms": lambda c: str(c["phantoms"]),
+    "moved": lambda c: str(c["moved"]),
+    "worse than imaged": lambda c: str(c["worse"]),
+    "thickness doubted": lambda c: str(len(c["doubted_seeds"])),
+    "apart as imaged": lambda c: f"{c['imaged']:.2f}",
+    "apart in the volume": lambda c: f"{c['left']:.2f}",
+    "usually": lambda c: f"{c['left_median']:.2f}",
+}
 
 
 def _rate(case: dict, name: str) -> str:
@@ -1006,6 +1025,8 @@ TABLES: dict[str, Table] = {
     "nifti": of_part("workflow", "nifti", _nifti),
     "flat-field": of_part("stitch", "flat_field", _flat_field),
     "verdict": of_part("workflow", "verdict", _verdict),
-    "unstated": of_part("unstated", "subjects", _unstated),
+    "unstated": of_part("unstated", "subjects", partial(_unstated, cut=False)),
+    "unstated-cuts": of_part("unstated", "subjects", partial(_unstated, cut=True)),
+    "unstated-sound": of_cases("unstated", "sound", SOUND, "rows"),
 }
 """Names that pages mark, and the makers of the tables."""

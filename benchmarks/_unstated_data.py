@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import zarr
+from _unstated_tissue import Cut, beads_of, lit, seen_tissue
 from foreign_images import foreign_image
 from scipy import ndimage
 from tile_writers import write_ome_tiff, write_set, write_store
@@ -30,8 +31,9 @@ BEAD, WIDTH = 24.0, 1.3
 """Brightness of a bead relative to tissue, and its standard deviation, pixels."""
 BEADS, APART = 14, 22
 """Number of beads in a section, and their least distance, pixels."""
-TABLE = "positions.csv"
-"""Name of a table of places, beside the folder of the tiles."""
+TABLE, CUTS = "positions.csv", "displacements.csv"
+"""Names of a table of places, and of one of displacements and thickness, beside the folder of the
+tiles."""
 ROOM = 16
 """Pixels around the tiles of a section, so that the stage may be off."""
 
@@ -55,6 +57,8 @@ class Laboratory:
         Sections without tissue, and what multiplies every tile.
     noisy
         Number of the channel of two that is noise wherever tiles overlap, -1 for one channel.
+    cut
+        Sections are cut out of one block, instead of independent scenes.
     remedies
         What a user would give once octane asks for it, by flag. With ``table``, that includes a
         table of places.
@@ -82,6 +86,7 @@ class Laboratory:
     noisy: int = -1
     whole: bool = False
     table: bool = False
+    cut: Cut | None = None
     remedies: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -106,20 +111,32 @@ class Laboratory:
 
     @property
     def stated(self) -> dict[str, str]:
-        """Everything that a user can state."""
+        """Everything that a user can state, but for tables."""
         given = {"overlap": self.exact, "section_thickness": f"{self.tile[0] * self.spacing[0]:g}"}
+        if self.cut is not None:
+            del given["section_thickness"]
         if self.places or self.table:
             del given["overlap"]
         if self.flip and not self.table:
             given["tile_flip"] = self.flip
         return {**given, **self.remedies}
 
+    def tables(self, folder: Path) -> dict[str, Path]:
+        """Tables that a user can state, by parameter; they are in ``folder``."""
+        found = {"positions": folder / TABLE} if self.table else {}
+        return found | ({"displacements": folder / CUTS} if self.cut is not None else {})
 
-Sections = list[list[tuple[float, float]]]
-"""Places of the beads of each section, in pixels (y, x)."""
+    @property
+    def numbers(self) -> list[int]:
+        """Numbers of the sections that were imaged."""
+        return [*range(1, self.sections + 1)] if self.cut is None else self.cut.numbers
 
 
-def write_subject(lab: Laboratory, folder: Path, seed: int) -> Sections:
+Truth = list[list[tuple[float, ...]]]
+"""Places of the beads of each section (y, x), or of the block that was cut (z, y, x); voxels."""
+
+
+def write_subject(lab: Laboratory, folder: Path, seed: int) -> Truth:
     """Write a subject into ``folder`` and return where its beads are."""
     rng = np.random.default_rng(seed)
     shape = [
@@ -127,22 +144,30 @@ def write_subject(lab: Laboratory, folder: Path, seed: int) -> Sections:
         for count, pitch, edge in zip((lab.rows, lab.columns), lab.pitch, lab.tile[1:], strict=True)
     ]
     size = (shape[0], shape[1])
-    beads: Sections = []
+    beads: Truth = []
     folder.mkdir(parents=True)
+    if lab.cut is not None:
+        (folder.parent / CUTS).write_text(lab.cut.table())
+        beads = [beads_of(lab.cut, size, lab.spacing, 2 * ROOM, seed)]
     if lab.table:
         (folder.parent / TABLE).write_text("section,row,column,y,x\n")
-    for number in range(1, lab.sections + 1):
+    for number in lab.numbers:
         absent = lab.gone | (lab.fewer if number > 1 else frozenset())
         first = {
             tile: [int(k * p) + ROOM for k, p in zip(tile, lab.pitch, strict=True)]
             for tile in np.ndindex(lab.rows, lab.columns)
             if tile not in absent
         }
-        scene = _scene(lab, size, seed + number, is_dark=number in lab.dark)
-        bright, own = _beads(lab, size, [*first.values()], rng)
-        if number in lab.dark:
-            own, bright = [], 0 * bright
-        beads.append(own)
+        if lab.cut is not None:
+            given = (lab.cut, number, (lab.tile[0], *size), lab.spacing)
+            scene = TISSUE * seen_tissue(*given)
+            bright = BEAD * TISSUE * lit(*given, beads[0], WIDTH)
+        else:
+            scene = _scene(lab, size, seed + number, is_dark=number in lab.dark)
+            bright, own = _beads(lab, size, [*first.values()], rng)
+            if number in lab.dark:
+                own, bright = [], 0 * bright
+            beads.append(own)
         tiles: dict[Tile, Voxels] = {}
         for tile, place in first.items():
             off = rng.integers(-lab.stage, lab.stage + 1, 2)
@@ -150,7 +175,7 @@ def write_subject(lab: Laboratory, folder: Path, seed: int) -> Sections:
                 slice(a + b, a + b + n) for a, b, n in zip(place, off, lab.tile[1:], strict=True)
             )
             seen = scene[:, y, x] * rng.gamma(lab.looks, 1 / lab.looks, lab.tile)
-            seen[len(seen) // 2] += bright[y, x]
+            seen += bright[:, y, x]
             if lab.pattern is not None:
                 seen *= lab.pattern(lab.tile[1:])
             if lab.noisy >= 0:
@@ -178,11 +203,12 @@ def _scene(lab: Laboratory, size: tuple[int, int], seed: int, *, is_dark: bool) 
 
 def _beads(
     lab: Laboratory, size: tuple[int, int], first: list[list[int]], rng: np.random.Generator
-) -> tuple[Plane, list[tuple[float, float]]]:
-    """An image of beads that some tile shows well, and their places."""
-    found: list[tuple[float, float]] = []
+) -> tuple[Plane, list[tuple[float, ...]]]:
+    """An image (z, y, x) of beads that some tile shows well, and their places."""
+    found: list[tuple[float, ...]] = []
     y, x = np.indices(size)
-    image = np.zeros(size)
+    whole = np.zeros((lab.tile[0], *size))
+    image = whole[lab.tile[0] // 2]
     for _ in range(2000):
         at = rng.uniform(0, size)
         shown = [
@@ -196,7 +222,7 @@ def _beads(
         image += np.exp(-((y - at[0]) ** 2 + (x - at[1]) ** 2) / (2 * WIDTH**2))
         if len(found) == BEADS:
             break
-    return BEAD * TISSUE * image, found
+    return BEAD * TISSUE * whole, found
 
 
 def _channels(lab: Laboratory, seen: Plane, tile: Tile, rng: np.random.Generator) -> Plane:

@@ -1,5 +1,6 @@
-"""A subject from its plan to its stitched sections, and where beads lie in them."""
+"""A subject from its plan to its volume, and where beads lie in it."""
 
+import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -10,14 +11,20 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from _unstated_data import BEAD, TABLE, TISSUE, Laboratory, Sections
+from _unstated_data import BEAD, TISSUE, Laboratory, Truth
 from scipy import ndimage
 
 from octane.core.errors import OctaneError
+from octane.layout.sections import read_sections
 from octane.processes.mosaic import command as mosaic
 from octane.processes.preflight.plan import SubjectPlan
 from octane.processes.preflight.step import plan_of
+from octane.processes.report.summary import qualities
+from octane.processes.report.verdict import checks
+from octane.processes.stack import command as stack
+from octane.processes.stack.record import StackFigures
 from octane.processes.stitch import command as stitch
+from octane.processes.stitch.record import StitchFigures
 from octane.store.image import open_image
 
 SUBJECT = "brain"
@@ -39,7 +46,8 @@ class RefusedError(Exception):
 class Run:
     """What octane asked for and decided, with its first refusal, and the error of beads in voxels.
 
-    ``refused`` is why it went no further.
+    ``refused`` is why it went no further. ``named`` are the checks of the report that warn, and
+    ``moved`` counts the sections that STACK moved.
     """
 
     asked: Sequence[str] = ()
@@ -47,17 +55,20 @@ class Run:
     decided: Sequence[str] = ()
     error: float | None = None
     refused: str = ""
+    named: Sequence[str] = ()
+    moved: int = 0
 
 
 def run_subject(
-    lab: Laboratory, source: Path, given: Mapping[str, str], truth: Sections, work: Path
+    lab: Laboratory, source: Path, given: Mapping[str, str], truth: Truth, work: Path
 ) -> Run:
-    """Plan and stitch a subject of which ``given`` is stated, and compare it with the truth."""
+    """Plan and stack a subject of which ``given`` is stated, and compare it with the truth."""
     own = {"outdir": str(work / "results"), "subject": SUBJECT, **given}
-    beside = {"positions": source.parent / TABLE} if lab.table and given else {}
+    tables = lab.tables(source.parent)
+    beside = dict(tables) if given else {}
     asked: list[str] = []
     refusal, made = "", None
-    answers = {**lab.stated, "overlap": lab.exact} | ({"positions": TABLE} if lab.table else {})
+    answers = {**lab.stated, "overlap": lab.exact} | ({"positions": ""} if lab.table else {})
     while made is None:
         try:
             made = plan_of(own, source, beside)
@@ -71,28 +82,31 @@ def run_subject(
             # A user answers one question after another, but an order needs the number of rows.
             for flag in dict.fromkeys(flags):
                 if flag == "positions":
-                    beside = {flag: source.parent / TABLE}
+                    beside = {flag: tables[flag]}
                 else:
                     own[flag] = answers[flag]
                 asked.append(flag)
     decided = [decision.flag for decision in made.decisions]
     try:
-        sections = stitched(made, {"input": source, **beside}, work)
+        volume = stacked(made, {"input": source, **beside}, work)
     except RefusedError as error:
         return Run(asked, refusal, decided, refused=str(error))
-    return Run(asked, refusal, decided, round(error_of(lab, sections, truth), 3))
+    record, named = judged(work)
+    moved = sum(section.moved for section in record.sections)
+    error = round(error_of(lab, volume, truth), 3)
+    return Run(asked, refusal, decided, error, "", named, moved)
 
 
-def stitched(made: SubjectPlan, files: Mapping[str, Path], work: Path) -> list[Path]:
-    """Run MOSAIC and STITCH with the flags of a plan, and return the sections."""
+def stacked(made: SubjectPlan, files: Mapping[str, Path], work: Path) -> Path:
+    """Run MOSAIC, STITCH and STACK with the flags of a plan, and return the volume."""
     content = made.content(files, chosen_alone=True)
     data = {name: [*paths] for name, paths in content.data.items()}
     for number, (name, text) in enumerate(content.tables.items()):
         data[name] = [work / f"table_{number}.csv"]
         data[name][0].write_text(text)
-    found: list[Path] = []
+    image = work
     for task in content.tasks:
-        if task.step not in ("mosaic", "stitch") or task.meta.get("channel"):
+        if task.step not in ("mosaic", "stitch", "stack") or task.meta.get("channel"):
             continue
         folder = work / task.name
         folder.mkdir()
@@ -101,22 +115,37 @@ def stitched(made: SubjectPlan, files: Mapping[str, Path], work: Path) -> list[P
             for kind, names in task.reads.items()
         }
         flags = task.flags.split()
-        image = folder / f"{task.meta['section']}.ome.zarr"
+        image = folder / f"{task.meta.get('section', SUBJECT)}.ome.zarr"
+        record = ("--metrics", work / f"{task.name}_metrics.json")
         if task.step == "mosaic":
             for number, file in enumerate(reads["tiles"], start=1):
                 (folder / "tiles" / str(number)).mkdir(parents=True)
                 (folder / "tiles" / str(number) / file.name).symlink_to(file.resolve())
             listed = ("--tile_list", reads["tile_list"][0])
-            _call(mosaic.main, "mosaic", folder / "tiles", folder, *listed, *flags)
-        else:
+            call(mosaic.main, "mosaic", folder / "tiles", folder, *listed, *flags)
+        elif task.step == "stitch":
             table = [word for path in reads["positions"] for word in ("--positions", path)]
-            _call(stitch.main, "stitch", reads["mosaic"][0], image, *flags, *table)
-            found.append(image)
+            call(stitch.main, "stitch", reads["mosaic"][0], image, *flags, *table, *record)
+        else:
+            table = [word for path in reads["displacements"] for word in ("--displacements", path)]
+            call(stack.main, "stack", image, *reads["sections"], *flags, *table, *record)
         data[f"{SUBJECT}/{task.name}"] = [image]
-    return found
+    return image
 
 
-def _call(main: Callable[[], None], name: str, *words: object) -> None:
+def judged(work: Path) -> tuple[StackFigures, list[str]]:
+    """The record of STACK, and the names of the checks of the report that warn."""
+    figures = {
+        path.name.removesuffix("_metrics.json"): json.loads(path.read_text())["figures"]
+        for path in sorted(work.glob("*_metrics.json"))
+    }
+    own = StackFigures.model_validate(figures.pop("stack"))
+    sections = {name: StitchFigures.model_validate(found) for name, found in figures.items()}
+    found = checks(qualities(sections, own, None), sections, own, None)
+    return own, [check.name for check in found if check.state == "warning"]
+
+
+def call(main: Callable[[], None], name: str, *words: object) -> None:
     """Call a command; raise a RefusedError with its message if it fails."""
     before, log = sys.argv, StringIO()
     sys.argv = [name, *map(str, words), "--workers", "2"]
@@ -130,31 +159,51 @@ def _call(main: Callable[[], None], name: str, *words: object) -> None:
         sys.argv = before
 
 
-def error_of(lab: Laboratory, sections: Sequence[Path], truth: Sections) -> float:
-    """Largest distance of a bead from its place, in voxels, of all sections."""
-    found = []
-    for path, beads in zip(sections, truth, strict=True):
-        if beads:
-            image = open_image(path)
-            voxels = image.read(tuple(slice(0, n) for n in image.grid.shape))
-            plane = np.asarray(voxels[len(voxels) // 2], float)
-            found.append(_displaced(lab, ndimage.gaussian_filter(plane, SMOOTH), beads))
-    return max(found)
+def error_of(lab: Laboratory, path: Path, truth: Truth) -> float:
+    """Largest distance of a bead from its place, in voxels, wherever the whole lies.
+
+    Beads of sections without common tissue are compared in each section's middle plane.
+    """
+    image = open_image(path)
+    voxels = np.asarray(image.read(tuple(slice(0, n) for n in image.grid.shape)), float)
+    if lab.cut is not None:
+        return _displaced(lab, voxels, truth[0])
+    sections = read_sections(image.attributes, len(voxels))
+    middles = [voxels[(own.start + own.stop) // 2] for own in sections]
+    return max(
+        _displaced(lab, plane, beads) for plane, beads in zip(middles, truth, strict=True) if beads
+    )
 
 
 def _displaced(
-    lab: Laboratory, image: npt.NDArray[np.float64], beads: Sequence[tuple[float, float]]
+    lab: Laboratory, voxels: npt.NDArray[np.float64], beads: Sequence[tuple[float, ...]]
 ) -> float:
     full = {"uint8": 200.0, "float32": BEAD}.get(lab.dtype, BEAD * TISSUE)
-    labels, count = ndimage.label(image > SHOWN * full, np.ones((3, 3)))
+    image = ndimage.gaussian_filter(voxels, SMOOTH)
+    labels, count = ndimage.label(image > SHOWN * full, np.ones([3] * image.ndim))
     if not count:
         return LOST
     seen = np.array(ndimage.center_of_mass(image, labels, range(1, count + 1)))
     places = np.array(beads)
-    shifts = (seen[:, None] - places[None]).reshape(-1, 2)
-    apart = np.hypot(*(shifts[:, None] - shifts[None]).transpose(2, 0, 1))
+    shifts = (seen[:, None] - places[None]).reshape(-1, image.ndim)
+    apart = np.linalg.norm(shifts[:, None] - shifts[None], axis=-1)
     most = int((apart < SAME).sum(1).argmax())
-    shift = np.median(shifts[apart[most] < SAME], axis=0)
-    left = np.hypot(*(seen[:, None] - places[None] - shift).transpose(2, 0, 1))
+    seen -= np.median(shifts[apart[most] < SAME], axis=0)
+    if image.ndim == 3:
+        seen = _turned_back(seen, places)
+    left = np.linalg.norm(seen[:, None] - places[None], axis=-1)
     # A bead that is lost, and one that shows twice, are both far from any other.
     return float(min(LOST, max(left.min(0).max(), left.min(1).max())))
+
+
+def _turned_back(
+    seen: npt.NDArray[np.float64], places: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Places as seen, turned and shifted as a whole to those of the beads."""
+    left = np.linalg.norm(seen[:, None] - places[None], axis=-1)
+    near, own = (left < SAME).nonzero()
+    off = [(each[:, 1] + 1j * each[:, 2], each[:, 0]) for each in (seen[near], places[own])]
+    (here, deep), (there, true) = off
+    turn = np.vdot(here - here.mean(), there - there.mean())
+    flat = (seen[:, 1] + 1j * seen[:, 2] - here.mean()) * turn / abs(turn) + there.mean()
+    return np.stack([seen[:, 0] - np.mean(deep - true), flat.real, flat.imag], axis=1)

@@ -318,7 +318,7 @@ def _arranged(
 def _are_mixed(fits: Fit, order: OrderFigures | None) -> bool:
     """Tell whether sections are mirrored, in another's place, or show the same tissue twice."""
     is_odd = order is not None and bool(order.exchanged or order.repeated)
-    return is_odd or any(flips([*fits.shared.values()]))
+    return is_odd or bool(fits.shared and any(flips([*fits.shared.values()])))
 
 
 def _order(fits: Fit, metrics: Metrics) -> OrderFigures | None:

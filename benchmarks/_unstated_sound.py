@@ -1,0 +1,159 @@
+"""Part ``sound``: sections of phantoms that STACK may move, and whether they then lie better."""
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+from _common import scratch_folder
+from _unstated_run import call
+
+from octane.core.geometry import Grid, vector
+from octane.processes.phantom.parameters import PhantomParameters
+from octane.processes.phantom.step import displacements, render_tile
+from octane.processes.stack import command as stack
+from octane.processes.stack.layout.displacement import IN_PLACE, Displacement
+from octane.processes.stack.record import StackFigures
+from octane.store.stated import Attributes
+from octane.store.writer import Level, create_image
+
+SOUND, DISPLACED = 100, 50
+"""Numbers of phantoms."""
+WORSE = 0.25
+"""By how much neighbours may lie farther apart than imaged, voxels."""
+SHARED = 3
+"""Planes of the next section that a section shows, where depth is shared."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A phantom stacked with --stack_align auto.
+
+    ``moved`` counts its sections that were moved. The largest distances of neighbours from where
+    they belong are those as ``imaged`` and ``left``, and ``worse`` is by how much one rose; voxels.
+    ``is_doubted`` if STACK contradicts the true thickness, which it is given.
+    """
+
+    seed: int
+    is_displaced: bool
+    is_shared: bool
+    moved: int
+    imaged: float
+    left: float
+    worse: float
+    is_doubted: bool
+
+
+def sound(quick: bool) -> dict[str, object]:
+    """Stack phantoms of which nothing, or every section, is displaced."""
+    counts = (SOUND // 20, DISPLACED // 10) if quick else (SOUND, DISPLACED)
+    cases = [
+        case_of(seed, is_displaced=is_displaced)
+        for is_displaced, count in zip((False, True), counts, strict=True)
+        for seed in range(count)
+    ]
+    rows = []
+    for is_displaced in (False, True):
+        for is_shared in (True, False):
+            own = [c for c in cases if (c.is_displaced, c.is_shared) == (is_displaced, is_shared)]
+            wrong = [case.seed for case in own if case.worse > WORSE]
+            rows.append(
+                {
+                    "displaced": is_displaced,
+                    "shared": is_shared,
+                    "phantoms": len(own),
+                    "moved": sum(case.moved > 0 for case in own),
+                    "worse": len(wrong),
+                    "worse_seeds": wrong,
+                    "doubted_seeds": [case.seed for case in own if case.is_doubted],
+                    "imaged": round(max(case.imaged for case in own), 3),
+                    "left": round(max(case.left for case in own), 3),
+                    "left_median": round(median(case.left for case in own), 3),
+                }
+            )
+    return {"rows": rows}
+
+
+def phantom(seed: int, *, is_displaced: bool) -> tuple[PhantomParameters, bool]:
+    """Draw a phantom, and whether its sections show planes of the next one."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.choice([96, 128, 192, 256]))
+    planes, is_shared = int(rng.choice([6, 10, 16])), bool(rng.integers(2))
+    deep, wide = (float(rng.choice(sizes)) for sizes in ((5, 10, 20), (5, 10)))
+    most = float(rng.choice([5, 20, 40])) if is_displaced else 0.0
+    given = {
+        "tiles": (1, 1),
+        "edge_fraction": 0,
+        "tile_shape": (planes + SHARED * is_shared, size, int(size * rng.choice([1, 1.5]))),
+        "voxel_size": (deep, wide, wide),
+        "section_thickness": deep * planes,
+        "sections": int(rng.choice([3, 5, 8])),
+        "speckle_looks": float(rng.choice([1, 4, 16])),
+        "attenuation": float(rng.choice([0, 1, 3])),
+        "section_steps": float(rng.choice([0, 0.3])),
+        "shading": float(rng.choice([0, 0.3])),
+        "seed": seed,
+        "shift": most,
+        "rotation": float(rng.choice([0, 1])) if is_displaced else 0.0,
+    }
+    return PhantomParameters.model_validate(given), is_shared
+
+
+def case_of(seed: int, *, is_displaced: bool) -> Case:
+    """Stack a phantom, and compare its neighbours with the truth."""
+    p, is_shared = phantom(seed, is_displaced=is_displaced)
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
+        record = Path(scratch) / "record.json"
+        flags = ("--stack_align", "auto", "--section_thickness", p.section_thickness)
+        written = _sections(p, Path(scratch))
+        output = Path(scratch) / "volume.ome.zarr"
+        call(stack.main, "stack", output, *written, *flags, "--metrics", record)
+        found = StackFigures.model_validate(json.loads(record.read_text())["figures"])
+    undone = [
+        Displacement(*(own.shift or (0.0, 0.0)), own.rotation or 0.0) if own.moved else IN_PLACE
+        for own in found.sections
+    ]
+    true, distance = displacements(p), found.distance
+    imaged, left = _apart(p, true, [IN_PLACE] * len(true)), _apart(p, true, undone)
+    return Case(
+        *(seed, is_displaced, is_shared, sum(own.moved for own in found.sections)),
+        *(float(imaged.max()), float(left.max()), float((left - imaged).max())),
+        distance is not None and distance.differs(p.voxel_size[0]),
+    )
+
+
+def _sections(p: PhantomParameters, folder: Path) -> list[Path]:
+    grid = Grid.covering(
+        (0, 0, 0),
+        vector(*(n * s for n, s in zip(p.tile_shape, p.voxel_size, strict=True))),
+        vector(*p.voxel_size),
+    )
+    paths = []
+    for k in range(p.sections):
+        voxels = render_tile(p, k, (0, 0), p.tile_shape, (0, 0))
+        paths.append(folder / f"section_{k + 1:02d}.ome.zarr")
+        stated: Attributes = {"kind": "section", "section": {"number": k + 1}}
+        level = Level.volume(grid)
+        with create_image(paths[-1], [level], voxels.dtype, attributes=stated) as (writer,):
+            writer[tuple(slice(0, n) for n in voxels.shape)] = voxels
+    return paths
+
+
+def _apart(
+    p: PhantomParameters, true: Sequence[Displacement], undone: Sequence[Displacement]
+) -> npt.NDArray[np.float64]:
+    """Largest distance of a place in two neighbours, of all neighbours; voxels."""
+    height, width = (n * s for n, s in zip(p.tile_shape[1:], p.voxel_size[1:], strict=True))
+    middle, part = (height / 2, width / 2), np.array([0, 0.5, 1])
+    y, x = (place.ravel() for place in np.meshgrid(part * height, part * width))
+    seen = [
+        np.stack(back.before(*own.of(y, x, middle), middle))
+        for own, back in zip(true, undone, strict=True)
+    ]
+    apart = [np.hypot(*(b - a)).max() for a, b in pairwise(seen)]
+    return np.array(apart) / p.voxel_size[1]
