@@ -30,10 +30,13 @@ def laser_off(_: Tile, voxels: npt.NDArray) -> npt.NDArray:
 
 
 def stage_slip(pixels: int) -> Change:
-    """A stage that slipped before the second row of tiles."""
+    """A stage that slipped before the second row of tiles, which show the tissue beside."""
 
     def change(tile: Tile, voxels: npt.NDArray) -> npt.NDArray:
-        return np.roll(voxels, pixels, axis=2) if tile[0] == 1 else voxels
+        if tile[0] != 1:
+            return voxels
+        beside = np.pad(voxels, [(0, 0), (0, 0), (0, pixels)], "reflect")
+        return np.ascontiguousarray(beside[:, :, pixels:])
 
     return change
 

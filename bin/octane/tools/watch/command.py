@@ -83,10 +83,11 @@ def main() -> None:
     except SystemExit as error:
         if error.code in (130, 128 + 15):
             again = shlex.join([sys.argv[0], *words])
-            sys.stderr.write(
-                f"To go on: {again}\nTo end with the sections that are there, add --last with the "
-                "number of the last one.\n"
-            )
+            sys.stderr.write(f"To go on: {again}\n")
+            if not any(word.startswith("--last") for word in words):
+                sys.stderr.write(
+                    "Add --last NUMBER for the whole run on the sections until then.\n"
+                )
         raise
 
 

@@ -160,7 +160,7 @@ class Watch:
             )
         elif todo:
             self._take(todo[: 1 if self._one_by_one else MOST_NEW], look)
-        elif self._is_whole(look):
+        elif self._is_last() and not self._open(look) and not self._lacks_some():
             self._finish()
 
     def _look(self, now: float) -> Look | None:
@@ -357,11 +357,6 @@ class Watch:
         stem = f"section_{number:02d}"
         return stem in sentence or any(name in sentence for name in look.names[number])
 
-    def _is_whole(self, look: Look) -> bool:
-        """Tell whether all sections are taken and wait for the whole run."""
-        is_over = self._is_last() and not self._open(look)
-        return is_over and self.state.whole != self._all_sections() and not self._lacks_some()
-
     def _lacks_some(self) -> bool:
         """Tell whether sections could not be processed, without which the whole run waits."""
         own = self.state.sections.keys() - self.options.excluded
@@ -379,7 +374,11 @@ class Watch:
         return digest(f"{n} {own.fingerprint}" for n, own in sorted(self.state.sections.items()))
 
     def _finish(self) -> None:
-        """Run the whole workflow on all sections, whose tasks so far are kept."""
+        """Run the whole workflow on all sections, unless that was done; finished tasks are kept."""
+        if self.state.whole == self._all_sections():
+            self.is_done = True
+            self.write_page()
+            return
         if self.workflow.is_held():
             return
         logger.info("All sections are there: the whole run begins.")
@@ -393,7 +392,7 @@ class Watch:
             self.state.whole = self._all_sections()
             self.state.say(event="done", time=_now())
             self.is_done = True
-            for line in ended.output.partition("Results:")[2].splitlines():
+            for line in ended.output.partition("Results:\n")[2].splitlines():
                 logger.info("%s", line)
         self.commit()
 

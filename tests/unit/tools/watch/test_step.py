@@ -41,6 +41,10 @@ def test_each_section_is_taken_once_and_the_whole_run_follows_the_last(bench):
     ]
     assert watcher.is_done
     assert not bench.told
+    again = bench.begin()
+    again.poll()
+    assert again.is_done
+    assert len(bench.workflow.runs) == 7
 
 
 def test_a_section_waits_for_its_tiles_and_for_files_at_rest(bench):
