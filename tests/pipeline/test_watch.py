@@ -62,7 +62,7 @@ def test_a_dark_section_is_told_at_once_and_the_whole_run_repeats_nothing(start,
     microscope = Microscope(phantom / "mosaics", tmp_path / "tiles", faults={2: laser_off})
     microscope.write()
     told = tmp_path / "told.jsonl"
-    skipped = ("--skip_n4", "--skip_pyramid", "--skip_report")
+    skipped = ("--skip_n4", "--skip_pyramid", "--skip_report", "--resolution", "none")
     watcher = start(tmp_path / "tiles", "--last", "2", "--on_alert", f"cat >> {told}", *skipped)
     watcher.wait(timeout=240)
     log = (tmp_path / "watch.log").read_text(encoding="utf-8")
@@ -71,7 +71,7 @@ def test_a_dark_section_is_told_at_once_and_the_whole_run_repeats_nothing(start,
     assert {own["section"] for own in alerts} == {2}
     assert "Section brightness" in {own["fault"] for own in alerts}
     last = Run(tmp_path, tmp_path / "out", 0, log)
-    assert {task.split(" ")[0] for task in last.tasks("CACHED")} == {"MOSAIC", "RESAMPLE", "STITCH"}
+    assert {task.split(" ")[0] for task in last.tasks("CACHED")} == {"MOSAIC", "STITCH"}
     assert checksums(tmp_path / "out")
     page = (tmp_path / "out" / "live.html").read_text(encoding="utf-8")
     assert 'class="state done"' in page

@@ -123,10 +123,12 @@ class Folder:
         with os.scandir(self.path / folder) as entries:
             for entry in entries:
                 name = f"{folder}{entry.name}"
-                if IGNORED.fullmatch(entry.name) or Path(entry.path) == self.apart:
+                if IGNORED.fullmatch(entry.name):
                     continue
                 if not entry.is_dir():
                     found.append(name)
+                elif Path(entry.path) == self.apart:
+                    continue
                 elif name in self._stores or is_store(Path(entry.path)):
                     self._stores.add(name)
                     found.append(name)

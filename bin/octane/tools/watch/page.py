@@ -49,8 +49,10 @@ def save_pictures(outdir: Path, number: int, pictures: Mapping[str, bytes]) -> N
                 partial.write_bytes(data)
 
 
-def headline(state: State, trouble: str, *, is_done: bool) -> tuple[str, str, str]:
-    """Colour, words and sentence of the state."""
+def headline(
+    state: State, trouble: str, alerts: Sequence[Context], *, is_done: bool
+) -> tuple[str, str, str]:
+    """Colour, words and sentence of the state; ``alerts`` are the newest first."""
     odd = [n for n, own in state.sections.items() if own.state != "good"]
     said = f"{counted(len(state.sections), 'section')} taken, {len(odd)} with faults."
     if trouble:
@@ -61,7 +63,7 @@ def headline(state: State, trouble: str, *, is_done: bool) -> tuple[str, str, st
         return "waiting", "Waiting", "No section is complete yet."
     last = state.sections[max(state.sections)]
     if last.state != "good" or any(not key[:1].isdigit() for key in state.alerts):
-        return "look", "Look now", said
+        return "look", "Look now", str(alerts[0]["sentence"]) if alerts else said
     return "good", "Good", said
 
 
@@ -83,9 +85,9 @@ def write_page(
     picture = None if last is None else outdir / picture_of(last)
     tiles = picture and picture.with_name(f"{picture.stem}_tiles.svg")
     now = datetime.now(UTC)
-    colour, words, sentence = headline(state, trouble, is_done=is_done)
+    colour, words, sentence = headline(state, trouble, alerts, is_done=is_done)
     page: Context = {
-        "name": outdir.resolve().name,
+        "name": folder.name,
         "folder": str(folder),
         "colour": colour,
         "state": words,

@@ -11,8 +11,7 @@ from uuid import uuid4
 from pydantic import BaseModel, ValidationError
 
 from octane.core.errors import InputError
-from octane.core.files import read_regular
-from octane.core.metrics import write_json
+from octane.core.files import read_regular, writing
 from octane.core.records import Context
 
 LINES = "watch.jsonl"
@@ -20,7 +19,7 @@ LINES = "watch.jsonl"
 UNMATCHED = "Unlike the section before"
 ALONE = ("Section brightness", UNMATCHED)
 """Faults of a section with which no other is compared."""
-TAIL = 1 << 16
+TAIL = 1 << 14
 """Bytes in which the last line is sought: more than any line has."""
 
 
@@ -144,7 +143,8 @@ def read_state(path: Path) -> State:
 
 def save_state(state: State, path: Path) -> None:
     """Write a state; a kill leaves the old one or the new one."""
-    write_json(path, state.model_dump(mode="json"))
+    with writing(path, overwrite=True) as partial:
+        partial.write_text(state.model_dump_json(indent=1), encoding="utf-8")
 
 
 def append_events(state: State, path: Path) -> None:

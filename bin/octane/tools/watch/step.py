@@ -117,6 +117,7 @@ class Watch:
     _not_before: float = 0.0
     _one_by_one: bool = False
     _turn: int = 0
+    _alerts: list[Context] = field(default_factory=list)
 
     @property
     def outdir(self) -> Path:
@@ -131,6 +132,7 @@ class Watch:
     def open(self) -> None:
         """Read what an earlier watcher did, and say what it could not say any more."""
         self.state = read_state(self.place / "state.json")
+        self._alerts = recent_alerts(self.outdir / LINES)
         self.commit()
 
     def poll(self) -> None:
@@ -432,6 +434,7 @@ class Watch:
         self.state.alerts[key] = False
         own = {} if section is None else {"section": section}
         self.state.say(event="alert", key=key, time=_now(), fault=kind, sentence=sentence, **own)
+        self._alerts.insert(0, self.state.pending[-1])
         logger.warning("%s", sentence)
 
     def commit(self) -> None:
@@ -447,18 +450,19 @@ class Watch:
         except (OctaneError, OSError) as error:
             # On a full disk the user must be told all the more.
             problem = error
-        tell_alerts(self.state, self.tell)
+        told = tell_alerts(self.state, self.tell)
         if problem is not None:
             raise problem
         self.state.pending = []
-        save_state(self.state, self.place / "state.json")
+        if told:
+            save_state(self.state, self.place / "state.json")
         self.write_page()
 
     def write_page(self) -> None:
         """Renew the page."""
         last = self.options.last
         write_page(
-            *(self.outdir, self.folder.path, self.state, recent_alerts(self.outdir / LINES)),
+            *(self.outdir, self.folder.path, self.state, self._alerts),
             self._seen.keys(),
             trouble=self._trouble,
             to_come=None if last is None else max(0, last - max(self.state.sections, default=0)),
