@@ -12,6 +12,7 @@ docs/benchmarks.md. ``--quick`` takes fewer sections, and writes to the scratch 
 """
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -81,6 +82,7 @@ def bytes_read() -> int:
 
 def own_cost(places: Sequence[int]) -> list[dict[str, float]]:
     """Seconds and bytes of the watcher itself for some of many sections."""
+    logging.getLogger("octane").setLevel(logging.WARNING)
     folder = fresh("own")
     tiles = folder / "tiles"
     tiles.mkdir()
