@@ -19,10 +19,9 @@ SOUND = {"tiles": 4, "shape": (40, 99, 99), "voxel_size": (2, 2, 2)}
 @pytest.fixture
 def stitched():
     def make(number, **figures):
-        own = StitchFigures.model_validate({**SOUND, "section": number, **figures})
-        return Stitched(
-            number, Path(f"section_{number:02d}.ome.zarr"), Record(step="stitch"), own, Path()
-        )
+        given = {**SOUND, "section": number, "digest": f"{number}", **figures}
+        own, record = StitchFigures.model_validate(given), Record(step="stitch")
+        return Stitched(number, Path(f"section_{number:02d}.ome.zarr"), record, own, Path())
 
     return make
 
