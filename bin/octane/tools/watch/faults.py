@@ -3,10 +3,12 @@
 import logging
 import subprocess
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -195,8 +197,12 @@ def _cut(own: Stitched, thickness: float | None, before: Sequence[float | None])
 
 def draw(own: Stitched) -> Mapping[str, bytes]:
     """Pictures of a section, as the report draws them, by the end of their names."""
-    with own.preview.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-        arrays = {name: stored[name] for name in stored.files}
+    try:
+        with own.preview.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError, zlib.error, BadZipFile) as error:
+        logger.warning("%s cannot be drawn: %s", own.title, error)
+        return {}
     gallery = Gallery()
     entry = TaskRecord("section", own.record, arrays)
     quality = qualities({"section": own.figures}, None, None)

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -138,57 +139,67 @@ class Watch:
     def poll(self) -> None:
         """Look once, and do what is to be done; trouble is said once, and tried again later."""
         try:
-            self._poll()
-            self._no_trouble()
+            trouble = self._poll()
         except InputError as error:
-            self._say_trouble(str(error))
+            trouble = str(error)
         except (OctaneError, OSError) as error:
-            self._say_trouble(f"{error}; tried again from time to time.")
+            trouble = f"{error}; tried again from time to time."
             self._back_off()
+        if trouble != self._trouble:
+            self._trouble = trouble
+            if trouble:
+                logger.warning("%s", trouble)
+            # A full disk may be the trouble.
+            with suppress(OctaneError, OSError):
+                self.write_page()
 
-    def _poll(self) -> None:
+    def _poll(self) -> str:
+        """Look once; the result says what hinders."""
         now = self.clock()
-        look = self._look(now)
+        look, problem = self._look(now)
         if look is None:
-            return
+            return problem
         self._note(look, now)
         todo = [n for n in self._open(look) if self._is_complete(n, look, now)]
         self._warn_of_silence(now)
+        is_over = self._is_last() and not self._open(look) and not self._lacks_some()
         if now < self._not_before:
-            return
-        if todo and self.workflow.is_held():
-            self._say_trouble(
-                f"Another run is writing into {self.outdir}; sections wait until it ends."
-            )
-        elif todo:
+            return self._trouble
+        if (todo or (is_over and not self._is_whole())) and self.workflow.is_held():
+            return f"Another run is writing into {self.outdir}; sections wait until it ends."
+        if todo:
             self._take(todo[: 1 if self._one_by_one else MOST_NEW], look)
-        elif self._is_last() and not self._open(look) and not self._lacks_some():
+        elif is_over:
             self._finish()
+        return ""
 
-    def _look(self, now: float) -> Look | None:
-        """Look at the folder; None if it is away."""
+    def _look(self, now: float) -> tuple[Look | None, str]:
+        """Look at the folder; None, and why, if it is away or its names say nothing."""
         finished = sorted(self.state.sections.keys() - self._reopened)
         again = {*finished[-NEWEST:], *turns(finished, self._turn, IN_TURN)} if finished else {}
         self._turn += IN_TURN
+        problem = ""
         try:
             look = self.folder.look(finished, again)
-            problem = "is empty" if self.state.sections and not look.names else ""
+            if look.names or not self.state.sections:
+                if self._away is not None:
+                    logger.info("%s is there again.", self.folder.path)
+                    self._active, self._away = now, None
+                    self.state.alerts.pop("folder", None)
+                return look, ""
+            problem = "is empty"
+        except InputError as error:
+            text = str(error)
         except OSError as error:
-            look, problem = None, f"cannot be read ({error.strerror})"
-        if look is not None and not problem:
-            if self._away is not None:
-                logger.info("%s is there again.", self.folder.path)
-                self._active, self._away = now, None
-                self.state.alerts.pop("folder", None)
-            return look
-        text = f"{self.folder.path} {problem}: it was renamed, or its disk is away. Watching goes "
-        text += "on when it is back."
-        self._say_trouble(text)
+            problem = f"cannot be read ({error.strerror})"
+        if problem:
+            text = f"{self.folder.path} {problem}: it was renamed, or its disk is away. Watching "
+            text += "goes on when it is back."
         self._away = now if self._away is None else self._away
         if now - self._away >= self.options.settle and "folder" not in self.state.alerts:
             self._alert("folder", "Folder", text)
             self.commit()
-        return None
+        return None, text
 
     def _note(self, look: Look, now: float) -> None:
         """Note what changed since the last look."""
@@ -234,13 +245,20 @@ class Watch:
         expected = Expected(self.options.settle, self._expected(look), self.folder.flag is not None)
         return is_complete(own, expected)
 
+    def _usual(self, look: Look) -> Collection[str]:
+        """Names of the files of the first section that is as most are."""
+        known = sorted(own for own in self.state.usable if own in look.names) or [min(look.names)]
+        counts = Counter(len(look.names[number]) for number in known)
+        ((count, _),) = counts.most_common(1)
+        return next(look.names[n] for n in known if len(look.names[n]) == count)
+
     def _expected(self, look: Look) -> int:
         """Number of files of a section."""
-        first = look.names[min(look.names)]
+        usual = self._usual(look)
         if self.folder.are_mosaics or self.options.tiles is None:
-            return len(first)
-        tiles = {self.folder.key_of(name)[:TILE_KEY] for name in first}
-        return self.options.tiles * max(1, len(first) // len(tiles))
+            return len(usual)
+        tiles = {self.folder.key_of(name)[:TILE_KEY] for name in usual}
+        return self.options.tiles * max(1, len(usual) // len(tiles))
 
     def _silence(self) -> float | None:
         """Seconds after which the microscope is called silent; None while nobody can tell."""
@@ -288,13 +306,13 @@ class Watch:
 
     def _lacking(self, number: int, look: Look) -> list[Fault]:
         """A fault of a section whose tiles have not all come."""
-        names, first = look.names[number], look.names[min(look.names)]
-        gone = missing(names, first, self.folder.key_of)
+        names, usual = look.names[number], self._usual(look)
+        gone = missing(names, usual, self.folder.key_of)
         if not gone or self.folder.are_mosaics:
             return []
         shown = ", ".join(gone[:SHOWN]) + f" and {len(gone) - SHOWN} more" * (len(gone) > SHOWN)
-        text = f"Section {number} has {len(names)} of {len(first)} files; it lacks those named "
-        return [Fault("Missing tiles", f"{text}like {shown} of the first section.")]
+        text = f"Section {number} has {len(names)} of {len(usual)} files; it lacks those named "
+        return [Fault("Missing tiles", f"{text}like {shown} of another section.")]
 
     def _enter(self, number: int, states: States, own: Judgement, faults: Sequence[Fault]) -> None:
         """Enter a section that was judged, with its event and alerts."""
@@ -372,16 +390,18 @@ class Watch:
             self.commit()
         return bool(refused)
 
+    def _is_whole(self) -> bool:
+        """Tell whether the whole run has processed all sections as they are."""
+        return self.state.whole == self._all_sections()
+
     def _all_sections(self) -> str:
         return digest(f"{n} {own.fingerprint}" for n, own in sorted(self.state.sections.items()))
 
     def _finish(self) -> None:
         """Run the whole workflow on all sections, unless that was done; finished tasks are kept."""
-        if self.state.whole == self._all_sections():
+        if self._is_whole():
             self.is_done = True
             self.write_page()
-            return
-        if self.workflow.is_held():
             return
         logger.info("All sections are there: the whole run begins.")
         ended = self._run(None)
@@ -468,18 +488,6 @@ class Watch:
             to_come=None if last is None else max(0, last - max(self.state.sections, default=0)),
             is_done=self.is_done,
         )
-
-    def _say_trouble(self, text: str) -> None:
-        if text != self._trouble:
-            logger.warning("%s", text)
-            self._trouble = text
-            with suppress(OctaneError, OSError):
-                self.write_page()
-
-    def _no_trouble(self) -> None:
-        if self._trouble and self._away is None and self.clock() >= self._not_before:
-            self._trouble = ""
-            self.write_page()
 
     def _back_off(self) -> None:
         """Wait longer after each failure."""

@@ -300,3 +300,49 @@ def test_another_run_into_the_same_results_is_awaited(bench):
     bench.workflow.held = False
     watcher.poll()
     assert bench.workflow.runs == [[1]]
+
+
+def test_a_section_is_compared_with_what_most_have(bench):
+    watcher = bench.begin()
+    bench.write(1, ["y0_x0"])
+    bench.wait(watcher)
+    for number in (2, 3, 4):
+        bench.write(number)
+        bench.wait(watcher)
+    bench.write(5, ["y0_x0", "y1_x0"])
+    bench.wait(watcher)
+    assert taken(bench) == [1, 2, 3, 4]
+    bench.write(6)
+    bench.wait(watcher)
+    assert [(own["section"], own["fault"]) for own in bench.told] == [(5, "Missing tiles")]
+    assert taken(bench) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_name_that_says_nothing_is_an_alert_if_it_stays(bench):
+    watcher = bench.begin()
+    bench.write(1)
+    bench.wait(watcher)
+    (bench.tiles / "odd.tif").touch()
+    bench.wait(watcher, 9)
+    assert not bench.told
+    bench.wait(watcher)
+    (told,) = bench.told
+    assert "odd.tif" in told["sentence"]
+    (bench.tiles / "odd.tif").unlink()
+    bench.write(2)
+    bench.wait(watcher)
+    assert taken(bench) == [1, 2]
+
+
+def test_the_page_shows_the_state(bench, odd):
+    page = bench.root / "out" / "live.html"
+    bench.faults = {2: [odd]}
+    watcher = bench.begin()
+    assert 'class="state waiting"' in page.read_text(encoding="utf-8")
+    for number, colour in ((1, "good"), (2, "look"), (3, "good")):
+        bench.write(number)
+        bench.wait(watcher)
+        text = page.read_text(encoding="utf-8")
+        assert f'class="state {colour}"' in text
+    assert odd.sentence in text
+    assert "<script" not in text
