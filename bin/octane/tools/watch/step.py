@@ -285,8 +285,9 @@ class Watch:
         for number in (n for n in numbers if n in self.state.sections):
             logger.info("Section %d changed after it was taken: it is taken again.", number)
         states = {number: look.states[number] for number in numbers}
-        usable = [n for n in self.state.usable if n not in numbers]
-        before = filter(None, map(self.state.before, numbers))
+        # Files of old sections may have been moved away.
+        usable = [n for n in self.state.usable if n not in numbers and n in look.names]
+        before = [n for n in map(self.state.before, numbers) if n in look.names]
         within = window(usable, numbers, before)
         ended = self._run(within)
         if ended.code:
@@ -294,7 +295,7 @@ class Watch:
             return
         self._failures, self._one_by_one = 0, False
         self.state.alerts.pop("run", None)
-        named = {n: self.folder.name_of(n, look.names[n]) for n in within if n in look.names}
+        named = {n: self.folder.name_of(n, look.names[n]) for n in within}
         judged = self.judge(named, numbers, self.state)
         for number in numbers:
             own = judged[number]
