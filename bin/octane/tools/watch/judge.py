@@ -20,6 +20,8 @@ OFTEN, SELDOM = 0.2, 10.0
 """Least and most seconds between two looks."""
 LOOKS = 4
 """Looks in the time for which a complete section must be at rest."""
+MENDED = "Section alignment"
+"""Fault that --stack_align mends."""
 SURFACES = 10
 """Sections whose surfaces tell where the next one's lies."""
 
@@ -78,6 +80,8 @@ def judged(
         pair = None if before is None else compare(every[before], own, *stack)
         taken = [state.sections[n] for n in sorted(state.sections) if n < number][-SURFACES:]
         faults = faults_of(own, [*every.values()], pair, taken)
+        if stack[0].align != "none":
+            faults = [fault for fault in faults if fault.kind != MENDED]
         if not {*ALONE} & {fault.kind for fault in faults}:
             sound.add(number)
         found[number] = Judgement(names[number], own.surface, thickness_of(pair), faults, draw(own))

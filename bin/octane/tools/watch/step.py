@@ -287,7 +287,7 @@ class Watch:
         states = {number: look.states[number] for number in numbers}
         # Files of old sections may have been moved away.
         usable = [n for n in self.state.usable if n not in numbers and n in look.names]
-        before = [n for n in map(self.state.before, numbers) if n in look.names]
+        before = [n for n in map(self.state.before, numbers) if n is not None and n in look.names]
         within = window(usable, numbers, before)
         ended = self._run(within)
         if ended.code:
