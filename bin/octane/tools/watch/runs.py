@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from octane.config.validation import as_ranges
@@ -157,7 +158,7 @@ def session_of(history: Path, key: str) -> str | None:
 def given_of(words: Sequence[str]) -> Mapping[str, str]:
     """Parameters of the workflow in a command line; a switch without a value is true."""
     found: dict[str, str] = {}
-    for word, after in zip(words, [*words[1:], "--"], strict=True):
+    for word, after in pairwise([*words, "--"]):
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
             is_switch = after.startswith("--") or re.fullmatch(r"-[A-Za-z].*", after)

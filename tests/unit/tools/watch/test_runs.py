@@ -14,6 +14,7 @@ def test_words_are_the_watchers_or_the_workflows():
     mixed = ["tiles", *own[:2], *WORDS[:4], *own[2:], *WORDS[4:]]
     assert split(mixed) == [*own, "--", "tiles", *WORDS]
     assert given_of(WORDS) == {"tile_flip": "x", "skip_n4": "true", "overlap": "0.2"}
+    assert given_of([]) == {}
     for word in ("--input", "--until=stitch", "-resume", "--samplesheet"):
         with pytest.raises(InputError, match=word.partition("=")[0]):
             split(["tiles", "--outdir", "out", word, "x"])
