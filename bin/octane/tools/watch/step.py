@@ -370,6 +370,8 @@ class Watch:
         if not named:
             if "run" not in self.state.alerts:
                 self._alert("run", "Run failed", f"{in_words(numbers)}: {sentence}")
+            # Together they may show what one does not, such as how tiles overlap.
+            self._one_by_one = False
             self._back_off()
         self.commit()
 

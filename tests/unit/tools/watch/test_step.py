@@ -346,3 +346,14 @@ def test_the_page_shows_the_state(bench, odd):
         assert f'class="state {colour}"' in text
     assert odd.sentence in text
     assert "<script" not in text
+
+
+def test_sections_that_fail_alone_are_tried_together_again(bench):
+    bench.write(1)
+    bench.write(2)
+    doubt = Ended(1, "octane stopped: it is not certain how tiles overlap")
+    bench.workflow.answers = [doubt, doubt]
+    watcher = bench.begin()
+    for _ in range(4):
+        bench.wait(watcher)
+    assert bench.workflow.runs == [[1, 2], [1], [1, 2]]
