@@ -974,6 +974,35 @@ LAYERS = {
     "MB": lambda c: f"{c['bytes'] / 1e6:.0f}",
 }
 
+WATCH_OWN = {
+    "section": lambda c: f"{c['section']}",
+    "a look, ms": lambda c: f"{1000 * c['look_seconds']:.0f}",
+    "two looks, state and page, ms": lambda c: f"{1000 * c['seconds']:.0f}",
+    "bytes read, kB": lambda c: f"{c['bytes_read'] / 1e3:.0f}",
+    "state, kB": lambda c: f"{c['state_bytes'] / 1e3:.0f}",
+}
+
+WATCH_RUN = {
+    "sections in the folder": lambda c: f"{c['sections']}",
+    "PREFLIGHT to STITCH of the last one, s": lambda c: f"{c['seconds']:.1f}",
+    "read by the tasks, MB": lambda c: f"{c['bytes_read'] / 1e6:.0f}",
+}
+
+WATCH_FAULTS = {
+    "section": lambda c: f"{c['section']}",
+    "alert": lambda c: c["fault"],
+    "seconds from the last byte": lambda c: f"{c['seconds']:.0f}",
+    "before the next section was complete": lambda c: "yes" if c["before_next"] else "no",
+}
+
+
+def _watch_sound(record: dict) -> str:
+    return table(
+        ["sections without a fault", "alarms"],
+        [[f"{record['sections']}", f"{len(record['alarms'])}"]],
+    )
+
+
 TABLES: dict[str, Table] = {
     "where": _where,
     "n4-agreement": of_part("n4", "agreement", _agreement),
@@ -996,6 +1025,10 @@ TABLES: dict[str, Table] = {
     "gpu-transfers": of_cases("gpu", "transfers", TRANSFERS),
     "gpu-n4": of_cases("gpu", "n4", GPU_N4),
     "gpu-resample": of_cases("gpu", "resample", GPU_RESAMPLE, "end_to_end"),
+    "watch-own": of_cases("watch", "cost", WATCH_OWN, "own"),
+    "watch-run": of_cases("watch", "cost", WATCH_RUN, "run"),
+    "watch-faults": of_cases("watch", "faults", WATCH_FAULTS, "alerts"),
+    "watch-sound": of_part("watch", "sound", _watch_sound),
     "mosaic": of_cases("mosaic", "copying", COPYING),
     "export": of_cases("export", "formats", EXPORTS),
     "kernels": of_part("kernels", "code", _kernels),

@@ -24,7 +24,7 @@ if [ -n "${ZSH_VERSION:-}" ]; then
     autoload -U bashcompinit && bashcompinit
 fi
 for _octane_name in channels cohort_report export gpu_slot materialize mosaic n4 new_subject phantom preflight \
-    pyramid report resample stack stitch view; do
+    pyramid report resample stack stitch view watch; do
     complete -o default -F _octane "$_octane_name.py" "octane-${_octane_name//_/-}"
 done
 unset _octane_name

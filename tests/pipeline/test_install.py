@@ -48,8 +48,8 @@ def test_the_package_and_its_commands_are_installed(environment, tmp_path):
     }
     assert [path for path in files if not (folder / "octane" / path).exists()] == []
     found = PathDistribution(next(folder.glob("octane-*.dist-info")))
-    # new_subject and preflight serve the workflow only.
-    scripts = [p for p in COMMANDS if p.stem not in ("new_subject", "preflight")]
+    # These serve the workflow only.
+    scripts = [p for p in COMMANDS if p.stem not in ("new_subject", "preflight", "watch")]
     assert found.entry_points.names == {installed(path) for path in scripts}
     # Those that the scripts of bin/ call.
     called = {f"{entry.module}" for entry in found.entry_points}

@@ -59,6 +59,11 @@ WHY_NOT = {
     ("hpc.md", "#!/bin/bash"): "needs Slurm: tests/slurm",
     ("hpc.md", "docker save octane:0.1.0 --output octane.tar"): "needs Docker and Apptainer",
     ("python.md", "import cupy"): "needs a GPU: tests/gpu/test_n4_gpu.py",
+    (
+        "watch.md",
+        "bin/watch.py /data/brain_07 --outdir results/brain_07 --last 240 --resolution 10 "
+        "--on_alert 'mail -s octane me@lab.org'",
+    ): "watches for weeks: test_watch.py",
     ("output.md", "bin/view.py results"): "serves until Ctrl-C: tests/unit/tools/view/test_step.py",
     ("output.md", "python -m pip install 'neuroglancer>=2.41'"): "needs a network",
     ("output.md", "python -m pip install 'napari[all]' napari-ome-zarr"): "needs a display",

@@ -16,7 +16,7 @@ from octane.config.parameters import (
     StepParameters,
     parameter,
 )
-from octane.config.types import Codec, SectionNumbers, Switch, Text
+from octane.config.types import Codec, SectionNumbers, Switch, Text, or_none
 from octane.config.validation import read_scratch
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.n4.parameters import N4Parameters
@@ -118,6 +118,11 @@ class WorkflowParameters(StepParameters):
     )
     phantom: Switch = parameter(False, "Make a phantom and run on it, instead of --input.")
     codec: Codec = parameter("zstd", "Compression of the results.", per_subject=True)
+    until: Annotated[Literal["stitch"] | None, BeforeValidator(or_none)] = parameter(
+        None,
+        "End the run after this step: stitch, to see sections before all are there. A later run "
+        "with -resume goes on from it.",
+    )
     skip_n4: Switch = parameter(False, "Skip N4; the volume goes on unchanged.", shown=True)
     skip_pyramid: Switch = parameter(False, "Skip PYRAMID; the volume keeps a single resolution.")
     skip_report: Switch = parameter(False, "Skip the reports.")

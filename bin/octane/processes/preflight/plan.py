@@ -215,7 +215,7 @@ class SubjectPlan:
     @property
     def is_joined(self) -> bool:
         """True if CHANNELS makes the result, as it does wherever --channels is given."""
-        return is_chosen(self.layout.settings)
+        return is_chosen(self.layout.settings) and not self.layout.settings.workflow.until
 
     @property
     def is_several(self) -> bool:
@@ -305,13 +305,13 @@ class SubjectPlan:
         found: list[str] = []
         if last in ENDINGS:
             found.append(f"{self.subject}{ENDINGS[last]}.ome.zarr")
-        elif last:
+        elif last and not workflow.until:
             # A resampled volume keeps its name.
             found += [f"{item['id']}.ome.zarr" for item in self.channels[0][1]]
-        if workflow.save_bias_field and not workflow.skip_n4:
+        if workflow.save_bias_field and not (workflow.skip_n4 or workflow.until):
             written = [channel for channel, _ in self.channels if channel.is_written]
             found += [self._field_of(channel) for channel in written if not channel.is_nearest]
-        if self.layout.slabs:
+        if self.layout.slabs and not workflow.until:
             found.append(f"{self.subject}_displacements.csv")
         if self.layout.placements and not workflow.skip_report:
             found.append(f"{self.subject}_positions.csv")

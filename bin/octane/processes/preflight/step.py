@@ -284,6 +284,9 @@ def _plan(
     is_compared = "truth" in beside
     settings = without_decisions(settings, is_placed=is_placed, is_compared=is_compared)
     workflow, decisions = settings.workflow, [*inputs.decisions]
+    if workflow.until and kind != "mosaic":
+        what = "is one volume" if kind == "volume" else "holds stitched sections"
+        problems.append(f"--until stitch has nothing to stitch: {source} {what}; omit it.")
     with collecting(problems):
         placed = "positions" in beside or settings.stitch.overlap is not None
         if kind == "volume" and placed and workflow.input_kind == "auto":

@@ -20,12 +20,13 @@ def stub_plan(subject: str, settings: Settings, files: Mapping[str, Path]) -> Pl
     within = source.is_dir() and not is_store(source)
     stores = {bare_name(p): p.name for p in sorted(source.iterdir()) if within and is_store(p)}
     items, kind = stores or {ONE: ""}, "mosaic" if stores else "volume"
+    is_whole = not settings.workflow.until
     used = {
         "resample": is_resampled(kind, settings),
         "stitch": kind == "mosaic",
-        "stack": kind == "mosaic",
-        "n4": not settings.workflow.skip_n4,
-        "pyramid": not settings.workflow.skip_pyramid,
+        "stack": kind == "mosaic" and is_whole,
+        "n4": is_whole and not settings.workflow.skip_n4,
+        "pyramid": is_whole and not settings.workflow.skip_pyramid,
     }
     steps = [step for step, is_used in used.items() if is_used]
     # Positions and gains come from the sections' own tables, which only real inputs have.

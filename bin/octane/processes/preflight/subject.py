@@ -101,6 +101,9 @@ class SubjectLayout:
         if self.placements:
             sections = [placement.grid for placement in self.placements]
             steps.append(StepBytes("STITCH", _bytes(sections, dtype)))
+        if workflow.until:
+            emptied = [] if workflow.keep_intermediates else steps[:-1]
+            return [replace(s, emptied=True) for s in emptied] + steps[len(emptied) :]
         # Blank slabs take no space.
         thick = sum(slab.thickness for slab in self.slabs)
         imaged = sum(min(s.thickness, s.extent[0]) for s in self.slabs if s.image is not None)

@@ -98,6 +98,11 @@ class SubjectTasks:
     empties: bool = False
     states: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_cut(self) -> bool:
+        """True if the run ends with sections (--until), which make no volume."""
+        return self.kind != "volume" and "stack" not in self.steps
+
 
 def list_tasks(subject: SubjectTasks) -> list[PlannedTask]:
     """All tasks of a subject, in the order of the work.
@@ -118,11 +123,22 @@ class _Tasks:
 
     def all(self) -> Iterator[PlannedTask]:
         own, channels = self._subject, self._subject.channels
+        if own.is_cut:
+            for channel in channels:
+                for item in own.items:
+                    self._section(channel, item)
+            yield from self._ended([])
+            return
         volumes = {channel.id: self._volume(channel) for channel in channels}
         written = [channel for channel in channels if channel.is_written]
         results = [self._result(channel, volumes) for channel in written]
         if own.is_joined:
             results = [self._add("channels", own.flags["channels"], {"volumes": results})]
+        yield from self._ended(results)
+
+    def _ended(self, results: Sequence[str]) -> Iterator[PlannedTask]:
+        """All tasks, the last of which have these results."""
+        own = self._subject
         yield from self._tasks
         if own.empties:
             yield from self._emptied()

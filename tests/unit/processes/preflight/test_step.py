@@ -110,6 +110,18 @@ def test_each_step_gets_its_own_flags(plan, mosaics):
     assert "--codec" not in plan(mosaics, skip_n4=True)["flags"]["stack"]
 
 
+def test_a_run_until_stitch_plans_the_same_tasks_up_to_there(plan, problems, mosaics, volume):
+    given = {"overlap": 0.1, "resolution": 25, "save_bias_field": True, "channels": "all"}
+    whole, part = (plan(mosaics, **given, **more) for more in ({}, {"until": "stitch"}))
+    shared = ("resample", "stitch")
+    assert part["flags"].keys() == {*shared, "report", "channels"}
+    assert [part["flags"][step] for step in shared] == [whole["flags"][step] for step in shared]
+    for source, kind in ((mosaics, "section"), (volume, "volume")):
+        (line,) = problems(source, input_kind=kind, until="stitch")
+        assert line.startswith("--until stitch ")
+        assert str(source) in line
+
+
 @pytest.mark.parametrize(
     ("given", "first"),
     [

@@ -53,6 +53,12 @@ CHAIN = {
             id="one volume",
         ),
         pytest.param(
+            replace(MOSAICS, steps=["resample", "stitch"]),
+            {name: CHAIN[name] for name in [*CHAIN][:4]}
+            | {"report": f"{' '.join(f'{name}/record' for name in [*CHAIN][:4])} | input"},
+            id="until stitch",
+        ),
+        pytest.param(
             replace(VOLUME, steps=[]),
             {"report": "input | input/brain"},
             id="all steps are skipped",

@@ -1,0 +1,1 @@
+"""Sections processed and judged while the microscope runs."""

@@ -1,0 +1,210 @@
+"""Faults of a section that was just stitched, by the report's own checks."""
+
+import logging
+import subprocess
+import sys
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from zipfile import BadZipFile
+
+import numpy as np
+
+from octane.config.types import AUTO
+from octane.core.errors import OctaneError
+from octane.core.files import remove
+from octane.core.records import Record, read_record
+from octane.processes.report.check import Check, Settings
+from octane.processes.report.gallery import Gallery
+from octane.processes.report.sections import sections_of
+from octane.processes.report.summary import qualities, title_of
+from octane.processes.report.tasks import TaskRecord
+from octane.processes.report.verdict import checks
+from octane.processes.stack.parameters import StackParameters
+from octane.processes.stack.record import SectionFigures, StackFigures
+from octane.processes.stitch.record import StitchFigures
+from octane.tools.watch.state import UNMATCHED, Fault, Taken
+
+logger = logging.getLogger(__name__)
+
+SURFACE = "Surface"
+COMPARISONS = (
+    *("Seams of a section", "Shading of a section", "Shading of tiles"),
+    *("Section boundaries", "Section thickness", "Planes not imaged"),
+)
+"""Checks that compare all sections, or tell what the workflow can mend: no fault of a section."""
+LEAST = 3
+"""Sections whose surface tells where the next one's lies."""
+ELSEWHERE = 0.1
+"""Largest change of a surface's depth, fraction of the imaged depth."""
+THICKER = 0.15
+"""Largest change of a cut's thickness, fraction of the usual one, and at least a plane."""
+APART = 99
+"""Numbers that may lie between two sections that are compared."""
+
+
+@dataclass(frozen=True)
+class Stitched:
+    """A stitched section: its number, its image, its record and its figures."""
+
+    number: int
+    image: Path
+    record: Record
+    figures: StitchFigures
+    preview: Path
+
+    @classmethod
+    def read(cls, number: int, name: str, task: Path) -> "Stitched":
+        """Read what STITCH left in the folder of its task."""
+        record = read_record(task / f"{name}_stitch_metrics.json")
+        figures = StitchFigures.model_validate(record.figures)
+        own = (task / f"{name}.ome.zarr", record, figures, task / f"{name}_stitch_preview.npz")
+        return cls(number, *own)
+
+    @property
+    def title(self) -> str:
+        """The section as checks name it."""
+        return title_of(self.image.name, self.figures.section)
+
+    @property
+    def surface(self) -> float | None:
+        """Depth of its surface in micrometres."""
+        return self.figures.surface.depth if self.figures.surface else None
+
+
+def compare(
+    before: Stitched, own: Stitched, parameters: StackParameters, scratch: Path
+) -> tuple[StackFigures, Record] | None:
+    """Compare a section with the one before; None if STACK cannot, which is said."""
+    try:
+        return stack_pair(before.image, own.image, parameters, scratch)
+    except OctaneError as error:
+        logger.warning("%s was not compared with the section before: %s", own.title, error)
+        return None
+
+
+def stack_pair(
+    before: Path, section: Path, parameters: StackParameters, scratch: Path
+) -> tuple[StackFigures, Record]:
+    """Compare a section with the one before as STACK does; the volume is removed again.
+
+    Raises an OctaneError if STACK cannot.
+    """
+    changes: dict[str, object] = {"align": "none", "blend": 0.0, "excluded_sections": None}
+    changes |= {"section_level": False, "allow_missing_sections": APART, "flip_sections": None}
+    if parameters.section_thickness is None:
+        changes["section_thickness"] = AUTO
+    flags = parameters.model_copy(update=changes).flags()
+    made, record = scratch / "pair.ome.zarr", scratch / "pair.json"
+    script = Path(__file__).resolve().parents[3] / "stack.py"
+    command = [sys.executable, str(script), str(made), str(before), str(section), *flags]
+    try:
+        done = subprocess.run(
+            [*command, "--overwrite", "--metrics", str(record)],
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    finally:
+        remove(made)
+    if done.returncode:
+        raise OctaneError((done.stderr.strip().splitlines() or ["STACK failed"])[-1])
+    read = read_record(record)
+    return StackFigures.model_validate(read.figures), read
+
+
+def thickness_of(pair: tuple[StackFigures, Record] | None) -> float | None:
+    """Thickness of the cut before a section, as STACK measured it on two sections; micrometres."""
+    own = [] if pair is None else [s for s in pair[0].sections if not s.missing]
+    return own[0].measured_thickness if own else None
+
+
+def faults_of(
+    own: Stitched,
+    others: Sequence[Stitched],
+    pair: tuple[StackFigures, Record] | None,
+    before: Sequence[Taken] = (),
+) -> list[Fault]:
+    """Faults of a section, by checks of the report.
+
+    ``others`` are sections of the same run, ``pair`` is what STACK says of this one and the one
+    ``before``, the last of the sections that were taken.
+    """
+    every = {title_of("", other.number): other for other in (*others, own)}
+    stack, record = pair or (None, None)
+    if stack is not None:
+        # Of two sections STACK cannot tell which one is odd, and the one before was judged.
+        known = [_unknown(s) if s.number != own.number else s for s in stack.sections]
+        stack = stack.model_copy(update={"sections": known})
+    settings = Settings(own.record.settings, record.settings if record else {}, {})
+    of = {other.image.name: other.figures for other in every.values()}
+    found = checks(qualities(of, stack, None), of, stack, None, settings=settings)
+    faults = [Fault(c.name, c.sentence) for c in found if _is_fault(c, own.title)]
+    if stack is not None:
+        faults += _unmatched(stack, own)
+    faults += _surface(own, [taken.surface for taken in before])
+    return faults + _cut(own, thickness_of(pair), [taken.thickness for taken in before])
+
+
+def _unknown(section: SectionFigures) -> SectionFigures:
+    changes = dict.fromkeys(("brightness", "step", "flipped", "shift"))
+    return section.model_copy(update=changes)
+
+
+def _is_fault(check: Check, title: str) -> bool:
+    is_own = check.state == "warning" and title in check.sections
+    return is_own and check.name not in COMPARISONS
+
+
+def _unmatched(stack: StackFigures, own: Stitched) -> list[Fault]:
+    pairs = [pair for pair in stack.unlike if own.number in pair]
+    text = "{} and {} have no structure in common; look at their pictures."
+    return [Fault(UNMATCHED, text.format(f"Sections {a}", b)) for a, b in pairs]
+
+
+def _surface(own: Stitched, before: Sequence[float | None]) -> list[Fault]:
+    """A surface that is lost, or lies elsewhere than in the sections before."""
+    known = [depth for depth in before if depth is not None]
+    seen, voxel = own.figures.surface, own.figures.voxel_size
+    if seen is None or len(known) < max(LEAST, len(before) - len(known) + 1):
+        return []
+    usual = median(known)
+    if seen.depth is None:
+        why = f" ({seen.reason})" if seen.reason else ""
+        text = f"{own.title}: no surface was found{why}, but those before lie {usual:.0f} µm deep"
+        return [Fault(SURFACE, f"{text}; look at the focus and the water above.")]
+    limit = ELSEWHERE * own.figures.shape[0] * (voxel[0] if voxel else 1.0)
+    if abs(seen.depth - usual) <= limit:
+        return []
+    text = f"{own.title}: the surface lies {seen.depth:.0f} µm deep, and {usual:.0f} µm before"
+    return [Fault(SURFACE, f"{text}; look at the stage's height.")]
+
+
+def _cut(own: Stitched, thickness: float | None, before: Sequence[float | None]) -> list[Fault]:
+    """A cut that is thinner or thicker than those before."""
+    known = [other for other in before if other is not None]
+    if thickness is None or len(known) < LEAST:
+        return []
+    usual, plane = median(known), own.figures.voxel_size[0] if own.figures.voxel_size else 0.0
+    if abs(thickness - usual) <= max(plane, THICKER * usual):
+        return []
+    text = f"{own.title}: {thickness:.0f} µm were cut before it, and usually {usual:.0f} µm"
+    return [Fault("Depth of the cut", f"{text}; look at the blade and the stage.")]
+
+
+def draw(own: Stitched) -> Mapping[str, bytes]:
+    """Pictures of a section, as the report draws them, by the end of their names."""
+    try:
+        with own.preview.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError, zlib.error, BadZipFile) as error:
+        logger.warning("%s cannot be drawn: %s", own.title, error)
+        return {}
+    gallery = Gallery()
+    entry = TaskRecord("section", own.record, arrays)
+    quality = qualities({"section": own.figures}, None, None)
+    sections_of([(entry, own.figures)], None, quality, gallery)
+    return {name.removeprefix("section"): data for name, data in gallery.files.items()}

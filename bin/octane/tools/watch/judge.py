@@ -1,0 +1,88 @@
+"""The watcher as a user starts it: with the workflow, and with the report's checks as its judge."""
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from octane.config.validation import section_ranges
+from octane.core.errors import InputError, OctaneError
+from octane.processes.mosaic.names import NamePattern
+from octane.processes.preflight.schema import settings_of
+from octane.processes.stack.parameters import StackParameters
+from octane.tools.watch.command import WatchOptions
+from octane.tools.watch.faults import Stitched, compare, draw, faults_of, thickness_of
+from octane.tools.watch.folder import Folder
+from octane.tools.watch.runs import Workflow, given_of
+from octane.tools.watch.state import ALONE, Judgement, State
+from octane.tools.watch.step import Options, Watch, caller
+
+OFTEN, SELDOM = 0.2, 10.0
+"""Least and most seconds between two looks."""
+LOOKS = 4
+"""Looks in the time for which a complete section must be at rest."""
+MENDED = "Section alignment"
+"""Fault that --stack_align mends."""
+SURFACES = 10
+"""Sections whose surfaces tell where the next one's lies."""
+
+
+def begin(folder: Path, outdir: Path, words: Sequence[str], options: WatchOptions) -> Watch:
+    """Make a watcher of a folder; ``words`` go to the workflow.
+
+    Raises an InputError for words that the workflow would refuse.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder; give the one that the microscope writes to.")
+    given = given_of(words)
+    settings = settings_of({**given, "subject": given.get("subject", "subject")})
+    mosaic = settings.mosaic
+    flag = None if options.complete is None else NamePattern.of(options.complete)
+    if flag is not None and "section" not in flag.fields:
+        raise InputError(f"--complete is '{options.complete}', without {{section}}; write it.")
+    pattern = None if mosaic.pattern is None else NamePattern.of(mosaic.pattern)
+    here = Path.cwd()
+    folder, outdir = Path(os.path.abspath(folder)), Path(os.path.abspath(outdir))  # noqa: PTH100 - links stay
+    looked = Folder(folder, pattern, flag, mosaic.raw_shape is not None, outdir)
+    tiles = mosaic.rows and mosaic.columns and mosaic.rows * mosaic.columns
+    workflow = Workflow(folder, outdir, words, here, outdir / "watch" / "run.log")
+    poll = min(SELDOM, max(OFTEN, options.settle / LOOKS))
+    left_out = settings.workflow.exclude_sections
+    ranges = section_ranges(left_out) if left_out else []
+    excluded = frozenset(number for numbers in ranges for number in numbers)
+    asked = Options(options.settle, poll, options.last, tiles or None, excluded)
+    scratch = outdir / "watch"
+
+    def judge(
+        names: Mapping[int, str], new: Collection[int], state: State
+    ) -> Mapping[int, Judgement]:
+        return judged(workflow.stitched(), names, new, state, (settings.stack, scratch))
+
+    return Watch(asked, looked, workflow, judge, caller(options.on_alert))
+
+
+def judged(
+    tasks: Mapping[str, Path],
+    names: Mapping[int, str],
+    new: Collection[int],
+    state: State,
+    stack: tuple[StackParameters, Path],
+) -> Mapping[int, Judgement]:
+    """Judge the ``new`` sections of a run by what its ``tasks`` left, by the sections' names."""
+    lost = [names[n] for n in new if names[n] not in tasks]
+    if lost:
+        raise OctaneError(f"Nextflow's trace lacks STITCH of {lost[0]}; see watch/run.log.")
+    every = {n: Stitched.read(n, own, tasks[own]) for n, own in names.items() if own in tasks}
+    found = {}
+    sound = {n for n in every.keys() - {*new} if not {*ALONE} & {*state.sections[n].faults}}
+    for number in sorted(new):
+        own, earlier = every[number], [n for n in every if n < number]
+        before = max([n for n in earlier if n in sound] or earlier, default=None)
+        pair = None if before is None else compare(every[before], own, *stack)
+        taken = [state.sections[n] for n in sorted(state.sections) if n < number][-SURFACES:]
+        faults = faults_of(own, [*every.values()], pair, taken)
+        if stack[0].align in ("translation", "rigid"):
+            faults = [fault for fault in faults if fault.kind != MENDED]
+        if not {*ALONE} & {fault.kind for fault in faults}:
+            sound.add(number)
+        found[number] = Judgement(names[number], own.surface, thickness_of(pair), faults, draw(own))
+    return found
