@@ -864,15 +864,16 @@ def _unstated(record: dict, *, cut: bool) -> str:
 def _sound(row: dict) -> str:
     """Say how sections of phantoms lie."""
     kind = "displaced" if row["displaced"] else "in place"
-    return f"{kind}, {'depth shared' if row['shared'] else 'no depth shared'}"
+    depth = "depth shared" if row["shared"] else "no depth shared"
+    return f"{kind}, {depth}, thickness {'measured' if row['measured'] else 'given'}"
 
 
 SOUND = {
     "sections": _sound,
     "phantoms": lambda c: str(c["phantoms"]),
     "moved": lambda c: str(c["moved"]),
-    "worse than imaged": lambda c: str(c["worse"]),
-    "thickness doubted": lambda c: str(len(c["doubted_seeds"])),
+    "worse than imaged": lambda c: str(len(c["worse_seeds"])),
+    "thickness wrong": lambda c: str(len(c["misled_seeds"])),
     "apart as imaged": lambda c: f"{c['imaged']:.2f}",
     "apart in the volume": lambda c: f"{c['left']:.2f}",
     "usually": lambda c: f"{c['left_median']:.2f}",

@@ -18,7 +18,7 @@ from octane.processes.phantom.parameters import PhantomParameters
 from octane.processes.phantom.step import displacements, render_tile
 from octane.processes.stack import command as stack
 from octane.processes.stack.layout.displacement import IN_PLACE, Displacement
-from octane.processes.stack.record import StackFigures
+from octane.processes.stack.record import MEASURED, MEDIAN, StackFigures
 from octane.store.stated import Attributes
 from octane.store.writer import Level, create_image
 
@@ -36,46 +36,50 @@ class Case:
 
     ``moved`` counts its sections that were moved. The largest distances of neighbours from where
     they belong are those as ``imaged`` and ``left``, and ``worse`` is by how much one rose; voxels.
-    ``is_doubted`` if STACK contradicts the true thickness, which it is given.
+    With ``is_measured`` the thickness is measured, otherwise the true one is given; ``is_misled``
+    if STACK takes one that is measured more than a plane off, or contradicts the true one.
     """
 
     seed: int
     is_displaced: bool
     is_shared: bool
+    is_measured: bool
     moved: int
     imaged: float
     left: float
     worse: float
-    is_doubted: bool
+    is_misled: bool
 
 
 def sound(quick: bool) -> dict[str, object]:
     """Stack phantoms of which nothing, or every section, is displaced."""
     counts = (SOUND // 20, DISPLACED // 10) if quick else (SOUND, DISPLACED)
     cases = [
-        case_of(seed, is_displaced=is_displaced)
+        case
         for is_displaced, count in zip((False, True), counts, strict=True)
         for seed in range(count)
+        for case in cases_of(seed, is_displaced=is_displaced)
     ]
-    rows = []
-    for is_displaced in (False, True):
-        for is_shared in (True, False):
-            own = [c for c in cases if (c.is_displaced, c.is_shared) == (is_displaced, is_shared)]
-            wrong = [case.seed for case in own if case.worse > WORSE]
-            rows.append(
-                {
-                    "displaced": is_displaced,
-                    "shared": is_shared,
-                    "phantoms": len(own),
-                    "moved": sum(case.moved > 0 for case in own),
-                    "worse": len(wrong),
-                    "worse_seeds": wrong,
-                    "doubted_seeds": [case.seed for case in own if case.is_doubted],
-                    "imaged": round(max(case.imaged for case in own), 3),
-                    "left": round(max(case.left for case in own), 3),
-                    "left_median": round(median(case.left for case in own), 3),
-                }
-            )
+    kinds: dict[tuple[bool, bool, bool], list[Case]] = {}
+    for case in cases:
+        key = (case.is_measured, case.is_displaced, not case.is_shared)
+        kinds.setdefault(key, []).append(case)
+    rows = [
+        {
+            "measured": kind[0],
+            "displaced": kind[1],
+            "shared": not kind[2],
+            "phantoms": len(own),
+            "moved": sum(case.moved > 0 for case in own),
+            "moved_seeds": [] if kind[1] else [case.seed for case in own if case.moved],
+            "worse_seeds": [case.seed for case in own if case.worse > WORSE],
+            "misled_seeds": [case.seed for case in own if case.is_misled],
+            "imaged": round(max(case.imaged for case in own), 3),
+            "left": round(max(case.left for case in own), 3),
+            "left_median": round(median(case.left for case in own), 3),
+        }
+        for kind, own in sorted(kinds.items())
+    ]
     return {"rows": rows}
 
 
@@ -104,27 +108,41 @@ def phantom(seed: int, *, is_displaced: bool) -> tuple[PhantomParameters, bool]:
     return PhantomParameters.model_validate(given), is_shared
 
 
-def case_of(seed: int, *, is_displaced: bool) -> Case:
-    """Stack a phantom, and compare its neighbours with the truth."""
+def cases_of(seed: int, *, is_displaced: bool) -> list[Case]:
+    """Stack a phantom with its thickness given and measured, and compare it with the truth."""
     p, is_shared = phantom(seed, is_displaced=is_displaced)
+    cases = []
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
-        record = Path(scratch) / "record.json"
-        flags = ("--stack_align", "auto", "--section_thickness", p.section_thickness)
         written = _sections(p, Path(scratch))
-        output = Path(scratch) / "volume.ome.zarr"
-        call(stack.main, "stack", output, *written, *flags, "--metrics", record)
-        found = StackFigures.model_validate(json.loads(record.read_text())["figures"])
+        for is_measured in (False, True):
+            record = Path(scratch) / "record.json"
+            thickness = "auto" if is_measured else p.section_thickness
+            flags = ("--stack_align", "auto", "--section_thickness", thickness)
+            output = Path(scratch) / f"volume_{thickness}.ome.zarr"
+            call(stack.main, "stack", output, *written, *flags, "--metrics", record)
+            found = StackFigures.model_validate(json.loads(record.read_text())["figures"])
+            kind = (seed, is_displaced, is_shared, is_measured)
+            moved = sum(own.moved for own in found.sections)
+            cases.append(Case(*kind, moved, *_errors(p, found), _is_misled(p, found)))
+    return cases
+
+
+def _errors(p: PhantomParameters, found: StackFigures) -> tuple[float, float, float]:
+    """Distances of neighbours as imaged and in the volume, and the largest rise."""
     undone = [
         Displacement(*(own.shift or (0.0, 0.0)), own.rotation or 0.0) if own.moved else IN_PLACE
         for own in found.sections
     ]
-    true, distance = displacements(p), found.distance
+    true = displacements(p)
     imaged, left = _apart(p, true, [IN_PLACE] * len(true)), _apart(p, true, undone)
-    return Case(
-        *(seed, is_displaced, is_shared, sum(own.moved for own in found.sections)),
-        *(float(imaged.max()), float(left.max()), float((left - imaged).max())),
-        distance is not None and distance.differs(p.voxel_size[0]),
-    )
+    return float(imaged.max()), float(left.max()), float((left - imaged).max())
+
+
+def _is_misled(p: PhantomParameters, found: StackFigures) -> bool:
+    plane, distance = p.voxel_size[0], found.distance
+    taken = [s.thickness or 0.0 for s in found.sections if s.thickness_from in (MEASURED, MEDIAN)]
+    is_off = any(abs(size - p.section_thickness) > plane for size in taken)
+    return is_off or (distance is not None and distance.differs(plane))
 
 
 def _sections(p: PhantomParameters, folder: Path) -> list[Path]:
