@@ -26,9 +26,9 @@ class StackParameters(StepParameters):
     align: Literal["auto", "none", "translation", "rigid"] = parameter(
         "none",
         "Align sections to their neighbours. none: keep the imaged positions and report the "
-        "displacements; translation: shift sections; rigid: rotate them as well; auto: move those "
-        "that lie more than a voxel aside where neighbours show the same tissue. Only sections "
-        "that are moved are interpolated once more.",
+        "displacements; translation: shift sections; rigid: rotate them as well; auto: what is "
+        "needed, if one certainly lies more than a voxel aside and neighbours show the same "
+        "tissue. Only sections that are moved are interpolated once more.",
         workflow_default=AUTO,
     )
     section_thickness: Measurable | None = parameter(

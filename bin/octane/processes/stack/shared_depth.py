@@ -37,13 +37,15 @@ LONGEST = 256
 UNSHARED = f"the next section shows fewer than {FEWEST_PLANES} of its deep planes"
 BLANK = "it was not imaged"
 BEFORE_BLANK = "the next section was not imaged"
+FEW = "most others show none"
+IMPOSSIBLE = "the distances contradict each other"
 TILTED = "its surface is tilted against the next one; give --section_level true"
 RANGE = (0.5, 1.5)
 """Distances tried, relative to the stated one."""
 
-LOOKS = 2
-"""Most pairs of neighbours on which a thickness that nobody asked to measure is checked: each reads
-an area of two sections again."""
+SURE, LOOKS = 2, 3
+"""Pairs of neighbours that must contradict a thickness that nobody asked to measure, and most that
+are looked at: each reads an area of two sections again."""
 WINDOW, SMALL = 512, 128
 """Edge in voxels of the area in which it is checked, and the least edge in pixels to which this is
 reduced: half of it often shows too little structure."""
@@ -103,8 +105,9 @@ def checked_distance(
 ) -> DistanceFigures | None:
     """Distance at which neighbours in the middle show the same tissue, around ``centre`` (y, x).
 
-    None if they share no depth, or too little to tell. Sections whose surface was measured
-    elsewhere than they are cropped are not compared: that is their fault, which has a check.
+    None if they share no depth, or too little to tell: one pair may contradict the thickness by
+    chance, if speckle is strong. Sections whose surface was measured elsewhere than they are
+    cropped are not compared: that is their fault, which has a check.
     """
     spacing = grid.spacing
     edge, extent = [grid.edge[0]], [grid.extent[0]]
@@ -122,13 +125,20 @@ def checked_distance(
             pairs[first, first + 1] = range(1, deepest + 1)
     view = View(window, max(1, max(window.shape[1:]) // SMALL), TOP)
     middle = len(slabs) / 2 - 1
+    others: list[DistanceFigures] = []
     for pair in sorted(pairs, key=lambda pair: abs(pair[0] - middle))[:LOOKS]:
         found = _distances(slabs, {pair: pairs[pair]}, view, dtype, execution, metrics)[pair]
-        if not found.problem:
-            size, std = (round(own * spacing[0], 3) for own in (found.planes, found.std))
-            slab = slabs[pair[0]]
-            by_table = slab.thickness_from == BY_TABLE
-            return DistanceFigures(measured=size, std=std, taken=slab.thickness, by_table=by_table)
+        if found.problem:
+            continue
+        size, std = (round(own * spacing[0], 3) for own in (found.planes, found.std))
+        slab = slabs[pair[0]]
+        by_table = slab.thickness_from == BY_TABLE
+        own = DistanceFigures(measured=size, std=std, taken=slab.thickness, by_table=by_table)
+        if not own.differs(spacing[0]):
+            return own
+        others.append(own)
+        if len(others) == min(SURE, len(pairs)):
+            return others[0]
     return None
 
 
@@ -283,4 +293,19 @@ def _fitted(
             continue
         reason = "" if std <= UNCERTAIN else own.problem
         found[slab.number] = Thickness(round(planes * voxel, 3), round(std * voxel, 3), reason)
-    return found
+    return _of_most(found, voxel)
+
+
+def _of_most(found: Mapping[int, Thickness], voxel: float) -> dict[int, Thickness]:
+    """Thicknesses, if most of those that neighbours could show are measured and possible.
+
+    Strong speckle makes single neighbours seem to share depth.
+    """
+    shown = [own for own in found.values() if own.reason not in (BLANK, BEFORE_BLANK)]
+    sound = [own for own in shown if not own.reason and own.size >= voxel]
+    if 2 * len(sound) > len(shown):
+        return {
+            number: own if own.reason or own.size >= voxel else own._replace(reason=IMPOSSIBLE)
+            for number, own in found.items()
+        }
+    return {n: own if own.reason else own._replace(reason=FEW) for n, own in found.items()}

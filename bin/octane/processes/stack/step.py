@@ -292,7 +292,6 @@ def _arranged(
         if align != "none":
             finer = parameters.model_copy(update={"align": align})
             fits = fit(slabs, grid, dtype, finer, execution, metrics)
-            fits = fits._replace(certain=fits.aside)
     unshared = shared_less(slabs, parameters.blend, grid)
     for note in (*sections_without_overlap(slabs), *contradicted, *unshared):
         metrics.warn_in_report(note)

@@ -138,6 +138,23 @@ def test_without_shared_depth_nothing_moves_and_a_warning_says_why(write, stack)
     assert [bool(section["thickness_reason"]) for section in sections] == [True] * 3 + [False]
 
 
+def test_one_pair_of_many_decides_nothing(write, stack):
+    p = phantom(sections=6)
+    other = {
+        n: lambda _, n=n: render_tile(phantom(seed=90 + n), 0, (0, 0), p.tile_shape, (0, 0))
+        for n in (1, 2, 5, 6)
+    }
+    sources = write(p, changes=other)
+    _, sections, _ = stack(sources)
+    assert {section["thickness"] for section in sections} == {160}
+    assert all(section["thickness_reason"] for section in sections[:-1])
+    *_, metrics = stack(sources, thickness=130.0)
+    assert metrics.figures["distance"] is None
+    # Two sections have no other pair.
+    *_, metrics = stack(sources[2:4], thickness=130.0)
+    assert metrics.figures["distance"] is not None
+
+
 def test_nothing_is_measured_across_a_missing_section(write, stack):
     sources = write(phantom(), left_out=[2])
     _, sections, _ = stack(sources, allow_missing_sections=1)
