@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from octane.config.flags import Parser
+from octane.tools.watch.command import NAMED
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -20,9 +21,9 @@ OTHERS_FLAGS = {
     *("--batch", "--comment", "--constraint", "--cpus-per-task", "--error-exitcode", "--format"),
     *("--gres", "--help", "--ignore", "--me", "--mem", "--no-deps", "--ome-zarr-version", "--qos"),
     *("--only-binary", "--output", "--plugin", "--require-hashes", "--signal", "--time", "--tool"),
-    *("--daemon", "--read-only", "--recursive", "--secret", "--vfs-cache-mode"),
+    *("--daemon", "--now", "--read-only", "--recursive", "--secret", "--user", "--vfs-cache-mode"),
 }
-"""Other programs' flags that the documents mention: Slurm, Docker, pip, pytest, napari, rclone."""
+"""Other programs' flags that the documents mention: Slurm, Docker, systemd, pip, pytest, rclone."""
 
 
 def texts():
@@ -76,7 +77,7 @@ def flags():
         (PROJECT / "benchmarks").glob("[!_]*.py"), (PROJECT / "tools").glob("*.sh")
     ):
         known |= set(re.findall(r"--[a-z][a-z0-9_-]*", script.read_text(encoding="utf-8")))
-    return known | OTHERS_FLAGS
+    return known | {*NAMED} | OTHERS_FLAGS
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda p: p.name)
