@@ -386,9 +386,7 @@ def without_surface(slabs: Sequence[SectionSlab]) -> list[str]:
         and (found := measured(slab.image)) is not None
     ]
     # Data that begin within the tissue show none.
-    if len(odd) == sum(slab.image is not None for slab in slabs):
-        return []
-    if not odd:
+    if not odd or len(odd) == sum(slab.image is not None for slab in slabs):
         return []
     named = listed([f"{slab.number} ({reason})" for slab, reason in odd])
     cut = odd[0][0].cut
