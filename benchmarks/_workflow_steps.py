@@ -1,6 +1,6 @@
 """Seconds and peak memory of each step, and the time that a subject of 80 GB needs.
 
-The requests for time and memory in conf/base.config follow from these (docs/benchmarks.md).
+The requests for time and memory in conf/base.config follow from these.
 """
 
 import logging

@@ -1,7 +1,6 @@
 """Speed of writing tiles in files as mosaic grids, and of copying the files.
 
-Stored in benchmarks/results/mosaic.json, from which `make generate` writes the table of
-docs/benchmarks.md. ``--quick`` takes fewer tiles and rounds, and writes to the scratch folder
+Stored in benchmarks/results/mosaic.json. ``--quick`` takes fewer tiles and rounds, and writes to the scratch folder
 (OCTANE_BENCH_DIR, else work/bench) instead. Tiles, up to 3 GB with their copies, are written to the
 scratch folder too, and removed. They are read from the system's cache.
 """

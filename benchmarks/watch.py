@@ -1,7 +1,6 @@
 """Watching a microscope: cost of a section, seconds from a fault to its alert, false alarms.
 
-Stored in benchmarks/results/watch.json, from which `make generate` writes the tables of
-docs/benchmarks.md. ``--quick`` takes fewer sections, and writes to the scratch folder
+Stored in benchmarks/results/watch.json. ``--quick`` takes fewer sections, and writes to the scratch folder
 (OCTANE_BENCH_DIR, else work/bench) instead.
 
 - ``cost``: a section of 9 tiles among 10 and among 500. The looks at the folder, the state and the

@@ -33,7 +33,7 @@ sys.path += [str(PROJECT / "benchmarks"), str(PROJECT / "tools")]
 
 import pictures  # noqa: E402
 from _common import RESULTS  # noqa: E402
-from _tables import PAGE, TABLES, filled  # noqa: E402
+from _tables import PAGE, TABLES, fill_tables  # noqa: E402
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 SHOWN = {"text", "csv", "groovy", "json"}
@@ -236,7 +236,7 @@ def results(subject, part):
 
 def test_every_table_is_in_the_page_and_what_its_benchmark_measured():
     text = PAGE.read_text(encoding="utf-8")
-    assert filled(text) == text
+    assert fill_tables(text) == text
     assert sorted(re.findall(r"<!-- figures: (\S+) -->", text)) == sorted(TABLES)
 
 
@@ -252,15 +252,15 @@ def test_pictures_are_small_and_what_their_script_draws():
 def test_a_table_is_replaced_up_to_the_empty_line_and_follows_its_figures(tmp_path):
     shutil.copy(RESULTS / "n4.json", tmp_path)
     record = json.loads((tmp_path / "n4.json").read_text())
-    record["levels"]["n4_by_fitting_levels"]["2"]["truth"]["field_correlation"] = 0.1234
+    record["speed"]["cases"][0]["ratio"] = 1234
     (tmp_path / "n4.json").write_text(json.dumps(record))
-    text = "before\n\n<!-- figures: n4-levels -->\n| old |\n\nafter\n"
-    made = filled(text, tmp_path)
-    assert made.startswith("before\n\n<!-- figures: n4-levels -->\n| levels of 50 |")
+    text = "before\n\n<!-- figures: n4-speed -->\n| old |\n\nafter\n"
+    made = fill_tables(text, tmp_path)
+    assert made.startswith("before\n\n<!-- figures: n4-speed -->\n| volume |")
+    assert "| 1234 |" in made
     assert made.endswith(" |\n\nafter\n")
-    assert "| 2 | 0.062 | 0.123 |" in made
     assert "old" not in made
-    assert filled(made, tmp_path) == made
+    assert fill_tables(made, tmp_path) == made
 
 
 def test_figures_are_within_their_bounds_in_every_case():

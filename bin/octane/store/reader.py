@@ -1,7 +1,7 @@
 """Reading and decoding chunks into the caller's memory, without zarr.
 
 Decoding a zstd chunk of any size needs a few megabytes of memory. The decoders release the GIL, so
-that threads decode in parallel. docs/benchmarks.md (RESAMPLE, reading alone) compares the reader
+that threads decode in parallel. benchmarks/resample.py (reading) compares the reader
 with others.
 """
 
