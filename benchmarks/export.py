@@ -1,8 +1,8 @@
 """Speed and peak memory of exporting a store that is larger than the memory it may use.
 
-Stored in benchmarks/results/export.json. ``--quick`` takes a smaller store, and writes to the scratch folder
-(OCTANE_BENCH_DIR, else work/bench) instead. The store and one export, 1 GB together, are written to
-the scratch folder too, and removed. They are read from the system's cache.
+Stored in benchmarks/results/export.json. ``--quick`` takes a smaller store, and writes to the
+scratch folder (OCTANE_BENCH_DIR, else work/bench) instead. The store and one export, 1 GB together,
+are written to the scratch folder too, and removed. They are read from the system's cache.
 """
 
 import logging

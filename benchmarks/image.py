@@ -1,7 +1,8 @@
 """Size of the container's image: its layers, and the largest packages in it.
 
-Stored in benchmarks/results/image.json. It asks Docker for the image that `make image` built. ``--quick`` measures the
-same, and writes to the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead.
+Stored in benchmarks/results/image.json. It asks Docker for the image that `make image` built.
+``--quick`` measures the same, and writes to the scratch folder (OCTANE_BENCH_DIR, else work/bench)
+instead.
 """
 
 import shutil

@@ -1,8 +1,7 @@
 """The CUDA kernels without a GPU: registers, spills and instructions as compiled; N4's atomics.
 
-Each part is stored in benchmarks/results/kernels.json, from which `make generate` writes the tables
-of docs/benchmarks.md. ``--quick`` compiles for one generation and writes to the scratch folder
-instead. ``--against FOLDER`` compares with another checkout's kernels.
+Each part is stored in benchmarks/results/kernels.json. ``--quick`` compiles for one generation and
+writes to the scratch folder instead. ``--against FOLDER`` compares with another checkout's kernels.
 
 The part ``code`` needs nvdisasm (wheel nvidia-cuda-nvdisasm), and exits with 3 without it. It
 counts the instructions of the machine code, not the executed ones: those of each kernel, and of

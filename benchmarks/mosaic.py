@@ -1,8 +1,8 @@
 """Speed of writing tiles in files as mosaic grids, and of copying the files.
 
-Stored in benchmarks/results/mosaic.json. ``--quick`` takes fewer tiles and rounds, and writes to the scratch folder
-(OCTANE_BENCH_DIR, else work/bench) instead. Tiles, up to 3 GB with their copies, are written to the
-scratch folder too, and removed. They are read from the system's cache.
+Stored in benchmarks/results/mosaic.json. ``--quick`` takes fewer tiles and rounds, and writes to
+the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead. Tiles, up to 3 GB with their copies,
+are written to the scratch folder too, and removed. They are read from the system's cache.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Watching a microscope: cost of a section, seconds from a fault to its alert, false alarms.
 
-Stored in benchmarks/results/watch.json. ``--quick`` takes fewer sections, and writes to the scratch folder
-(OCTANE_BENCH_DIR, else work/bench) instead.
+Stored in benchmarks/results/watch.json. ``--quick`` takes fewer sections, and writes to the scratch
+folder (OCTANE_BENCH_DIR, else work/bench) instead.
 
 - ``cost``: a section of 9 tiles among 10 and among 500. The looks at the folder, the state and the
   page are the watcher's own; PREFLIGHT to STITCH are a run of Nextflow on the sections of a window.
