@@ -19,8 +19,8 @@ from octane.layout.sections import read_sections
 from octane.processes.mosaic import command as mosaic
 from octane.processes.preflight.plan import SubjectPlan
 from octane.processes.preflight.step import plan_of
-from octane.processes.report.summary import qualities
-from octane.processes.report.verdict import checks
+from octane.processes.report.summary import section_qualities
+from octane.processes.report.verdict import check_subject
 from octane.processes.stack import command as stack
 from octane.processes.stack.record import StackFigures
 from octane.processes.stitch import command as stitch
@@ -141,7 +141,7 @@ def judged(work: Path) -> tuple[StackFigures, list[str]]:
     }
     own = StackFigures.model_validate(figures.pop("stack"))
     sections = {name: StitchFigures.model_validate(found) for name, found in figures.items()}
-    found = checks(qualities(sections, own, None), sections, own, None)
+    found = check_subject(section_qualities(sections, own, None), sections, own, None)
     return own, [check.name for check in found if check.state == "warning"]
 
 

@@ -16,8 +16,8 @@ from octane.layout.mosaic import MosaicGrid, Tile
 from octane.processes.phantom.parameters import PhantomParameters
 from octane.processes.phantom.step import Subject, make_phantom, render_tile, speckle
 from octane.processes.report.check import Check, Settings
-from octane.processes.report.summary import qualities
-from octane.processes.report.verdict import checks
+from octane.processes.report.summary import section_qualities
+from octane.processes.report.verdict import check_subject
 from octane.processes.stack.parameters import StackParameters
 from octane.processes.stack.record import StackFigures
 from octane.processes.stack.step import stack_sections
@@ -372,8 +372,8 @@ def judged(
     stacking = StackParameters.model_validate({} if fault is None else fault.stacking)
     metrics = stack_sections(sections, volume, stacking, reading, execution)
     stack = StackFigures.model_validate(metrics.figures)
-    found = checks(
-        qualities(stitched, stack, None),
+    found = check_subject(
+        section_qualities(stitched, stack, None),
         stitched,
         stack,
         None,

@@ -281,7 +281,7 @@ class Subject:
     ) -> Path:
         destination = self.folder / "out" / "report.html"
         write_report(
-            self.records, self.previews, destination, subject=subject, run=run, lost=lost,
+            self.records, self.previews, destination, subject=subject, run=run, outcome=lost,
             channel=channel, execution=ExecutionParameters(overwrite=overwrite),
         )  # fmt: skip
         return destination

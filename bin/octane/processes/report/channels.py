@@ -10,7 +10,7 @@ from octane.pictures import pictures
 from octane.pictures.charts import Band
 from octane.processes.channels.record import ChannelFigures, ChannelsFigures
 from octane.processes.n4.record import N4Figures
-from octane.processes.report.brightness import brightness_checks
+from octane.processes.report.brightness import check_brightness
 from octane.processes.report.check import Check
 from octane.processes.report.correction import correction_of, threshold_of
 from octane.processes.report.gallery import Gallery
@@ -24,26 +24,27 @@ from octane.store.channels import channel_ids
 
 GREY = "FFFFFF"
 """Colour of a channel that is shown alone."""
-CARD = 320
+CARD_EDGE = 320
 """Longest edge of a channel's cuts on the page, pixels."""
 MOST_ADDED = 7
 """Most channels that are added in their colours: the colours of more would repeat."""
-THUMBNAIL = 320
+THUMBNAIL_EDGE = 320
 """Longest edge of the volume's picture on the cohort page, pixels."""
 
 
 class Channels(NamedTuple):
     """Tasks of a subject by channel.
 
-    ``own`` are those of the ``reference`` channel, which was measured, and ``others`` those of the
-    channels that lie where it does, by name. ``joined`` is CHANNELS, and ``shown`` are the channels
-    of the result; both are None and empty for a single channel, whose tasks are all ``own``.
+    ``reference_tasks`` are those of the ``reference`` channel, which was measured. ``others`` are
+    those of the channels that lie where it does, by name. ``channels_task`` is CHANNELS, and
+    ``shown`` are the channels of the result; both are None and empty for a single channel, whose
+    tasks are all ``reference_tasks``.
     """
 
     reference: str | None
-    own: list[TaskRecord]
+    reference_tasks: list[TaskRecord]
     others: dict[str, list[TaskRecord]]
-    joined: TaskRecord | None
+    channels_task: TaskRecord | None
     shown: list[ChannelFigures]
 
     @property
@@ -55,7 +56,7 @@ class Channels(NamedTuple):
 
     def is_nearest(self, name: str) -> bool:
         """Tell whether the values of a channel are never averaged, such as angles."""
-        tasks = self.own if name == self.reference else self.others.get(name, [])
+        tasks = self.reference_tasks if name == self.reference else self.others.get(name, [])
         return any(one.name == name and one.kind for one in self.shown) or any(
             task.is_passed_through or task.record.settings.get("channel_kind") for task in tasks
         )
@@ -72,33 +73,35 @@ def channels_of(entries: Sequence[TaskRecord], reference: str | None) -> Channel
     if reference is None and len(names) > 1:
         raise InputError(
             f"The records are of several channels ({', '.join(names)}); give --channel NAME of the "
-            "one that was measured."
+            "measured one."
         )
-    own = [task for task in tasks if reference is None or task.record.channel in ("", reference)]
+    reference_tasks = [
+        task for task in tasks if reference is None or task.record.channel in ("", reference)
+    ]
     shown = joined[1].channels if joined else []
     order = [channel.name for channel in shown]
     others = sorted(
         {name for name in names if reference not in (None, name)},
         key=lambda name: (order.index(name) if name in order else len(order), name),
     )
-    of = {name: [task for task in tasks if task.record.channel == name] for name in others}
-    return Channels(reference, own, of, joined[0] if joined else None, shown)
+    by_channel = {name: [task for task in tasks if task.record.channel == name] for name in others}
+    return Channels(reference, reference_tasks, by_channel, joined[0] if joined else None, shown)
 
 
-def joined_volume(channels: Channels, numbers: pictures.Numbers, gallery: Gallery) -> Context:
+def channel_pictures(channels: Channels, numbers: pictures.Numbers, gallery: Gallery) -> Context:
     """Cuts of the joined volume: each channel's in grey, and their sum in their colours.
 
     ``thumbnail`` is that of the sum, or of a channel if there is none.
     """
-    assert channels.joined is not None
-    arrays = channels.joined.previews
+    assert channels.channels_task is not None
+    arrays = channels.channels_task.previews
     spacing = vector(*arrays["slice_spacing"])
     scales = [pictures.Scale(*_window(channel)) for channel in channels.shown]
     cards: list[Context] = []
     for k, (channel, scale) in enumerate(zip(channels.shown, scales, strict=True)):
         cuts = {f"cut_{axis}": arrays[f"slice_{axis}_{k}"] for axis in CUTS}
         kinds = {"cut": (channel.name or "volume", scale)}
-        rows = gallery.cuts(f"channel_{k}", spacing, kinds, cuts, numbers, longest=CARD)
+        rows = gallery.cuts(f"channel_{k}", spacing, kinds, cuts, numbers, longest=CARD_EDGE)
         cards.append({"channel": channel, "rows": rows, "scale": scale})
     every = [k for k, channel in enumerate(channels.shown) if channel.kind is None]
     averaged = every[:MOST_ADDED]
@@ -112,13 +115,13 @@ def joined_volume(channels: Channels, numbers: pictures.Numbers, gallery: Galler
     image = scales[first].image(arrays[f"slice_z_{first}"])
     if several:
         image = pictures.composite(layers["z"])
-    small = pictures.framed(image, spacing[1:], bar=False, longest=THUMBNAIL)
+    small = pictures.framed(image, spacing[1:], bar=False, longest=THUMBNAIL_EDGE)
     return {
         "cards": cards,
         "composite": gallery.composite("volume", spacing, layers, numbers) if averaged else [],
         "added": [channels.shown[k] for k in averaged],
         "more": len(every) - len(averaged),
-        "left_out": [own.name for own in channels.shown if own.kind is not None],
+        "left_out": [channel.name for channel in channels.shown if channel.kind is not None],
         "thumbnail": pictures.uri(small),
     }
 
@@ -129,24 +132,24 @@ def _window(channel: ChannelFigures) -> tuple[float, float]:
     return low, high if high > low else low + 1.0
 
 
-def checks_of_others(channels: Channels) -> dict[str, list[Check]]:
+def check_others(channels: Channels) -> dict[str, list[Check]]:
     """Checks of brightness of each channel but the reference, by name.
 
     Values that are never averaged, such as angles, are not brightness.
     """
-    found = {}
+    checks = {}
     for name, tasks in channels.others.items():
-        stack = next((own for _, own in figures_of(tasks, "stack", StackFigures)), None)
+        stack = next((figures for _, figures in figures_of(tasks, "stack", StackFigures)), None)
         fit = fit_of(tasks)
         sections = {
-            title_of(task.name, own.section): own
-            for task, own in figures_of(tasks, "stitch", StitchFigures)
+            title_of(task.name, figures.section): figures
+            for task, figures in figures_of(tasks, "stitch", StitchFigures)
         }
         n4, threshold = (fit[1], threshold_of(fit[0])) if fit else (None, None)
         if not channels.is_nearest(name):
-            own = brightness_checks(name, sections, stack, n4, threshold, settings_of(tasks))
-            found |= {name: own} if own else {}
-    return found
+            checks_here = check_brightness(name, sections, stack, n4, threshold, settings_of(tasks))
+            checks |= {name: checks_here} if checks_here else {}
+    return checks
 
 
 def fit_of(tasks: Sequence[TaskRecord]) -> tuple[TaskRecord, N4Figures] | None:
@@ -160,7 +163,7 @@ def fits_of(channels: Channels, bands: list[Band], gallery: Gallery) -> list[Con
     rows: list[Context] = []
     for name in channels.names or [""]:
         is_reference = name not in channels.others
-        tasks = channels.own if is_reference else channels.others[name]
+        tasks = channels.reference_tasks if is_reference else channels.others[name]
         steps = [task for task in tasks if task.record.step == "n4"]
         fit = fit_of(tasks)
         shown = None
@@ -180,13 +183,13 @@ def sections_of_others(
     stitched = {
         name: figures_of(tasks, "stitch", StitchFigures) for name, tasks in channels.others.items()
     }
-    roomy = sum(map(len, stitched.values())) <= most
+    are_large = sum(map(len, stitched.values())) <= most
     ids = dict(zip(channels.names, channel_ids(channels.names), strict=True))
-    found: list[Context] = []
-    for name, own in stitched.items():
-        if own:
-            grey = pictures.grey_scale(task.previews["thumbnail"] for task, _ in own)
-            drawn = thumbnails(own, tiles, grey, gallery, roomy=roomy)
-            flat = flat_field_of(own, gallery, f"{ids[name]}_")
-            found.append({"name": name, "pictures": drawn, "grey": grey, "flat": flat})
-    return found
+    rows: list[Context] = []
+    for name, tasks in stitched.items():
+        if tasks:
+            grey = pictures.grey_scale(task.previews["thumbnail"] for task, _ in tasks)
+            drawn = thumbnails(tasks, tiles, grey, gallery, are_large=are_large)
+            flat = flat_field_of(tasks, gallery, f"{ids[name]}_")
+            rows.append({"name": name, "pictures": drawn, "grey": grey, "flat": flat})
+    return rows

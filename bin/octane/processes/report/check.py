@@ -28,7 +28,7 @@ class Check:
     sections: tuple[str, ...] = ()
 
 
-def judged(
+def judge(
     name: str, limit: str, value: str, failed: Collection[str] | bool, sentence: str
 ) -> Check:
     """Make a check that warns with ``sentence`` if it, or any section, failed."""
@@ -38,22 +38,22 @@ def judged(
     return Check(name, value, limit, "warning", sentence, marked)
 
 
-def unchecked(name: str, limit: str, reason: str) -> Check:
+def skip(name: str, limit: str, reason: str) -> Check:
     """Make a check that was not made, and say why."""
     return Check(name, "–", limit, "not checked", reason)
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """List names in a sentence: A, B and 4 more."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
 
 
-def titled(titles: Sequence[str]) -> str:
+def join_titles(titles: Sequence[str]) -> str:
     """List titles in a sentence: Sections 2, 3 and 4 more."""
     numbers = [title.removeprefix("Section ") for title in titles]
     alike = len(titles) > 1 and all(number.isdigit() for number in numbers)
-    return f"Sections {listed(numbers)}" if alike else listed(titles)
+    return f"Sections {join_names(numbers)}" if alike else join_names(titles)
 
 
 class Settings(NamedTuple):
@@ -68,7 +68,7 @@ NO_SETTINGS = Settings({}, {}, {})
 """Those of unknown steps."""
 
 
-def unlike(stack: StackFigures, shared: str) -> str:
+def missing_comparison(stack: StackFigures, shared: str) -> str:
     """Say why sections were not compared."""
     if sum(not section.missing for section in stack.sections) < 2:
         return "Fewer than two sections were imaged."

@@ -11,27 +11,27 @@ from octane.core.errors import OctaneError
 from octane.core.files import read_regular, writing
 from octane.core.records import Context
 from octane.core.units import counted
-from octane.processes.report.check import listed
-from octane.processes.report.gallery import rendered
+from octane.processes.report.check import join_names
+from octane.processes.report.gallery import render
 from octane.processes.report.summary import Summary, outliers
 from octane.processes.report.verdict import State
 
 logger = logging.getLogger(__name__)
 
-COMPARED = {
+OUTLIER_FIGURES = {
     "seam_median": "seams",
     "cv_after": "variation after N4",
     "seconds": "computing time, also for its amount of data,",
 }
 """Figures in which a subject may be an outlier, and their names in sentences."""
-SAID: dict[State, tuple[str, str]] = {
+STATE_WORDS: dict[State, tuple[str, str]] = {
     "incomplete": ("is incomplete", "are incomplete"),
     "look": ("needs a look", "need a look"),
     "good": ("is good", "are good"),
 }
 """States, worst first, in words for one subject and for several."""
 
-UNREPORTED = "Incomplete: REPORT failed, so nothing was checked."
+NO_REPORT = "Incomplete: REPORT failed, so nothing was checked."
 """Verdict on a subject without a report."""
 
 
@@ -51,13 +51,13 @@ class SubjectSummary(BaseModel):
 
 def _headline(subjects: Sequence[SubjectSummary]) -> str:
     """Name the subjects that are not good, in one line."""
-    of, said = counted(len(subjects), "subject"), []
-    for state, words in SAID.items():
+    of, sentences = counted(len(subjects), "subject"), []
+    for state, words in STATE_WORDS.items():
         names = [one.subject for one in subjects if one.state == state]
-        if names and (state != "good" or not said):
-            named = "" if state == "good" else f": {listed(names)}"
-            said.append(f"{len(names)} of {of} {words[len(names) > 1]}{named}.")
-    return " ".join(said)
+        if names and (state != "good" or not sentences):
+            after = "" if state == "good" else f": {join_names(names)}"
+            sentences.append(f"{len(names)} of {of} {words[len(names) > 1]}{after}.")
+    return " ".join(sentences)
 
 
 def _rows(subjects: Sequence[SubjectSummary]) -> list[Context]:
@@ -67,20 +67,20 @@ def _rows(subjects: Sequence[SubjectSummary]) -> list[Context]:
     """
     marks: list[dict[str, str]] = [{} for _ in subjects]
     known = [None if one.state == "incomplete" else one.summary for one in subjects]
-    for figure, words in COMPARED.items():
+    for figure, words in OUTLIER_FIGURES.items():
         far = _outliers(known, figure)
-        for own in (own for own, out in zip(marks, far, strict=True) if out):
-            own[figure] = f"{words} above median + 3 MAD of all subjects"
+        for mark in (mark for mark, out in zip(marks, far, strict=True) if out):
+            mark[figure] = f"{words} above median + 3 MAD of all subjects"
     return [
         {
             "subject": one,
             "figures": one.summary,
-            "marks": own,
+            "marks": mark,
             # Only a subject with a report has a summary.
             "link": quote(f"{one.subject}/{one.subject}_report.html")
             * ("summary" in one.model_fields_set),
         }
-        for one, own in zip(subjects, marks, strict=True)
+        for one, mark in zip(subjects, marks, strict=True)
     ]
 
 
@@ -90,25 +90,25 @@ def _outliers(summaries: Sequence[Summary | None], figure: str) -> list[bool]:
     An outlier in seconds must also be one for its amount of data: a larger subject, or one of more
     channels, takes longer; a small one takes longer per byte, because tasks need time to start.
     """
-    far = outliers([getattr(own, figure, None) for own in summaries])[1]
+    far = outliers([getattr(summary, figure, None) for summary in summaries])[1]
     if figure != "seconds":
         return far
-    sizes = [own.data_bytes if own is not None else 0 for own in summaries]
+    sizes = [summary.data_bytes if summary is not None else 0 for summary in summaries]
     rates = [
-        1e9 * own.seconds / size if own is not None and size else None
-        for own, size in zip(summaries, sizes, strict=True)
+        1e9 * summary.seconds / size if summary is not None and size else None
+        for summary, size in zip(summaries, sizes, strict=True)
     ]
     slow = outliers(rates)[1]
     return [out and (odd or not size) for out, odd, size in zip(far, slow, sizes, strict=True)]
 
 
-def _read(path: Path) -> SubjectSummary:
+def _read_summary(path: Path) -> SubjectSummary:
     try:
         return SubjectSummary.model_validate_json(read_regular(path))
     except (OSError, ValidationError) as error:
         raise OctaneError(
-            f"{path} is not the JSON twin of a report; "
-            "give the SUBJECT_report.json files of this version of octane."
+            f"{path} is not the JSON of a report; "
+            "give SUBJECT_report.json files that this version of octane wrote."
         ) from error
 
 
@@ -125,20 +125,20 @@ def write_cohort_report(
     ``SUBJECT/SUBJECT_report.html`` next to it. Unusable files, a subject given twice, and output
     that exists or cannot be written raise an OctaneError; nothing is left half-written.
     """
-    found: dict[str, SubjectSummary] = {}
+    summaries: dict[str, SubjectSummary] = {}
     for path in reports:
-        one = _read(path)
-        if one.subject in found:
+        one = _read_summary(path)
+        if one.subject in summaries:
             raise OctaneError(
                 f"{path} is a second report of {one.subject}; give each subject once."
             )
-        found[one.subject] = one
+        summaries[one.subject] = one
     for subject in subjects:
-        lost = SubjectSummary(subject=subject, state="incomplete", verdict=UNREPORTED)
-        found.setdefault(subject, lost)
-    order = list(SAID)
-    ordered = sorted(found.values(), key=lambda one: (order.index(one.state), one.subject))
-    html = rendered("cohort.html.j2", headline=_headline(ordered), rows=_rows(ordered))
+        summary = SubjectSummary(subject=subject, state="incomplete", verdict=NO_REPORT)
+        summaries.setdefault(subject, summary)
+    order = list(STATE_WORDS)
+    ordered = sorted(summaries.values(), key=lambda one: (order.index(one.state), one.subject))
+    html = render("cohort.html.j2", headline=_headline(ordered), rows=_rows(ordered))
     with writing(destination, overwrite=overwrite) as page:
         page.write_text(html, encoding="utf-8")
-    logger.info("Page of %s: %s", counted(len(found), "subject"), destination)
+    logger.info("Page of %s: %s", counted(len(summaries), "subject"), destination)

@@ -1,4 +1,4 @@
-"""Write the page over several subjects from the JSON twins of their reports."""
+"""Write the cohort page from the JSON files of the subjects' reports."""
 
 from pathlib import Path
 
@@ -14,16 +14,16 @@ def main(
     subjects: list[str] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write the page over several subjects from the JSON twins of their reports.
+    """Write the cohort page from the JSON files of the subjects' reports.
 
     Parameters
     ----------
     destination
-        HTML file to create; it links to SUBJECT/SUBJECT_report.html next to it.
+        HTML file to create. It links to SUBJECT/SUBJECT_report.html next to it.
     reports
         The subjects' SUBJECT_report.json files.
     subjects
-        Names of all subjects; those without a report are shown as incomplete.
+        Names of all subjects. Those without a report count as incomplete.
     overwrite
         Replace an existing page.
     """

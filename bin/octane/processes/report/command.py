@@ -24,7 +24,7 @@ def main(
     Parameters
     ----------
     destination
-        HTML file to create; pictures are written to previews/ next to it.
+        HTML file to create. Its pictures go to previews/ next to it.
     subject
         Name of the subject.
     records
@@ -32,24 +32,24 @@ def main(
     previews
         The steps' previews (NPZ).
     run
-        JSON file on the run: Nextflow's version, the code's, the profile; under "outcome" the parts
-        that are missing from the subject's results, under "decisions" what PREFLIGHT decided.
+        JSON file on the run: versions of Nextflow and the code, and the profile. Its "outcome"
+        lists what the subject's results lack, its "decisions" what PREFLIGHT decided.
     channel
-        Name of the channel that was measured, if the records are of several.
+        Channel that was measured, if the records are of several.
     """
     from octane.core.records import Decision, Outcome
     from octane.processes.report.step import write_report
 
     facts = json.loads(run.read_text(encoding="utf-8")) if run is not None else {}
-    outcome, decided = facts.pop("outcome", None), facts.pop("decisions", [])
+    missing, decided = facts.pop("outcome", None), facts.pop("decisions", [])
     write_report(
         records or [],
         previews or [],
         destination,
         subject=subject,
         run=facts if run is not None else None,
-        lost=Outcome.model_validate(outcome) if outcome else None,
+        outcome=Outcome.model_validate(missing) if missing else None,
         channel=channel,
-        decided=[Decision.model_validate(own) for own in decided],
+        preflight_decisions=[Decision.model_validate(decision) for decision in decided],
         execution=execution,
     )

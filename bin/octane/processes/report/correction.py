@@ -12,7 +12,7 @@ from octane.processes.report.tasks import CUTS, TaskRecord
 from octane.processes.stack.record import StackFigures
 
 
-def _fields(arrays: dict[str, npt.NDArray]) -> dict[str, str]:
+def _title_fields(arrays: dict[str, npt.NDArray]) -> dict[str, str]:
     """Title the fields; scale a true field to the fitted one's geometric mean over the cuts."""
     if not all(f"true_field_{axis}" in arrays for axis in CUTS):
         return {"field": "bias field"}
@@ -47,7 +47,7 @@ def correction_of(
 ) -> Context:
     """Pictures and charts of the bias field correction; ``prefix`` begins the names of files."""
     arrays = dict(entry.previews)
-    fields = _fields(arrays)
+    fields = _title_fields(arrays)
     grey = pictures.grey_scale(arrays[f"{k}_{a}"] for k in ("before", "after") for a in CUTS)
     diverging = pictures.field_scale(arrays[f"{k}_{a}"] for k in fields for a in CUTS)
     kinds = {"before": ("before", grey), "after": ("after", grey)}

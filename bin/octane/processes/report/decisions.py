@@ -13,73 +13,73 @@ from octane.processes.stack.record import MEASURED, SectionFigures, StackFigures
 from octane.processes.stitch.parameters import ESTIMATE
 from octane.processes.stitch.record import HeldOutFigures, StitchFigures
 
-POSITIONS = "--positions SUBJECT_positions.csv"
-DISPLACEMENTS = "--displacements SUBJECT_displacements.csv"
+POSITIONS_FLAG = "--positions SUBJECT_positions.csv"
+DISPLACEMENTS_FLAG = "--displacements SUBJECT_displacements.csv"
 """Flags for the tables that a run writes."""
 
 
-def decisions(
-    before: Sequence[Decision],
+def list_decisions(
+    preflight_decisions: Sequence[Decision],
     sections: Mapping[str, StitchFigures],
     stack: StackFigures | None,
     n4: N4Figures | None,
     settings: Settings,
 ) -> list[Decision]:
-    """List what was decided ``before`` any work, and what the steps measured and then decided."""
-    found = [*before]
-    own = [*sections.values()]
-    if own and settings.stitch.get("refine"):
-        found.append(_places(own))
-    if any(section.flat_held_out for section in own):
-        found.append(_flat_field(own, is_auto=settings.stitch.get("flat_field") == AUTO))
-    if any(section.gains_held_out for section in own):
-        found.append(_gains(own))
+    """List what PREFLIGHT decided, and what the steps decided by what they measured."""
+    decisions = [*preflight_decisions]
+    stitched = [*sections.values()]
+    if stitched and settings.stitch.get("refine"):
+        decisions.append(_places(stitched))
+    if any(section.flat_held_out for section in stitched):
+        decisions.append(_flat_field(stitched, is_auto=settings.stitch.get("flat_field") == AUTO))
+    if any(section.gains_held_out for section in stitched):
+        decisions.append(_gains(stitched))
     if stack is not None:
         imaged = [section for section in stack.sections if not section.missing]
         if settings.stack.get("section_surface") == AUTO:
-            found.append(_surface(imaged))
+            decisions.append(_surface(imaged))
         if settings.stack.get("section_thickness") == AUTO:
-            found.append(_thickness(imaged))
+            decisions.append(_thickness(imaged))
         if settings.stack.get("align") not in (None, "none") and len(imaged) > 1:
-            found.append(_displacement(imaged, stack))
+            decisions.append(_displacement(imaged, stack))
     fits = [] if n4 is None else [n4.relative_entropy, *(s.relative_entropy for s in n4.sections)]
     if n4 is not None and any(fits):
-        found.append(_levels(n4))
-    return found
+        decisions.append(_levels(n4))
+    return decisions
 
 
 def _places(sections: Sequence[StitchFigures]) -> Decision:
-    moved = [own for own in sections if own.largest_move > 0]
-    reasons = dict.fromkeys(own.not_refined for own in sections if own.not_refined)
-    largest = max((own.largest_move for own in moved), default=0.0)
+    moved = [section for section in sections if section.largest_move > 0]
+    reasons = dict.fromkeys(section.not_refined for section in sections if section.not_refined)
+    largest = max((section.largest_move for section in moved), default=0.0)
     return Decision(
         subject="Places of tiles",
         evidence="; ".join(
-            [f"halves of the overlaps agree on others in {_of(moved, sections)}", *reasons]
+            [f"halves of the overlaps agree on others in {_count_of(moved, sections)}", *reasons]
         ),
         done=f"moved by up to {largest:.1f} µm" if moved else "as stated",
-        flag=POSITIONS,
+        flag=POSITIONS_FLAG,
     )
 
 
 def _flat_field(sections: Sequence[StitchFigures], *, is_auto: bool) -> Decision:
-    judged = [own.flat_held_out for own in sections if own.flat_held_out is not None]
-    used = [own for own in judged if own.helped or not is_auto]
+    judged = [section.flat_held_out for section in sections if section.flat_held_out is not None]
+    used = [figures for figures in judged if figures.helped or not is_auto]
     return Decision(
         subject="Flat field",
         evidence=_seams(judged),
-        done=f"applied in {_of(used, sections)}" if used else "not applied",
+        done=f"applied in {_count_of(used, sections)}" if used else "not applied",
         flag=f"--stitch_flat_field {AUTO if is_auto and used else ESTIMATE if used else 'none'}",
     )
 
 
 def _gains(sections: Sequence[StitchFigures]) -> Decision:
-    judged = [own.gains_held_out for own in sections if own.gains_held_out is not None]
-    used = [own for own in judged if own.helped]
+    judged = [section.gains_held_out for section in sections if section.gains_held_out is not None]
+    used = [figures for figures in judged if figures.helped]
     return Decision(
         subject="Gains of tiles",
         evidence=_seams(judged),
-        done=f"applied in {_of(used, sections)}" if used else "not applied",
+        done=f"applied in {_count_of(used, sections)}" if used else "not applied",
         flag="--stitch_gain SUBJECT_gains.csv",
     )
 
@@ -91,49 +91,50 @@ def _seams(judged: Sequence[HeldOutFigures]) -> str:
 
 
 def _surface(sections: Sequence[SectionFigures]) -> Decision:
-    known = [own for own in sections if own.surface_from == MEASURED and own.surface is not None]
-    depths = [own.surface for own in known if own.surface is not None]
+    measured = [section for section in sections if section.surface_from == MEASURED]
+    depths = [section.surface for section in measured if section.surface is not None]
     return Decision(
         subject="Surface of sections",
-        evidence=f"found in {_of(known, sections)}",
+        evidence=f"measured in {_count_of(depths, sections)}",
         done=f"cropped {min(depths):.1f} to {max(depths):.1f} µm deep" if depths else "as imaged",
         flag=f"--section_surface {AUTO}" if depths else "--section_surface 0",
     )
 
 
 def _thickness(sections: Sequence[SectionFigures]) -> Decision:
-    sizes = [own.measured_thickness for own in sections if own.measured_thickness is not None]
+    measured = [section.measured_thickness for section in sections]
+    sizes = [size for size in measured if size is not None]
     return Decision(
         subject="Thickness of sections",
-        evidence=f"shared planes show that of {_of(sizes, sections)}",
+        evidence=f"measured on shared planes in {_count_of(sizes, sections)}",
         done=f"{min(sizes):.4g} to {max(sizes):.4g} µm" if sizes else "as stated, or imaged",
-        flag=DISPLACEMENTS,
+        flag=DISPLACEMENTS_FLAG,
     )
 
 
 def _displacement(sections: Sequence[SectionFigures], stack: StackFigures) -> Decision:
-    moved = [own for own in sections if own.moved]
-    aside = [np.hypot(*own.shift) for own in moved if own.shift is not None]
+    moved = [section for section in sections if section.moved]
+    aside = [np.hypot(*section.shift) for section in moved if section.shift is not None]
     by = f" by up to {max(aside):.1f} µm" if aside else ""
     return Decision(
         subject="Displacement of sections",
-        evidence=f"neighbours show that {_of(moved, sections)} lie aside{by}",
+        evidence=f"{_count_of(moved, sections)} displaced relative to their neighbours{by}",
         done=f"moved back ({stack.align})" if moved else "as imaged",
-        flag=DISPLACEMENTS if moved else "--stack_align none",
+        flag=DISPLACEMENTS_FLAG if moved else "--stack_align none",
     )
 
 
 def _levels(n4: N4Figures) -> Decision:
     entropy = n4.relative_entropy or next(s.relative_entropy for s in n4.sections)
-    taken = len(n4.levels) if n4.relative_entropy else len(n4.sections[0].levels)
-    figures = ", ".join(f"{own:.3f}" for own in entropy)
+    levels = len(n4.levels) if n4.relative_entropy else len(n4.sections[0].levels)
+    figures = ", ".join(f"{value:.3f}" for value in entropy)
     return Decision(
         subject="Levels of N4",
         evidence=f"relative entropy of the histogram with 0, 1 … levels: {figures}",
-        done=f"{taken} levels" if taken else "N4 left out",
-        flag=f"--n4_levels {taken}",
+        done=f"{levels} levels" if levels else "N4 left out",
+        flag=f"--n4_levels {levels}",
     )
 
 
-def _of(some: Sequence[object], every: Sequence[object]) -> str:
+def _count_of(some: Sequence[object], every: Sequence[object]) -> str:
     return f"{len(some)} of {len(every)} sections"

@@ -30,7 +30,7 @@ def _environment() -> Environment:
     return environment
 
 
-def rendered(template: str, **content: object) -> str:
+def render(template: str, **content: object) -> str:
     """Render a template of ``templates/``; values are escaped, an undefined one is an error."""
     page = _environment().get_template(template)
     return page.render(**content, light=charts.LIGHT, dark=charts.DARK)
@@ -49,7 +49,7 @@ class Gallery:
 
     def chart(self, name: str, title: str, alt: str, chart: charts.Chart) -> Context:
         """Draw a chart for the page and for a file."""
-        svg = rendered("chart.svg.j2", **chart._asdict())
+        svg = render("chart.svg.j2", **chart._asdict())
         alone = re.sub(r"var\(--(\w+)\)", lambda colour: charts.LIGHT[colour[1]], svg)
         self.files[f"{name}.svg"] = alone.encode()
         return {"title": title, "alt": alt, "svg": svg, "wide": chart.axes.size == charts.WIDE}

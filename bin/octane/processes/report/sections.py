@@ -20,16 +20,16 @@ from octane.pictures.tile_map import (
 from octane.processes.report.gallery import Gallery
 from octane.processes.report.summary import SectionQuality, outliers, title_of
 from octane.processes.report.tasks import TaskRecord
-from octane.processes.report.verdict import DISPLACED, ROTATED
+from octane.processes.report.verdict import ROTATION_LIMIT, SHIFT_LIMIT
 from octane.processes.resample.record import ResampleFigures
 from octane.processes.stack.record import StackFigures
 from octane.processes.stitch.record import StitchFigures, by_tile
 
-ROOMY = 12
+MOST_LARGE = 12
 """Number of sections up to which their pictures are large; more would make the file too large."""
 LEAST_MOVE = 0.1
 """Smallest move of a tile that an arrow shows, pixels of the section."""
-MAPPED, MAPPED_TILES = 6, 3000
+MOST_MAPS, MOST_MAP_TILES = 6, 3000
 """Most sections whose tiles the page maps, and most tiles in all; the maps of all are files."""
 
 
@@ -49,6 +49,7 @@ def sections_of(
     """Pictures of the stitched sections by their titles, the chart of the seams, and tile maps."""
     limit = outliers([s.seam_median for _, s in stitched])[0]
     grey = pictures.grey_scale(entry.previews["thumbnail"] for entry, _ in stitched)
+    are_large = len(stitched) <= MOST_LARGE
     known = [
         (s.section, s.seam_median, s.seam_max)
         for _, s in stitched
@@ -60,7 +61,7 @@ def sections_of(
         alt = f"Mismatch at the seams of each section; outliers lie above {limit:.1%}."
         chart = gallery.chart("seams", "Seams", alt, charts.seam_chart(*seams, limit))
     return {
-        "pictures": thumbnails(stitched, tiles, grey, gallery, roomy=len(stitched) <= ROOMY),
+        "pictures": thumbnails(stitched, tiles, grey, gallery, are_large=are_large),
         "chart": chart,
         "limit": limit,
         "grey": grey,
@@ -75,9 +76,9 @@ def thumbnails(
     grey: pictures.Scale,
     gallery: Gallery,
     *,
-    roomy: bool,
+    are_large: bool,
 ) -> dict[str, Image]:
-    """Pictures of stitched sections by their titles; ``roomy`` ones are large on the page."""
+    """Pictures of stitched sections by their titles; ``are_large`` ones are large on the page."""
     voxel = tiles.voxel_size if tiles else (1.0, 1.0, 1.0)
     drawn = {}
     for entry, figures in stitched:
@@ -89,7 +90,7 @@ def thumbnails(
         )
         large = draw(longest=384)
         gallery.files[f"{entry.name}.png"] = pictures.png(large)
-        drawn[title_of(entry.name, figures.section)] = large if roomy else draw(longest=216)
+        drawn[title_of(entry.name, figures.section)] = large if are_large else draw(longest=216)
     return drawn
 
 
@@ -108,11 +109,11 @@ def _tile_maps(
         tiles = placed_tiles(
             places, figures.tile_extent, figures.mosaic_extent,
             not_imaged=figures.not_imaged, before=before,
-            misplaced=[(own.row, own.column) for own in figures.misplaced],
+            misplaced=[(tile.row, tile.column) for tile in figures.misplaced],
         )  # fmt: skip
         placed.append((entry, figures, tiles))
     # One scale, so that the arrows of different sections compare.
-    times = arrow_scale([own for *_, tiles in placed for own in tiles if own.imaged])
+    times = arrow_scale([tile for *_, tiles in placed for tile in tiles if tile.imaged])
     maps: dict[str, tuple[bool, float, str]] = {}
     for entry, figures, tiles in placed:
         thumbnail = Thumbnail.over(tiles, entry.previews["thumbnail"], grey)
@@ -122,7 +123,7 @@ def _tile_maps(
         title = title_of(entry.name, figures.section)
         maps[title] = (title in marked, figures.largest_move, drawn)
     largest = max((figures.tiles for _, figures in stitched), default=1)
-    most = max(1, min(MAPPED, MAPPED_TILES // largest))
+    most = max(1, min(MOST_MAPS, MOST_MAP_TILES // largest))
     worst = sorted(maps, key=lambda title: maps[title][:2], reverse=True)[:most]
     return {title: drawn for title, (*_, drawn) in maps.items() if title in worst}
 
@@ -171,14 +172,14 @@ def alignment_of(
             charts.displacement_chart(numbers, named, limit, unit),
         )
         for title, named, limit, unit in (
-            ("Shifts", {"y": y, "x": x}, DISPLACED * stack.voxel_size[1], "µm"),
-            ("Rotations", {"rotation": turns}, ROTATED, "degrees"),
+            ("Shifts", {"y": y, "x": x}, SHIFT_LIMIT * stack.voxel_size[1], "µm"),
+            ("Rotations", {"rotation": turns}, ROTATION_LIMIT, "degrees"),
         )
     ]
     return {"drawn": drawn, "sections": stack.sections, "charts": shown}
 
 
-def cuts_of(quality: Sequence[SectionQuality], plane: float, gallery: Gallery) -> list[Context]:
+def cut_charts(quality: Sequence[SectionQuality], plane: float, gallery: Gallery) -> list[Context]:
     """Charts of the sections' surfaces and thicknesses, if any was measured."""
     known = [(s, s.slab) for s in quality if s.slab and not s.slab.missing]
     surfaces = [

@@ -14,11 +14,11 @@ from octane.processes.n4.record import N4Figures
 from octane.processes.stack.record import SectionFigures, StackFigures
 from octane.processes.stitch.record import StitchFigures, SurfaceFigures
 
-FLOOR = (0.1, 0.005)
+DEVIATION_FLOOR = (0.1, 0.005)
 """Floor of the median absolute deviation, relative to the median and absolute, so that nearly equal
 sections are not outliers."""
 
-ABSENT = ("missing", "unfinished")
+MISSING_STATES = ("missing", "unfinished")
 """States of sections that the volume lacks."""
 
 
@@ -87,7 +87,7 @@ def outliers(values: Sequence[float | None]) -> tuple[float, list[bool]]:
         return math.nan, [False] * len(values)
     middle = float(np.median(known))
     deviation = float(np.median(np.abs(known - middle)))
-    limit = middle + 3 * max(deviation, FLOOR[0] * middle, FLOOR[1])
+    limit = middle + 3 * max(deviation, DEVIATION_FLOOR[0] * middle, DEVIATION_FLOOR[1])
     return limit, [v is not None and v > limit for v in values]
 
 
@@ -105,7 +105,7 @@ def _rise(stitched: StitchFigures, stack: StackFigures | None) -> tuple[float, f
     return stitched.surface.rise((height * y, width * x), levelled)
 
 
-def qualities(
+def section_qualities(
     stitched: Mapping[str, StitchFigures],
     stack: StackFigures | None,
     n4: N4Figures | None,
@@ -115,7 +115,7 @@ def qualities(
 
     ``stitched`` is keyed by record name; ``unfinished`` names sections without a record.
     """
-    found = [
+    sections = [
         SectionQuality(
             number=s.section,
             title=title_of(name, s.section),
@@ -133,23 +133,23 @@ def qualities(
     # For a volume that is not a stack, N4 records the entire volume as one section.
     varied = {v.number: v for v in n4.variation} if n4 and len(n4.variation) > 1 else {}
     states = dict.fromkeys(varied, "imaged")
-    slabs = {own.number: own for own in stack.sections} if stack else {}
+    slabs = {section.number: section for section in stack.sections} if stack else {}
     states |= {number: "missing" if s.missing else "imaged" for number, s in slabs.items()}
     states |= dict.fromkeys(stack.excluded_sections if stack else (), "excluded")
     # A section without a number is the only one; STACK numbers it 1.
-    known = {1 if section.number is None else section.number for section in found}
-    found += [
+    known = {1 if section.number is None else section.number for section in sections}
+    sections += [
         SectionQuality(number=number, title=title_of("", number), state=state)
         for number, state in states.items()
         if number not in known
     ]
-    for section in found:
+    for section in sections:
         section.slab = slabs.get(1 if section.number is None else section.number)
-        own = varied.get(section.number) if section.number is not None else None
-        if own is not None:
-            section.cv_before, section.cv_after = own.cv_before, own.cv_after
-    found.sort(key=lambda s: (s.number is None, s.number or 0))
-    return found + [
+        variation = varied.get(section.number) if section.number is not None else None
+        if variation is not None:
+            section.cv_before, section.cv_after = variation.cv_before, variation.cv_after
+    sections.sort(key=lambda s: (s.number is None, s.number or 0))
+    return sections + [
         SectionQuality(number=None, title=name, state="unfinished") for name in unfinished
     ]
 
@@ -162,7 +162,7 @@ def summary_of(
     return Summary(
         sections=sum(s.state != "excluded" for s in sections),
         excluded=sum(s.state == "excluded" for s in sections),
-        missing=sum(s.state in ABSENT for s in sections),
+        missing=sum(s.state in MISSING_STATES for s in sections),
         seam_median=float(np.median(seams)) if seams else None,
         flagged=[s.title for s in sections if s.flags],
         cv_before=n4.cv_before if n4 else None,

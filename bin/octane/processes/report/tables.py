@@ -8,7 +8,7 @@ from octane.core.timing import summed
 from octane.processes.preflight.parameters import STEPS
 
 
-def tables(records: Sequence[Record], *, workflow: bool) -> Context:
+def step_tables(records: Sequence[Record], *, workflow: bool) -> Context:
     """Sum up the tasks of each step for the page; ``workflow`` selects the workflow's defaults."""
     order = dict.fromkeys((*ORDER, *sorted(record.step for record in records)))
     steps = {step: of for step in order if (of := [r for r in records if r.step == step])}
@@ -18,7 +18,7 @@ def tables(records: Sequence[Record], *, workflow: bool) -> Context:
         for record in of:
             for name, version in record.versions.items():
                 versions.setdefault(name, {})[version] = None
-            machines.setdefault(described(record), {})[step] = None
+            machines.setdefault(describe_machine(record), {})[step] = None
     return {
         "steps": steps,
         "expected": ORDER,
@@ -43,13 +43,13 @@ def performance(records: Sequence[Record]) -> Context:
     }
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if value is None:
         return "unset"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return " ".join(map(_shown, value))
+        return " ".join(map(_format_value, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -61,15 +61,17 @@ def _settings(records: Sequence[Record], step: str, *, workflow: bool) -> list[C
     rows: list[Context] = []
     for name in dict.fromkeys(name for record in records for name in record.settings):
         # Records of one step, such as those of several sections, may differ.
-        noted = fields[name].json_schema_extra if name in fields else None
-        extra = noted if isinstance(noted, Mapping) else {}
-        own = extra.get("workflow_default")
+        json_extra = fields[name].json_schema_extra if name in fields else None
+        extra = json_extra if isinstance(json_extra, Mapping) else {}
+        workflow_default = extra.get("workflow_default")
         # A value that follows from the data is recorded as None.
-        given = (record.settings.get(name) for record in records)
-        values = list(dict.fromkeys(_shown(AUTO if (v, own) == (None, AUTO) else v) for v in given))
-        default = _shown(defaults[name]) if name in defaults else None
-        if workflow and own is not None:
-            default = _shown(own)
+        unset = AUTO if workflow_default == AUTO else None
+        recorded = [record.settings.get(name) for record in records]
+        values = [_format_value(unset if value is None else value) for value in recorded]
+        values = list(dict.fromkeys(values))
+        default = _format_value(defaults[name]) if name in defaults else None
+        if workflow and workflow_default is not None:
+            default = _format_value(workflow_default)
         rows.append(
             {
                 "name": name,
@@ -90,12 +92,12 @@ def _settings(records: Sequence[Record], step: str, *, workflow: bool) -> list[C
     return sorted(rows, key=lambda row: not (row["changed"] or row["table"]))
 
 
-def described(record: Record) -> str:
+def describe_machine(record: Record) -> str:
     """Describe the device and the machine of a task in one line."""
     parts = []
     for name, value in {**record.device, **record.host}.items():
         if name.endswith("_bytes") and isinstance(value, int | float):
             parts.append(f"{name.removesuffix('_bytes')} {value / 1e9:.3g} GB")
         elif value is not None:
-            parts.append(f"{name} {_shown(value)}")
+            parts.append(f"{name} {_format_value(value)}")
     return ", ".join(parts)

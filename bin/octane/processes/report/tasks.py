@@ -16,7 +16,7 @@ M = TypeVar("M", bound=BaseModel)
 
 CUTS = {"z": (1, 2), "y": (0, 2), "x": (0, 1)}
 """Axes of a slice, down and across, by the axis orthogonal to it."""
-PREVIEWED = {
+NEEDED_ARRAYS = {
     "stitch": ("thumbnail",),
     "n4": tuple(f"{kind}_{axis}" for kind in ("before", "after", "field") for axis in CUTS),
     "pyramid": (*(f"slice_{axis}" for axis in CUTS), "slice_spacing"),
@@ -38,34 +38,34 @@ class TaskRecord:
         return bool(self.record.figures.get("passed_through"))
 
 
-def previewed(record: Record) -> tuple[str, ...]:
+def needed_arrays(record: Record) -> tuple[str, ...]:
     """Arrays that the report needs of a task."""
     if record.step == "channels":
         count = len(ChannelsFigures.model_validate(record.figures).channels)
         cuts = tuple(f"slice_{axis}_{k}" for k in range(count) for axis in CUTS)
         return (*cuts, "slice_spacing")
-    return () if record.figures.get("passed_through") else PREVIEWED.get(record.step, ())
+    return () if record.figures.get("passed_through") else NEEDED_ARRAYS.get(record.step, ())
 
 
 def settings_of(entries: Sequence[TaskRecord]) -> Settings:
     """Parameters with which the steps of a channel ran; those of sections are alike."""
-    of = {entry.record.step: entry.record.settings for entry in entries}
-    return Settings(*(of.get(step, {}) for step in Settings._fields))
+    settings = {entry.record.step: entry.record.settings for entry in entries}
+    return Settings(*(settings.get(step, {}) for step in Settings._fields))
 
 
 def figures_of(
     entries: Sequence[TaskRecord], step: str, model: type[M]
 ) -> list[tuple[TaskRecord, M]]:
     """List the entries of a step, each with its figures."""
-    found = []
+    pairs = []
     for entry in entries:
         if entry.record.step == step:
             try:
-                found.append((entry, model.model_validate(entry.record.figures)))
+                pairs.append((entry, model.model_validate(entry.record.figures)))
             except ValidationError as error:
                 figure = ".".join(map(str, error.errors()[0]["loc"])) or "(all)"
                 raise OctaneError(
                     f"{entry.name}_metrics.json lacks a usable figure '{figure}'; "
                     f"run {step.upper()} again with this version of octane."
                 ) from error
-    return found
+    return pairs

@@ -18,26 +18,26 @@ def trace_content(timelines: Mapping[str, Recorded]) -> bytes:
     ``timelines`` are keyed by task. Metadata come first, then complete events in the
     order of their start, in microseconds since the first of all timelines began.
     """
-    named: list[dict[str, object]] = []
+    metadata: list[dict[str, object]] = []
     events: list[dict[str, object]] = []
 
-    def name(kind: str, process: int, thread: int, **arguments: object) -> None:
-        named.append({"name": kind, "ph": "M", "pid": process, "tid": thread, "args": arguments})
+    def add_metadata(kind: str, process: int, thread: int, **arguments: object) -> None:
+        metadata.append({"name": kind, "ph": "M", "pid": process, "tid": thread, "args": arguments})
 
     first = min((t.started for t in timelines.values()), default=0.0)
     ordered = sorted(timelines.items(), key=lambda item: item[1].started)
     for process, (task, timeline) in enumerate(ordered, start=1):
-        name("process_name", process, 0, name=task)
-        name("process_sort_index", process, 0, sort_index=process)
+        add_metadata("process_name", process, 0, name=task)
+        add_metadata("process_sort_index", process, 0, sort_index=process)
         origin = round((timeline.started - first) * 1e6)
         for thread, track in enumerate(timeline.tracks, start=1):
-            name("thread_name", process, thread, name=track.name)
+            add_metadata("thread_name", process, thread, name=track.name)
             place = {"cat": "octane", "ph": "X", "pid": process, "tid": thread}
             events += [
                 {"name": stage, "ts": origin + start, "dur": length, **place}
                 for start, length, stage in track.pieces()
             ]
-    every = [*named, *sorted(events, key=itemgetter("ts"))]
+    every = [*metadata, *sorted(events, key=itemgetter("ts"))]
     content = json.dumps({"displayTimeUnit": "ms", "traceEvents": every}, separators=(",", ":"))
     # Without a time stamp, so that the same timelines give the same file.
     return gzip.compress(content.encode(), mtime=0)

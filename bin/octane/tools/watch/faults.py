@@ -19,9 +19,9 @@ from octane.core.records import Record, read_record
 from octane.processes.report.check import Check, Settings
 from octane.processes.report.gallery import Gallery
 from octane.processes.report.sections import sections_of
-from octane.processes.report.summary import qualities, title_of
+from octane.processes.report.summary import section_qualities, title_of
 from octane.processes.report.tasks import TaskRecord
-from octane.processes.report.verdict import checks
+from octane.processes.report.verdict import check_subject
 from octane.processes.stack.parameters import StackParameters
 from octane.processes.stack.record import SectionFigures, StackFigures
 from octane.processes.stitch.record import StitchFigures
@@ -141,7 +141,7 @@ def faults_of(
         stack = stack.model_copy(update={"sections": known})
     settings = Settings(own.record.settings, record.settings if record else {}, {})
     of = {other.image.name: other.figures for other in every.values()}
-    found = checks(qualities(of, stack, None), of, stack, None, settings=settings)
+    found = check_subject(section_qualities(of, stack, None), of, stack, None, settings=settings)
     faults = [Fault(c.name, c.sentence) for c in found if _is_fault(c, own.title)]
     if stack is not None:
         faults += _unmatched(stack, own)
@@ -205,6 +205,6 @@ def draw(own: Stitched) -> Mapping[str, bytes]:
         return {}
     gallery = Gallery()
     entry = TaskRecord("section", own.record, arrays)
-    quality = qualities({"section": own.figures}, None, None)
+    quality = section_qualities({"section": own.figures}, None, None)
     sections_of([(entry, own.figures)], None, quality, gallery)
     return {name.removeprefix("section"): data for name, data in gallery.files.items()}

@@ -12,7 +12,7 @@ from octane import __version__
 from octane.core.files import writing
 from octane.core.records import Context
 from octane.core.units import counted, format_bytes
-from octane.processes.report.gallery import rendered
+from octane.processes.report.gallery import render
 from octane.tools.watch.outlook import usual_period
 from octane.tools.watch.state import LINES, State, Taken
 
@@ -113,7 +113,7 @@ def write_page(
     }
     template = _environment().get_template("live.html.j2")
     html = template.render(
-        page=page, style=rendered("style.css.j2"), version=__version__, lines=LINES
+        page=page, style=render("style.css.j2"), version=__version__, lines=LINES
     )
     with writing(outdir / PAGE, overwrite=True) as partial:
         partial.write_text(html, encoding="utf-8")

@@ -15,7 +15,7 @@ from octane.processes.mosaic.orders import tile_at
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.mosaic.step import write_mosaics
 from octane.processes.report.check import Settings
-from octane.processes.report.verdict import checks
+from octane.processes.report.verdict import check_subject
 from octane.processes.stitch.parameters import OverlapParameters, StitchParameters
 from octane.processes.stitch.record import CORRECT_PLACES, StitchFigures
 from octane.processes.stitch.step import stitch_section
@@ -305,7 +305,7 @@ def test_stitch_finds_what_mosaic_was_told_to_keep(tmp_path, signs):
     assert CORRECT_PLACES in metrics.warnings[0]
     figures = StitchFigures.model_validate(metrics.figures)
     settings = Settings(metrics.settings, {}, {})
-    found = checks([], {"section_01": figures}, None, None, settings=settings)
+    found = check_subject([], {"section_01": figures}, None, None, settings=settings)
     judged = {check.name: check for check in found}
     for axis in "yx":
         check = judged[f"Overlap along {axis}"]

@@ -7,7 +7,7 @@ import pytest
 from octane.core.records import Context, Decision
 from octane.processes.n4.record import N4Figures
 from octane.processes.report.check import Settings
-from octane.processes.report.decisions import decisions
+from octane.processes.report.decisions import list_decisions
 from octane.processes.stack.record import StackFigures
 from octane.processes.stitch.record import StitchFigures
 
@@ -50,7 +50,7 @@ def corrected(entropy: list[float], levels: int) -> N4Figures:
 def listed(sections=None, stack=None, n4=None, before=(), **settings):
     """Decisions by the flag that states them."""
     given = Settings(*(settings.get(step, {}) for step in ("stitch", "stack", "n4")))
-    found = decisions(before, sections or {}, stack, n4, given)
+    found = list_decisions(before, sections or {}, stack, n4, given)
     assert all(own.subject and own.evidence and own.done for own in found)
     return {own.flag: own for own in found}
 
@@ -92,7 +92,7 @@ def test_what_was_measured_of_sections_is_counted():
         "section_thickness": "auto",
         "align": "translation",
     }
-    found = decisions([], {}, stack, None, Settings({}, given, {}))
+    found = list_decisions([], {}, stack, None, Settings({}, given, {}))
     assert ["1 of 2" in own.evidence for own in found] == [True] * 3
     assert [own.flag for own in found] == [
         "--section_surface auto",

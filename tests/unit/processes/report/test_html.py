@@ -284,7 +284,7 @@ def test_the_verdict_stands_first_and_its_checks_follow(
     sentence: str,
     state: str,
 ) -> None:
-    monkeypatch.setattr("octane.processes.report.html.checks", Mock(return_value=checks))
+    monkeypatch.setattr("octane.processes.report.html.check_subject", Mock(return_value=checks))
     subject.stack(1)
     path = subject.report()
     page, twin = Page(path), json.loads(path.with_suffix(".json").read_text())

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from octane.core.records import Record
 from octane.processes.n4.record import N4Figures, VariationFigures
-from octane.processes.report.summary import outliers, qualities, summary_of
-from octane.processes.report.verdict import COMPARED, checks
+from octane.processes.report.summary import outliers, section_qualities, summary_of
+from octane.processes.report.verdict import LEAST_SECTIONS, check_subject
 from octane.processes.stack.record import SectionFigures, StackFigures
 from octane.processes.stitch.record import StitchFigures
 
@@ -45,10 +45,10 @@ def corrected(*after):
 
 def test_sections_that_the_user_left_out_are_named_and_not_missing():
     volume = stack(2, 3, count=4).model_copy(update={"excluded_sections": [3, 5, 6]})
-    found = qualities({}, volume, None)
+    found = section_qualities({}, volume, None)
     states = ["imaged", "missing", "excluded", "imaged", "excluded", "excluded"]
     assert [s.state for s in found] == states
-    (check, *_) = checks(found, {}, volume, None)
+    (check, *_) = check_subject(found, {}, volume, None)
     assert (check.value, check.sections) == (
         *("1 of 3; excluded by the user: 3 5-6", ("Section 2",)),
     )
@@ -59,11 +59,11 @@ def test_sections_that_the_user_left_out_are_named_and_not_missing():
 def test_every_section_has_its_figures_and_marks_in_order():
     seams = {4: 0.5, 3: 0.02, 1: 0.021}
     of = {f"s{k}": stitched(k, seam, uncovered=7 * (k == 3)) for k, seam in seams.items()}
-    volume, n4 = stack(2, count=6), corrected(0.1, 0.1, 0.9, *[0.1] * (COMPARED - 3))
-    found = qualities(of, volume, n4)
+    volume, n4 = stack(2, count=6), corrected(0.1, 0.1, 0.9, *[0.1] * (LEAST_SECTIONS - 3))
+    found = section_qualities(of, volume, n4)
     assert [s.number for s in found] == [1, 2, 3, 4, 5, 6]
     assert [s.state for s in found] == ["stitched", "missing", *["stitched"] * 2, *["imaged"] * 2]
-    marked = {c.name: c.sections for c in checks(found, of, volume, n4) if c.sections}
+    marked = {c.name: c.sections for c in check_subject(found, of, volume, n4) if c.sections}
     assert marked == {
         "Missing sections": ("Section 2",),
         "Pixels without a tile": ("Section 3",),
@@ -73,21 +73,24 @@ def test_every_section_has_its_figures_and_marks_in_order():
     assert found[2].cv_after == pytest.approx(0.9)
     assert found[5].cv_after is None
     few = corrected(0.1, 0.1, 0.9, 0.1)
-    states = {c.name: c.state for c in checks(qualities(of, stack(2), few), of, stack(2), few)}
+    states = {
+        c.name: c.state
+        for c in check_subject(section_qualities(of, stack(2), few), of, stack(2), few)
+    }
     assert states["Variation of a section"] == "not checked"
 
 
 def test_sections_that_came_stitched_lack_nothing():
-    assert [s.state for s in qualities({}, stack(), None)] == ["imaged"] * 4
+    assert [s.state for s in section_qualities({}, stack(), None)] == ["imaged"] * 4
     # Nor does a single section without a number, which STACK numbers 1.
-    alone = qualities({"brain": stitched(None)}, stack(count=1), None)
+    alone = section_qualities({"brain": stitched(None)}, stack(count=1), None)
     assert [s.title for s in alone] == ["brain"]
     # A volume that is not a stack lacks sections.
-    assert qualities({}, None, corrected(0.1)) == []
+    assert section_qualities({}, None, corrected(0.1)) == []
 
 
 def test_the_summary_adds_up_tasks():
-    sections = qualities({"a": stitched(1), "b": stitched(2, seam=0.04)}, None, None)
+    sections = section_qualities({"a": stitched(1), "b": stitched(2, seam=0.04)}, None, None)
     records = [
         Record(step="n4", attempt=2, seconds={"total": 10.0}, peak_memory_bytes=5),
         Record(

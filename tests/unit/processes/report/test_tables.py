@@ -4,7 +4,7 @@ from typing import Any
 
 from octane.core.records import Record
 from octane.processes.preflight.parameters import STEPS
-from octane.processes.report.tables import performance, tables
+from octane.processes.report.tables import performance, step_tables
 
 SURFACES = {"section_surface": "auto", "section_level": "auto"}
 """The workflow's own defaults."""
@@ -29,7 +29,7 @@ def test_changed_settings_come_first_and_are_marked():
         (False, ["mask", "iterations", "strength"]),
         (True, ["shrink_factor", "strength"]),
     ):
-        found: Any = tables([record], workflow=workflow)["settings"]
+        found: Any = step_tables([record], workflow=workflow)["settings"]
         marks = [row["changed"] for row in found["n4"]]
         assert marks == sorted(marks, reverse=True)
         assert [row["name"] for row in found["n4"] if row["changed"]] == changed
@@ -40,7 +40,7 @@ def test_only_numbers_have_a_unit():
     for surface, unit in ((30, "micrometer"), ("auto", "")):
         given = STEPS["stack"].model_validate({"section_surface": surface})
         record = Record(step="stack", settings=given.model_dump(mode="json"))
-        found: Any = tables([record], workflow=True)["settings"]
+        found: Any = step_tables([record], workflow=True)["settings"]
         units = {row["name"]: row["unit"] for row in found["stack"]}
         assert (units["section_surface"], units["section_thickness"]) == (unit, "")
 
@@ -50,7 +50,7 @@ def test_sections_that_the_user_excluded_are_marked_as_changed():
         {"excluded_sections": "2", "codec": "blosc-lz4", "align": "auto", **SURFACES}
     )
     record = Record(step="stack", settings=given.model_dump(mode="json"))
-    found: Any = tables([record], workflow=True)["settings"]
+    found: Any = step_tables([record], workflow=True)["settings"]
     assert [row["name"] for row in found["stack"] if row["changed"]] == ["excluded_sections"]
 
 
@@ -59,7 +59,7 @@ def test_a_table_in_use_comes_first_without_a_mark():
     own = STEPS["stitch"].model_validate(given).model_dump(mode="json")
     for value, in_use in (("from a table", True), ("unset", False)):
         record = Record(step="stitch", settings={**own, "positions": value})
-        found: Any = tables([record], workflow=True)["settings"]
+        found: Any = step_tables([record], workflow=True)["settings"]
         assert [row["name"] for row in found["stitch"] if row["table"]] == ["positions"] * in_use
         assert not any(row["changed"] for row in found["stitch"])
         assert found["stitch"][0]["name"] == ("positions" if in_use else "overlap")
@@ -69,5 +69,5 @@ def test_what_the_workflow_sets_by_itself_is_not_marked_as_changed():
     given = STEPS["stack"].model_validate({"codec": "blosc-lz4", "align": "rigid", **SURFACES})
     record = Record(step="stack", settings=given.model_dump(mode="json"))
     for workflow, changed in ((False, ["align", *SURFACES, "codec"]), (True, ["align"])):
-        found: Any = tables([record], workflow=workflow)["settings"]
+        found: Any = step_tables([record], workflow=workflow)["settings"]
         assert [row["name"] for row in found["stack"] if row["changed"]] == changed

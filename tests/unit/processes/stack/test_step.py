@@ -11,7 +11,7 @@ from zarr.codecs import BloscCodec
 from octane.config.parameters import ExecutionParameters
 from octane.core.errors import OctaneError
 from octane.layout.sections import read_sections
-from octane.processes.report.verdict import checks
+from octane.processes.report.verdict import check_subject
 from octane.processes.resample.parameters import ResampleParameters
 from octane.processes.resample.step import resample_image
 from octane.processes.stack import facing
@@ -482,7 +482,7 @@ def test_compensated_light_is_judged_by_jumps_as_they_were_before(
     assert found["before"] == pytest.approx(mean, rel=1e-3)
     (check,) = [
         own
-        for own in checks([], {}, StackFigures.model_validate(metrics.figures), None)
+        for own in check_subject([], {}, StackFigures.model_validate(metrics.figures), None)
         if own.name == "Light lost with depth"
     ]
     if by > 0:
@@ -877,7 +877,7 @@ def test_neither_an_outline_nor_the_border_of_what_was_imaged_moves_a_section(
     sources = [stitch_jittered(k, tissue, rng) for k, tissue in enumerate(tissues, 1)]
     figures = stack(sources[1:], "translation", name="unlike")[2].figures
     assert [s["moved"] for s in figures["sections"]] == [False, False]
-    found = checks([], {}, StackFigures.model_validate(figures), None)
+    found = check_subject([], {}, StackFigures.model_validate(figures), None)
     (check,) = (check for check in found if check.name == "Section alignment")
     assert check.state == "warning"
     assert "Sections 2 and 3: no structure in common" in check.sentence

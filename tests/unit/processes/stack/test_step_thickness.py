@@ -12,8 +12,8 @@ from uneven_sections import UnevenParameters, render_tile, thicknesses
 from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, vector
-from octane.processes.report.summary import qualities
-from octane.processes.report.verdict import checks
+from octane.processes.report.summary import section_qualities
+from octane.processes.report.verdict import check_subject
 from octane.processes.stack.parameters import StackParameters
 from octane.processes.stack.record import StackFigures
 from octane.processes.stack.step import stack_sections
@@ -85,7 +85,10 @@ def stack(tmp_path):
 def stack_checks(metrics):
     """The checks of a stack by name."""
     figures = StackFigures.model_validate(metrics.figures)
-    return {own.name: own for own in checks(qualities({}, figures, None), {}, figures, None)}
+    return {
+        own.name: own
+        for own in check_subject(section_qualities({}, figures, None), {}, figures, None)
+    }
 
 
 @pytest.fixture(scope="module")
