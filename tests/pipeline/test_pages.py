@@ -242,7 +242,7 @@ def test_every_table_is_in_the_page_and_what_its_benchmark_measured():
 
 def test_pictures_are_small_and_what_their_script_draws():
     names = {path.name for path in (PROJECT / "docs").glob("*.png")}
-    assert {"demo.png", "n4.png", "stitching.png", "mosaic.png", "orders.png"} <= names
+    assert {"n4.png", "tutorial.png", "stitching.png", "mosaic.png", "orders.png"} <= names
     assert all((PROJECT / "docs" / name).stat().st_size < 150_000 for name in names)
     for name, content in (pictures.mosaic() | pictures.orders()).items():
         drawn = plt.imread(BytesIO(content))
@@ -261,6 +261,19 @@ def test_a_table_is_replaced_up_to_the_empty_line_and_follows_its_figures(tmp_pa
     assert made.endswith(" |\n\nafter\n")
     assert "old" not in made
     assert fill_tables(made, tmp_path) == made
+
+
+def test_readme_compares_by_measured_ratios():
+    faster = [case["ratio"] for case in results("n4", "speed")["cases"]]
+    programs = [case["programs"] for case in results("resample", "end_to_end")["cases"]]
+    longer = [
+        own["linumpy"]["command_seconds"] / own["octane"]["command_seconds"]
+        for own in programs
+        if "linumpy" in own
+    ]
+    text = (PROJECT / "README.md").read_text(encoding="utf-8")
+    assert f"| {min(faster):.0f} to {max(faster):.0f} on 2 cores |" in text
+    assert f"| 1 | {min(longer):.0f} to {max(longer):.0f} |" in text
 
 
 def test_figures_are_within_their_bounds_in_every_case():
