@@ -99,7 +99,7 @@ def run_subject(
 
 def stacked(made: SubjectPlan, files: Mapping[str, Path], work: Path) -> Path:
     """Run MOSAIC, STITCH and STACK with the flags of a plan, and return the volume."""
-    content = made.content(files, chosen_alone=True)
+    content = made.content(files, is_chosen_alone=True)
     data = {name: [*paths] for name, paths in content.data.items()}
     for number, (name, text) in enumerate(content.tables.items()):
         data[name] = [work / f"table_{number}.csv"]

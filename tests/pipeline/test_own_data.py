@@ -8,7 +8,7 @@ import shutil
 import pytest
 from runs import contents
 
-READ = "which is inside or around that folder; give another --outdir or --subject."
+READ = "which the run reads; give another --outdir or --subject."
 STUB = ("-stub", "--skip_n4", "--skip_pyramid")
 
 

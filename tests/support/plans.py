@@ -5,7 +5,7 @@ from octane.processes.preflight.request import Run
 
 def content(plan):
     """The plan by channel and step, with the inputs of each channel."""
-    tasks = plan.tasks(chosen_alone=True)
+    tasks = plan.tasks(is_chosen_alone=True)
     channels = [
         {"id": own.id, "written": own.is_written, "flags": own.flags, "items": items}
         for own, (_, items) in zip(tasks.channels, plan.channels, strict=True)
@@ -13,8 +13,8 @@ def content(plan):
     return {
         "kind": tasks.kind,
         "channels": channels,
-        "joined": tasks.is_joined,
-        "lead": tasks.lead,
+        "joined": tasks.joins_channels,
+        "lead": tasks.lead_id,
         "flags": tasks.flags,
         "tissue": tasks.shares_tissue,
     }

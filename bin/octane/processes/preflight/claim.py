@@ -12,8 +12,8 @@ from octane.core.metrics import write_json
 from octane.processes.preflight.request import Run, Subject
 from octane.processes.preflight.states import PlanContent
 
-RECORD = "input.json"
-TABLE = re.compile(r".*_(positions|gains|displacements)[.]csv")
+INPUT_FILE = "input.json"
+TABLE_NAME = re.compile(r".*_(positions|gains|displacements)[.]csv")
 """Names of tables that a run writes, and may be given to another one."""
 STORE = r"[^/]+[.]ome[.]zarr(/(zarr[.]json|[0-9]+(/(zarr[.]json|c(/[0-9]+)*))?))?"
 FILE = r"[^/]+_((positions|gains|displacements)[.]csv|report[.](html|json)|trace[.]json[.]gz)"
@@ -30,14 +30,14 @@ class Claim:
     folder: Path
     source: Mapping[str, object]
     earlier: str = ""
-    old: Iterable[Path] = ()
+    old_results: Iterable[Path] = ()
 
     def take(self) -> None:
         """Delete the results of an earlier input, and name the new one in the folder."""
-        for path in self.old:
+        for path in self.old_results:
             path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self.folder / RECORD, self.source)
+        write_json(self.folder / INPUT_FILE, self.source)
 
 
 def claim_folder(run: Run, subject: Subject, plan: PlanContent) -> Claim:
@@ -45,56 +45,55 @@ def claim_folder(run: Run, subject: Subject, plan: PlanContent) -> Claim:
 
     An input that was moved or corrected counts as the same one.
 
-    Raises an InputError if the folder has the results of another input, unless the user wants them
-    replaced; if it holds what is no result then; or if results would replace data that the run
-    reads.
+    Raises an InputError if results would replace data that the run reads, or those of another
+    input. If the user wants the latter, it is one if the folder holds what is no result.
     """
     source, outdir = subject.files["input"], Path(str(run.parameters["outdir"]))
     folder = outdir / subject.name
     is_made = run.work in source.parents
-    own = {
+    claim = {
         "input": "made by the run" if is_made else str(source.resolve()),
         "fingerprint": "" if is_made else plan.fingerprint,
         "stub": run.is_stub,
     }
-    record = folder / RECORD
-    if closed := _closed(folder):
+    record = folder / INPUT_FILE
+    if unwritable := _unwritable(folder):
         raise InputError(
-            f"{closed} cannot be written; ask its owner for permission, or give another --outdir "
-            "or --subject."
+            f"{unwritable} cannot be written; ask its owner for permission, or give another "
+            "--outdir or --subject."
         )
-    earlier = _earlier(record)
+    earlier = _read_earlier(record)
     is_other = bool(earlier) and all(
-        earlier.get(key) != own[key] for key in ("input", "fingerprint")
+        earlier.get(key) != claim[key] for key in ("input", "fingerprint")
     )
-    _require_no_loss(run, subject, folder, plan, is_other=is_other)
+    _require_other_folder(run, subject, folder, plan, is_other=is_other)
     if run.is_stub and earlier and not earlier.get("stub"):
         raise InputError(
             f"{folder} has results, which -stub-run would replace by empty files; give another "
             "--outdir."
         )
     if not is_other:
-        return Claim(folder, own)
+        return Claim(folder, claim)
     if not run.is_on("overwrite_subject"):
         raise InputError(
             f"{folder} has the results of another input, {earlier['input']}; give this one its own "
             "name with --subject, or another --outdir, or replace them with --overwrite_subject."
         )
-    return Claim(folder, own, str(earlier["input"]), _results(folder.resolve()))
+    return Claim(folder, claim, str(earlier["input"]), _list_results(folder.resolve()))
 
 
-def _closed(folder: Path) -> Path | None:
+def _unwritable(folder: Path) -> Path | None:
     """What a run must write and cannot."""
-    places = (_existing(folder), folder / RECORD, folder / "metrics")
+    places = (_existing_ancestor(folder), folder / INPUT_FILE, folder / "metrics")
     return next((p for p in places if p.exists() and not os.access(p, os.W_OK)), None)
 
 
-def _existing(folder: Path) -> Path:
+def _existing_ancestor(folder: Path) -> Path:
     """A folder, or the nearest one above it that exists."""
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 
-def _earlier(record: Path) -> dict[str, object]:
+def _read_earlier(record: Path) -> dict[str, object]:
     """The input that a folder was claimed for, or nothing."""
     try:
         text = record.read_text(encoding="utf-8")
@@ -103,53 +102,53 @@ def _earlier(record: Path) -> dict[str, object]:
         return {}
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{record} cannot be read, which says whose results the folder has; delete it if they "
+            f"{record}, which names the input of these results, cannot be read; delete it if they "
             "are this input's, or give another --outdir or --subject."
         ) from error
 
 
-def _require_no_loss(
+def _require_other_folder(
     run: Run, subject: Subject, folder: Path, plan: PlanContent, *, is_other: bool
 ) -> None:
     """Raise an InputError if results would replace what the run reads."""
-    lost: list[Path] = []
+    overwritten: list[Path] = []
     if folder.is_dir():
         # A link to an earlier task's result, which must not be edited there, and is replaced.
         for name in ("positions", "stitch_gain", "displacements"):
             table = subject.files.get(name)
-            if table and TABLE.fullmatch(table.name) and table.parent.samefile(folder):
+            if table and TABLE_NAME.fullmatch(table.name) and table.parent.samefile(folder):
                 raise InputError(
                     f"{table} is a result, which this run replaces; copy it to another folder, and "
                     "give the copy."
                 )
         read = [*subject.files.values(), run.work] if is_other else [subject.files["input"]]
-        lost += [path for path in read if _identity(folder) in _places(path)]
+        overwritten += [path for path in read if _file_id(folder) in _ancestor_ids(path)]
     # A folder of data may well have the results in it, but not what tasks read of it.
     names = {*plan.data} - {f"{subject.name}/input"}
-    places = _places(_existing(folder))
-    lost += [path for name in names for path in plan.data[name] if _identity(path) in places]
-    if lost:
+    places = _ancestor_ids(_existing_ancestor(folder))
+    overwritten += [path for name in names for path in plan.data[name] if _file_id(path) in places]
+    if overwritten:
         raise InputError(
-            f"Results would replace data in {folder}, but the run reads {lost[0]}, which is inside "
-            "or around that folder; give another --outdir or --subject."
+            f"Results in {folder} would replace {overwritten[0]}, which the run reads; give "
+            "another --outdir or --subject."
         )
 
 
-def _places(path: Path) -> set[tuple[int, int]]:
+def _ancestor_ids(path: Path) -> set[tuple[int, int]]:
     """A path and all that it is in."""
     real = path.resolve()
-    return {_identity(above) for above in (real, *real.parents)}
+    return {_file_id(above) for above in (real, *real.parents)}
 
 
-def _identity(path: Path) -> tuple[int, int]:
+def _file_id(path: Path) -> tuple[int, int]:
     """What a file or folder is, also where a container mounts it elsewhere."""
     state = path.stat()
     return state.st_dev, state.st_ino
 
 
-def _results(folder: Path) -> list[Path]:
+def _list_results(folder: Path) -> list[Path]:
     """All that a folder holds, deepest first; an InputError names what is no result."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for root, folders, files in os.walk(folder):
         for name in (*folders, *files):
             path = Path(root) / name
@@ -158,5 +157,5 @@ def _results(folder: Path) -> list[Path]:
                     f"{path} is not a result of octane, and --overwrite_subject would delete it; "
                     "move it, or give another --outdir or --subject."
                 )
-            found.append(path)
-    return found[::-1]
+            paths.append(path)
+    return paths[::-1]

@@ -16,6 +16,6 @@ def main(output: Path, /, *, request: Path) -> None:
     request
         JSON file with the run's parameters and subjects.
     """
-    from octane.processes.preflight.step import answer
+    from octane.processes.preflight.step import answer_request
 
-    answer(request, output)
+    answer_request(request, output)

@@ -14,13 +14,13 @@ from octane.store.formats.itk_files import MILLIMETER, READ
 from octane.store.image import Image
 from octane.store.volumes import Volume
 
-VOXELS = (0.01, 1e3)
+PLAUSIBLE_VOXELS = (0.01, 1e3)
 """Finest and coarsest plausible voxels, micrometres."""
-SECTIONS = (100.0, 1e6)
+PLAUSIBLE_SECTIONS = (100.0, 1e6)
 """Smallest and largest plausible sections, micrometres."""
-DEPTH = 2
+SEARCH_DEPTH = 2
 """Levels of folders that are searched for data, as in ``subject/mosaics``."""
-SHOWN = 10
+MOST_FOLDERS = 10
 """Most folders that a sentence lists."""
 
 
@@ -30,31 +30,31 @@ def find_inputs(source: Path) -> list[Path]:
         raise InputError(f"{source} does not exist; check --input.")
     if not source.is_dir() or is_store(source):
         return [source]
-    found = sorted(
+    stores = sorted(
         p
         for p in source.iterdir()
         # Dot files are leftovers of killed runs, or macOS's own.
         if not p.name.startswith(".") and is_store(p)
     )
-    if not found and (folders := _folders_of_data(source)):
-        shown = ", ".join(folders[:SHOWN])
-        more = f" and {len(folders) - SHOWN} more" if len(folders) > SHOWN else ""
+    if not stores and (folders := _data_folders(source)):
+        first = ", ".join(folders[:MOST_FOLDERS])
+        more = f" and {len(folders) - MOST_FOLDERS} more" if len(folders) > MOST_FOLDERS else ""
         raise InputError(
-            f"{source.resolve()} holds folders of data, not data: {shown}{more}; give one of them, "
+            f"{source.resolve()} holds folders of data, not data: {first}{more}; give one of them, "
             "or all in a --samplesheet."
         )
-    if not found:
+    if not stores:
         raise InputError(
             f"{source.resolve()} holds no OME-Zarr store and no tiles; give a folder of either, "
             f"one store, or a volume in one file ({', '.join(READ)})."
         )
-    return found
+    return stores
 
 
-def _folders_of_data(source: Path) -> list[str]:
+def _data_folders(source: Path) -> list[str]:
     """Subfolders, and folders in them, that hold stores or images; those of hidden ones are not."""
-    found: list[str] = []
-    for depth in range(1, DEPTH + 1):
+    names: list[str] = []
+    for depth in range(1, SEARCH_DEPTH + 1):
         for path in sorted(source.glob("/".join("*" * depth))):
             name = path.relative_to(source).as_posix()
             if (
@@ -66,10 +66,10 @@ def _folders_of_data(source: Path) -> list[str]:
                 continue
             inside = [part for part in path.iterdir() if not part.name.startswith(".")]
             if any(is_store(part) or part.name.lower().endswith(READ) for part in inside):
-                found.append(name)
-        if found:
+                names.append(name)
+        if names:
             break
-    return found
+    return names
 
 
 def _is_readable(folder: Path) -> bool:
@@ -96,7 +96,7 @@ def choose_sections(
     (name, text), *_ = texts.items()
     if paths == [source]:
         raise InputError(
-            f"--{name} {text} chooses among the sections of a folder, and the input is one image; "
+            f"--{name} {text} chooses among the sections of a folder, but the input is one image; "
             "omit it."
         )
     numbers = {path: section_number(path.name) for path in paths}
@@ -106,8 +106,11 @@ def choose_sections(
             "lacks; name sections like section_01.ome.zarr."
         )
     known = {number for number in numbers.values() if number is not None}
-    named = {name: _named(name, text, known) for name, text in texts.items()}
-    only, excluded = named.get("only_sections", known), named.get("exclude_sections", set())
+    numbers_by_flag = {name: _numbers_in(name, text, known) for name, text in texts.items()}
+    only, excluded = (
+        numbers_by_flag.get("only_sections", known),
+        numbers_by_flag.get("exclude_sections", set()),
+    )
     used = only - excluded
     if not used:
         raise InputError(
@@ -116,17 +119,17 @@ def choose_sections(
     return [path for path in paths if numbers[path] in used], sorted(known - used)
 
 
-def _named(name: str, text: str, known: set[int]) -> set[int]:
+def _numbers_in(name: str, text: str, known: set[int]) -> set[int]:
     """Known numbers that a parameter names; raise if it names others."""
     ranges = section_ranges(text)
     # Gaps within a range are for --allow_missing_sections to decide.
-    ends = {end for own in ranges for end in (own[0], own[-1])}
-    if lost := sorted(ends - known):
+    ends = {end for numbers in ranges for end in (numbers[0], numbers[-1])}
+    if unknown := sorted(ends - known):
         raise InputError(
-            f"--{name} {text} names section {listed(lost)}, which the input lacks: it has "
+            f"--{name} {text} names section {listed(unknown)}, which the input lacks: it has "
             f"{as_ranges(known)}; correct the numbers."
         )
-    return {number for number in known for own in ranges if number in own}
+    return {number for number in known for numbers in ranges if number in numbers}
 
 
 def require_target(path: Path) -> None:
@@ -139,7 +142,7 @@ def require_target(path: Path) -> None:
 
 def kind_of(volumes: list[Volume], asked: str) -> str:
     """Kind of an input: ``mosaic``, ``section`` or ``volume``; raise if kinds are mixed."""
-    kind = _kind(volumes) if asked == "auto" else asked
+    kind = _guess_kind(volumes) if asked == "auto" else asked
     if kind == "volume" and len(volumes) > 1:
         folder = volumes[0].path.parent
         raise InputError(f"{folder} holds {len(volumes)} volumes; give one of them.")
@@ -152,13 +155,13 @@ def kind_of(volumes: list[Volume], asked: str) -> str:
     return kind
 
 
-def _kind(volumes: list[Volume]) -> str:
-    noted = {str(v.attributes["kind"]) for v in volumes if "kind" in v.attributes}
-    if len(noted) == 1:
-        return noted.pop()
-    if len(noted) > 1:
+def _guess_kind(volumes: list[Volume]) -> str:
+    kinds = {str(v.attributes["kind"]) for v in volumes if "kind" in v.attributes}
+    if len(kinds) == 1:
+        return kinds.pop()
+    if len(kinds) > 1:
         raise InputError(
-            f"{volumes[0].path.parent} mixes {' and '.join(sorted(noted))} stores; separate them."
+            f"{volumes[0].path.parent} mixes {' and '.join(sorted(kinds))} stores; separate them."
         )
     first = volumes[0]
     if len(volumes) > 1:
@@ -170,7 +173,7 @@ def _kind(volumes: list[Volume]) -> str:
     return "mosaic" if cut else "volume"
 
 
-def doubted_sizes(volumes: Sequence[Volume]) -> list[str]:
+def warn_sizes(volumes: Sequence[Volume]) -> list[str]:
     """Warning about implausible voxel sizes and extents, which suggest a wrong unit."""
 
     def is_odd(volume: Volume) -> bool:
@@ -179,9 +182,9 @@ def doubted_sizes(volumes: Sequence[Volume]) -> list[str]:
         if volume.geometry is not None and min(spacing) == MILLIMETER:
             return True
         return (
-            max(spacing) < VOXELS[0]
-            or min(spacing) > VOXELS[1]
-            or not SECTIONS[0] <= edge <= SECTIONS[1]
+            max(spacing) < PLAUSIBLE_VOXELS[0]
+            or min(spacing) > PLAUSIBLE_VOXELS[1]
+            or not PLAUSIBLE_SECTIONS[0] <= edge <= PLAUSIBLE_SECTIONS[1]
         )
 
     odd = [volume for volume in volumes if is_odd(volume)]
@@ -189,11 +192,11 @@ def doubted_sizes(volumes: Sequence[Volume]) -> list[str]:
     texts = []
     for volume in odd[:1]:
         remedy = (
-            "Its unit may be wrong by a factor of 1000; check the unit and scale in its metadata, "
-            "or give --input_unit, which overrides the stated unit."
+            "Check the unit and scale in its metadata, which may be wrong by a factor of 1000, or "
+            "give --input_unit."
             if isinstance(volume, Image)
-            else "Its header may lack the voxel size, or state micrometres as millimetres; if so, "
-            "correct it."
+            else "Check its header, which may lack the voxel size or state micrometres as "
+            "millimetres."
         )
         voxels, whole = (format_lengths(n) for n in (volume.grid.spacing, volume.grid.extent))
         texts.append(f"{volume.path.name}{more} is {whole} (z y x) in voxels of {voxels}. {remedy}")

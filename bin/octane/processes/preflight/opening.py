@@ -19,9 +19,9 @@ from octane.processes.mosaic.checks_before import (
     survey,
 )
 from octane.processes.preflight.decisions import (
-    FIRST,
+    FIRST_SECTIONS,
     SectionSource,
-    decided_flip,
+    decide_flip,
     sections_of_mosaics,
     sections_of_tiles,
 )
@@ -32,7 +32,7 @@ from octane.processes.preflight.inputs import (
     require_target,
 )
 from octane.processes.preflight.parameters import Settings
-from octane.processes.preflight.plan import choose_channels, is_chosen, word_for
+from octane.processes.preflight.plan import channel_word, choose_channels, chooses_channels
 from octane.processes.preflight.reference import Choice, tile_scores, volume_scores
 from octane.store.channels import ALL, is_nearest
 from octane.store.image import Image
@@ -64,7 +64,7 @@ class Inputs:
         Of tiles in files: their images in the reference channel, which keep what was read.
     settings, decisions
         The user's settings with what the data decided about channels, and about tiles in files.
-    left_out, closed
+    left_out, unopened
         Numbers of the sections that the user leaves out, and of all that are not opened.
     """
 
@@ -77,7 +77,7 @@ class Inputs:
     sections: Sequence[SectionSource] = ()
     decisions: Sequence[Decision] = ()
     left_out: Sequence[int] = ()
-    closed: Collection[int | None] = ()
+    unopened: Collection[int | None] = ()
 
     @property
     def channels(self) -> Sequence[str]:
@@ -86,65 +86,65 @@ class Inputs:
 
 
 def open_inputs(
-    source: Path, settings: Settings, beside: Mapping[str, Path], problems: list[str]
+    source: Path, settings: Settings, other_files: Mapping[str, Path], problems: list[str]
 ) -> Inputs:
-    """Find and open the inputs of a subject; ``beside`` are its other files by parameter.
+    """Find and open the inputs of a subject; ``other_files`` are by parameter.
 
     Those that cannot be used are added to ``problems``. Raises an InputError if there are none, or
     if they are of different kinds.
     """
     asked = settings.workflow.input_kind
     if asked in ("auto", "mosaic") and holds_tiles(source, settings.mosaic):
-        table, decisions = beside.get("tile_table"), list[Decision]()
-        tiles, left_out = _survey(source, settings, table)
+        table, decisions = other_files.get("tile_table"), list[Decision]()
+        tiles, left_out = _survey_sections(source, settings, table)
         # One is enough: all names come from the same program.
         problems += [*filter(None, (unlinkable(entry.file) for entry in tiles.grid.entries))][:1]
-        if len(tiles.channels) > 1 and _is_undecided(settings):
-            settings, decision = _of_tiles(tiles, settings)
+        if len(tiles.channels) > 1 and _may_choose_channel(settings):
+            settings, decision = _choose_by_tiles(tiles, settings)
             decisions.append(decision)
-            tiles, _ = _survey(source, settings, table)
-        reference = _reference(tiles, settings)
+            tiles, _ = _survey_sections(source, settings, table)
+        reference = _reference_tiles(tiles, settings)
         sections = sections_of_tiles(reference)
-        if "positions" not in beside and _is_open(settings) and not problems:
-            decided = decided_flip(sections, settings.mosaic)
-            if decided is not None:
-                settings = settings.model_copy(update={"mosaic": decided[0]})
-                decisions.append(decided[1])
-                tiles, _ = _survey(source, settings, table)
-                reference = _reference(tiles, settings)
+        if "positions" not in other_files and _may_flip(settings) and not problems:
+            flip = decide_flip(sections, settings.mosaic)
+            if flip is not None:
+                settings = settings.model_copy(update={"mosaic": flip[0]})
+                decisions.append(flip[1])
+                tiles, _ = _survey_sections(source, settings, table)
+                reference = _reference_tiles(tiles, settings)
                 sections = sections_of_tiles(reference)
-        planned: list[Volume] = [
+        mosaics: list[Volume] = [
             planned_mosaic(section, tiles.folder, settings.input) for section in reference.sections
         ]
         return Inputs(
-            *(source, "mosaic", planned, settings, tiles, (), sections, decisions),
+            *(source, "mosaic", mosaics, settings, tiles, (), sections, decisions),
             *(left_out, left_out),
         )
     files, left_out = choose_sections(source, find_inputs(source), settings.workflow)
     problems += unfit_files(files)
     decisions = []
-    if not problems and _is_undecided(settings):
+    if not problems and _may_choose_channel(settings):
         with collecting(problems):
-            settings, decisions = _of_stores(files, settings)
+            settings, decisions = _choose_by_stores(files, settings)
 
-    def look(path: Path) -> Volume:
+    def open_input(path: Path) -> Volume:
         require_target(path)
         return open_volume(path, settings.input)
 
-    volumes = side_by_side("opening", {path: path for path in files}, look, problems)
+    volumes = run_in_threads("opening", {path: path for path in files}, open_input, problems)
     kind = kind_of(volumes, asked) if volumes else "volume"
-    closed = {section_number(path.name) for path in {*files} - {v.path for v in volumes}}
-    closed = closed.union(left_out)
+    unopened = {section_number(path.name) for path in {*files} - {v.path for v in volumes}}
+    unopened = unopened.union(left_out)
     return Inputs(
         *(source, kind, volumes, settings),
         files=files,
         decisions=decisions,
         left_out=left_out,
-        closed=closed,
+        unopened=unopened,
     )
 
 
-def _is_undecided(settings: Settings) -> bool:
+def _may_choose_channel(settings: Settings) -> bool:
     """Tell whether the data may decide which channel is the reference."""
     return settings.input.channel is None and not settings.workflow.as_stated
 
@@ -153,77 +153,87 @@ def _with_reference(
     settings: Settings, choice: Choice, scores: Mapping[str, float]
 ) -> tuple[Settings, Decision]:
     """Settings with the reference channel, and with those that are written."""
-    word, decision = choice.decided(scores)
+    word, decision = choice.decide(scores)
     reading = settings.input.model_copy(update={"channel": word})
     workflow = settings.workflow.model_copy(
-        update={} if choice.written is None else {"channels": choice.written}
+        update={} if choice.result_channels is None else {"channels": choice.result_channels}
     )
     return settings.model_copy(update={"input": reading, "workflow": workflow}), decision
 
 
-def _choice(
+def _reference_choice(
     path: Path,
     labels: Sequence[str],
     settings: Settings,
     attributes: Callable[[str, int], Attributes],
 ) -> Choice:
     """The channels that can be the reference; ``attributes`` are those of a word and number."""
-    chosen = settings.workflow.channels if is_chosen(settings) else ALL
+    chosen = settings.workflow.channels if chooses_channels(settings) else ALL
     numbers = chosen_channels(path, labels, len(labels), str(chosen))
-    words = {word_for(number, labels): number for number in numbers}
+    words = {channel_word(number, labels): number for number in numbers}
     nearest = [word for word, number in words.items() if is_nearest(attributes(word, number))]
-    return Choice(words, nearest, is_chosen(settings))
+    return Choice(words, nearest, chooses_channels(settings))
 
 
-def _of_tiles(tiles: Acquisition, settings: Settings) -> tuple[Settings, Decision]:
+def _choose_by_tiles(tiles: Acquisition, settings: Settings) -> tuple[Settings, Decision]:
     """Settings with the reference channel of several in files of tiles."""
-    noted = tiles.sections[0].channels
-    choice = _choice(tiles.folder, tiles.channels, settings, lambda _, number: noted[number])
-    of = {word: sections_of_tiles(tiles.of_channel(k)) for word, k in choice.words.items()}
-    return _with_reference(settings, choice, tile_scores(of))
+    channels = tiles.sections[0].channels
+    choice = _reference_choice(
+        tiles.folder, tiles.channels, settings, lambda _, number: channels[number]
+    )
+    sections = {word: sections_of_tiles(tiles.of_channel(k)) for word, k in choice.words.items()}
+    return _with_reference(settings, choice, tile_scores(sections))
 
 
-def _of_stores(files: Sequence[Path], settings: Settings) -> tuple[Settings, list[Decision]]:
+def _choose_by_stores(files: Sequence[Path], settings: Settings) -> tuple[Settings, list[Decision]]:
     """Settings with the reference channel of stores, if they have several."""
 
-    def opened(path: Path, word: str) -> Volume:
+    def open_channel(path: Path, word: str) -> Volume:
         return open_volume(path, settings.input.model_copy(update={"channel": word}))
 
     first: Volume | None = None
     # What hinders is told with the problems of all inputs.
     with collecting([]):
-        first = opened(files[0], "0")
+        first = open_channel(files[0], "0")
     if first is None or len(first.channels) == 1:
         return settings, []
-    choice = _choice(
+    choice = _reference_choice(
         *(files[0], first.channels, settings),
-        lambda word, _: opened(files[0], word).attributes,
+        lambda word, _: open_channel(files[0], word).attributes,
     )
     if kind_of([first], settings.workflow.input_kind) == "mosaic":
-        some = {word: [opened(path, word) for path in files[:FIRST]] for word in choice.words}
-        images = {word: [v for v in own if isinstance(v, Image)] for word, own in some.items()}
-        scores = tile_scores({word: sections_of_mosaics(own) for word, own in images.items()})
+        volumes = {
+            word: [open_channel(path, word) for path in files[:FIRST_SECTIONS]]
+            for word in choice.words
+        }
+        images = {
+            word: [v for v in of_channel if isinstance(v, Image)]
+            for word, of_channel in volumes.items()
+        }
+        scores = tile_scores(
+            {word: sections_of_mosaics(of_channel) for word, of_channel in images.items()}
+        )
     else:
         middle = files[len(files) // 2]
-        scores = volume_scores({word: opened(middle, word) for word in choice.words})
+        scores = volume_scores({word: open_channel(middle, word) for word in choice.words})
     settings, decision = _with_reference(settings, choice, scores)
     return settings, [decision]
 
 
-def _reference(tiles: Acquisition, settings: Settings) -> Acquisition:
+def _reference_tiles(tiles: Acquisition, settings: Settings) -> Acquisition:
     """The tiles of the reference channel."""
     channels = choose_channels(tiles.folder, tiles.channels, settings)
     (reference,) = (tiles.of_channel(c.index) for c in channels if c.is_reference)
     return reference
 
 
-def _is_open(settings: Settings) -> bool:
+def _may_flip(settings: Settings) -> bool:
     """Tell whether nobody stated how rows and columns run, or that they are right."""
     p, is_kept = settings.mosaic, settings.stitch.check_overlap == "warning"
     return not (p.flip or p.order is not None or is_kept or settings.workflow.as_stated)
 
 
-def side_by_side(
+def run_in_threads(
     label: str, items: Mapping[Path, Item], work: Callable[[Item], Result], problems: list[str]
 ) -> list[Result]:
     """Run ``work`` on the items in several threads; return the results of those without problems.
@@ -233,19 +243,21 @@ def side_by_side(
     advance = Progress(f"PREFLIGHT: {label}", len(items), "inputs")
     results: dict[Path, Result] = {}
 
-    def look(path: Path) -> list[tuple[Path, str]]:
-        own: list[str] = []
-        with collecting(own):
+    def try_item(path: Path) -> list[tuple[Path, str]]:
+        item_problems: list[str] = []
+        with collecting(item_problems):
             results[path] = work(items[path])
         advance(0)
-        return [(path, problem) for problem in own]
+        return [(path, problem) for problem in item_problems]
 
-    found = run_tiles([*items], look, workers=READERS, describe=str)
-    problems += told_once(problem for own in found for problem in own)
+    by_item = run_tiles([*items], try_item, workers=READERS, describe=str)
+    problems += told_once(problem for item_problems in by_item for problem in item_problems)
     return [results[path] for path in items if path in results]
 
 
-def _survey(folder: Path, settings: Settings, table: Path | None) -> tuple[Acquisition, list[int]]:
+def _survey_sections(
+    folder: Path, settings: Settings, table: Path | None
+) -> tuple[Acquisition, list[int]]:
     """Survey a folder of tiles; return also the numbers of the sections that are left out."""
     left_out: list[int] = []
 
@@ -257,5 +269,5 @@ def _survey(folder: Path, settings: Settings, table: Path | None) -> tuple[Acqui
 
     mosaic = settings.mosaic.model_copy(update={"table": table})
     reading, asked = settings.input, settings.workflow.channels
-    found = survey(folder, mosaic, reading, settings.stitch.overlap, choose, channels=asked)
-    return found, left_out
+    acquisition = survey(folder, mosaic, reading, settings.stitch.overlap, choose, channels=asked)
+    return acquisition, left_out

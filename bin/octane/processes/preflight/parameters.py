@@ -26,12 +26,12 @@ from octane.processes.stack.parameters import StackParameters
 from octane.processes.stitch.parameters import StitchParameters
 
 
-def _joined(value: object) -> object:
+def _join_names(value: object) -> object:
     """Join a list of names with commas."""
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
-def _helped(value: object) -> object:
+def _read_help(value: object) -> object:
     """Read a switch, or 'all'."""
     text = str(value).strip().lower()
     if text not in ("true", "false", "all"):
@@ -70,22 +70,22 @@ class WorkflowParameters(StepParameters):
     )
     input_kind: Literal["auto", "mosaic", "section", "volume"] = parameter(
         "auto",
-        "Kind of the input. auto: from octane's own metadata; without them a folder of stores "
-        "holds mosaics, and a single store is a mosaic if its chunks span the full Z. Tiles in "
-        "files count as mosaics.",
+        "Kind of the input. auto: as octane's own metadata state. Without them, a folder of "
+        "stores holds mosaics, and a single store is a mosaic if its chunks span the full Z. "
+        "Tiles in files count as mosaics.",
         per_subject=True,
     )
-    channels: Annotated[Text | None, BeforeValidator(_joined)] = parameter(
+    channels: Annotated[Text | None, BeforeValidator(_join_names)] = parameter(
         None,
         "Channels in the results: all, or numbers or names, such as '0 2' or 'GFP, slow axis'. "
-        "Tiles and sections of each lie where those of --channel do. Unset: only --channel, or all "
-        "if that is unset as well, but those whose names suggest angles or labels.",
+        "Tiles and sections of each lie where those of --channel do. Unset: only --channel, or if "
+        "that is unset, all whose names suggest neither angles nor labels.",
         per_subject=True,
         shown=True,
     )
     as_stated: bool = parameter(
         False,
-        "Decide nothing by the data: tiles and sections lie, and sections are as thick, as stated. "
+        "Decide nothing by the data: places of tiles and sections, and thicknesses, are as stated. "
         "Without it, the report lists what was decided, with the flags that state it.",
         per_subject=True,
         shown=True,
@@ -98,10 +98,10 @@ class WorkflowParameters(StepParameters):
     )
     displacements: Path | None = parameter(
         None,
-        "CSV of section displacements that STACK undoes instead of measured ones: columns section, "
-        "y, x (micrometres) and rotation (degrees), such as SUBJECT_displacements.csv of an "
-        "earlier run. Sections that are not in it, or whose cells are empty, are measured. A "
-        "column thickness (micrometres) replaces --section_thickness where it has a value.",
+        "CSV of section displacements for STACK to undo, such as SUBJECT_displacements.csv of an "
+        "earlier run. Columns: section, y, x (micrometres) and rotation (degrees). Sections "
+        "without a row, or with empty cells, are measured. A column thickness (micrometres) "
+        "replaces --section_thickness where it has a value.",
         per_subject=True,
     )
     exclude_sections: SectionNumbers = parameter(
@@ -147,14 +147,14 @@ class WorkflowParameters(StepParameters):
     )
     keep_intermediates: Switch = parameter(
         True,
-        "Keep what the steps before N4 write in the work directory. false: empty each mosaic, "
-        "section and stack once all steps that read it have ended.",
+        "Keep mosaics, sections and stacks in the work directory. With false, each is emptied once "
+        "all steps that read it have ended.",
     )
     scratch_dir: Annotated[bool | str, BeforeValidator(read_scratch)] = parameter(
         False,
-        "Where tasks run. false: the work directory; true: the node's TMPDIR; or a path, which may "
-        "contain variables such as '$SLURM_TMPDIR' and must exist, or end in / for tasks to create "
-        "it. Use a scratch folder if the work directory is on a slow network file system.",
+        "Where tasks run. false: the work directory; true: the node's TMPDIR; or a path. The path "
+        "must exist, or end in / for tasks to create it; variables such as '$SLURM_TMPDIR' are "
+        "allowed. Use a scratch folder if the work directory is on a slow network file system.",
         shown=True,
     )
     gpu_count: int = parameter(
@@ -173,7 +173,7 @@ class WorkflowParameters(StepParameters):
         "Further options of sbatch for every job of -profile slurm, such as '--account=lab "
         "--qos=normal'; GPU jobs also get --gres.",
     )
-    help: Annotated[bool | str, BeforeValidator(_helped)] = parameter(
+    help: Annotated[bool | str, BeforeValidator(_read_help)] = parameter(
         False, "Print these parameters and stop; all: every parameter.", shown=True
     )
 
@@ -231,5 +231,5 @@ def entries() -> Iterator[Entry]:
 
 def by_step() -> Iterator[tuple[str, type[StepParameters], list[Entry]]]:
     """Iterate over the steps with their models and parameters, in order."""
-    for step, own in groupby(entries(), key=lambda entry: entry.step):
-        yield step, STEPS[step], [*own]
+    for step, group in groupby(entries(), key=lambda entry: entry.step):
+        yield step, STEPS[step], [*group]

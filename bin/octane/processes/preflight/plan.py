@@ -28,8 +28,6 @@ MODELS = {
     for step in ("mosaic", "resample", "stitch", "stack", "n4", "pyramid")
 }
 """Models whose fields are flags of each step's command, for each channel of a subject."""
-ONCE = ("channels", "report")
-"""Steps that have one task for all channels of a subject."""
 
 
 def as_script(words: Sequence[str]) -> str:
@@ -80,16 +78,16 @@ def idle_flags(
         return tiles.idle_flags(asked, overlap)
     idle = dict[str, str]()
     if overlap is not None and kind != "mosaic":
-        idle["overlap"] = without_tiles("overlap", source, kind)
+        idle["overlap"] = no_tiles_sentence("overlap", source, kind)
     untouched = TileParameters()
     for name in (*TileParameters.searching, "raw_type"):
         if getattr(asked, name) != getattr(untouched, name):
             flag = TileParameters.prefix + name
-            idle[flag] = without_tiles(flag, source, kind)
+            idle[flag] = no_tiles_sentence(flag, source, kind)
     return idle
 
 
-def idle_in_run(
+def idle_flags_in_run(
     source: Path, layout: SubjectLayout, tiles: Acquisition | None, positions: Path | None
 ) -> dict[str, str]:
     """The same for a run whose user gives the table ``positions``, in micrometres, or none."""
@@ -97,11 +95,11 @@ def idle_in_run(
     is_placed = kind == "mosaic" and positions is not None
     idle = idle_flags(source, kind, settings.mosaic, None if is_placed else overlap, tiles)
     if kind != "mosaic" and settings.stitch.gain not in GAIN_WORDS:
-        idle["stitch_gain"] = without_tiles("stitch_gain", source, kind)
+        idle["stitch_gain"] = no_tiles_sentence("stitch_gain", source, kind)
     if positions is None:
         return idle
     if not is_placed:
-        return {**idle, "positions": without_tiles("positions", source, kind)}
+        return {**idle, "positions": no_tiles_sentence("positions", source, kind)}
     if overlap is not None:
         grids = [(volume, MosaicGrid.of(volume)) for volume in layout.inputs]
         places = ((read_positions(positions, number_or_first(v), grid), grid) for v, grid in grids)
@@ -110,11 +108,11 @@ def idle_in_run(
     return idle
 
 
-def without_tiles(flag: str, source: Path, kind: str) -> str:
+def no_tiles_sentence(flag: str, source: Path, kind: str) -> str:
     """Say that a flag describes tiles, which an input of this kind does not hold."""
-    said = {"mosaic": "holds mosaics, not files of tiles", "section": "holds stitched sections"}
+    states = {"mosaic": "holds mosaics, not files of tiles", "section": "holds stitched sections"}
     if source.is_dir():
-        what = said.get(kind, "is one volume")
+        what = states.get(kind, "is one volume")
     else:
         what = f"is one file and is read as a {kind}"
     remedy = "" if kind == "mosaic" else " or of the mosaics"
@@ -124,7 +122,7 @@ def without_tiles(flag: str, source: Path, kind: str) -> str:
     )
 
 
-def is_chosen(settings: Settings) -> bool:
+def chooses_channels(settings: Settings) -> bool:
     """Tell whether --channels chooses the channels of the result."""
     return bool((settings.workflow.channels or "").strip())
 
@@ -134,55 +132,55 @@ def masks_tissue(settings: Settings) -> bool:
     return settings.n4.mask == MASK_WORDS[0] and not settings.workflow.skip_n4
 
 
-def doubted_reference(channels: Sequence[Channel], kind: str, settings: Settings) -> list[str]:
+def warn_reference(channels: Sequence[Channel], kind: str, settings: Settings) -> list[str]:
     """Warning about a reference channel whose values are not brightness."""
     names = [channel.name for channel in channels if channel.is_reference and channel.is_nearest]
-    done = {
+    uses = {
         "sections are aligned": kind != "volume" and settings.stack.align not in ("none", AUTO),
         "tissue is found": len(channels) > 1 and masks_tissue(settings),
     }
-    doubted = " and ".join(text for text, is_on in done.items() if is_on)
+    text = " and ".join(text for text, is_on in uses.items() if is_on)
     return [
-        f"The values of '{name}' are never averaged (--channel_kind), but {doubted} by them; "
+        f"The values of '{name}' are never averaged (--channel_kind), but {text} by them; "
         "choose another --channel, which shows tissue."
         for name in names
-        if doubted
+        if text
     ]
 
 
 def choose_channels(path: Path, labels: Sequence[str], settings: Settings) -> list[Channel]:
     """The channels of an input that has these ``labels``: the reference, and those to be written.
 
-    Raises an InputError that lists the channels for one that does not exist, or if there are
-    several and --channel does not say which one is measured.
+    Raises an InputError that lists the channels if --channel or --channels name another, or if
+    there are several and --channel does not say which one is measured.
     """
     asked, count = settings.input.channel, len(labels)
     reading = AS_STATED.model_copy(update={"channel": asked})
     (reference,) = place_of(path, [CHANNEL], [count], labels, reading)
     written = {reference}
-    if is_chosen(settings):
+    if chooses_channels(settings):
         written = {*chosen_channels(path, labels, count, str(settings.workflow.channels))}
     names = channel_names(labels, count)
     kinds = stated_kinds(path, labels, count, settings.input.kinds)
     ids = channel_ids(names)
-    found = []
+    channels = []
     for index in sorted(written | {reference}):
-        choice = asked if index == reference else word_for(index, labels)
+        choice = asked if index == reference else channel_word(index, labels)
         if choice is not None and choice.startswith("-"):
             # The command would take it for a flag.
             choice = str(index)
         is_nearest = kinds.get(index) == NEAREST
-        found.append(
+        channels.append(
             Channel(
                 *(index, names[index], ids[index], choice, is_nearest),
                 is_reference=index == reference,
                 is_written=index in written,
             )
         )
-    return found
+    return channels
 
 
-def word_for(index: int, labels: Sequence[str]) -> str:
+def channel_word(index: int, labels: Sequence[str]) -> str:
     """Word that chooses a channel: its name, which stays when others are added, or its number."""
     label = labels[index]
     # A name of digits could be taken for a number.
@@ -194,70 +192,71 @@ def word_for(index: int, labels: Sequence[str]) -> str:
 class SubjectPlan:
     """The workflow's work on a subject.
 
-    Each item of a channel is a mosaic, a section or one volume: its ``id``, its ``file`` in the
-    input, or its ``tiles`` and their ``tile_list``, and its rows of the user's ``tables``.
-    ``found`` says how tiles were found, and ``remarks`` are warnings about them. MOSAIC tells from
-    the tiles whether rows and columns are right, unless ``compared`` is False. ``idle`` are
-    sentences on flags that cannot act on the input, by parameter, and ``beside`` the parameters
-    whose files the user gave, or the input states. ``decisions`` are what nobody stated.
+    Each item of a channel is a mosaic, a section or one volume. It has its ``id``, its ``file`` in
+    the input, or its ``tiles`` and their ``tile_list``, and its rows of the user's ``tables``.
+    ``tiles_sentence`` says how tiles were found, and ``remarks`` are warnings about them. MOSAIC
+    tells from the tiles whether rows and columns are right if it ``compares_tiles``.
+    ``idle_flags`` are sentences on flags that cannot act on the input, by parameter.
+    ``file_parameters`` are those whose files the user gave, or the input states. ``decisions`` are
+    what nobody stated.
     """
 
     subject: str
     channels: Sequence[tuple[Channel, list[Input]]]
     layout: SubjectLayout
-    found: str = ""
+    tiles_sentence: str = ""
     remarks: Sequence[str] = ()
-    compared: bool = True
-    idle: Mapping[str, str] = field(default_factory=dict)
-    beside: Collection[str] = ()
+    compares_tiles: bool = True
+    idle_flags: Mapping[str, str] = field(default_factory=dict)
+    file_parameters: Collection[str] = ()
     decisions: Sequence[Decision] = ()
 
     @property
-    def is_joined(self) -> bool:
+    def joins_channels(self) -> bool:
         """True if CHANNELS makes the result, as it does wherever --channels is given."""
-        return is_chosen(self.layout.settings) and not self.layout.settings.workflow.until
+        return chooses_channels(self.layout.settings) and not self.layout.settings.workflow.until
 
     @property
-    def is_several(self) -> bool:
+    def has_others(self) -> bool:
         """True if there are other channels than the reference."""
         return not all(channel.is_reference for channel, _ in self.channels)
 
     def about(self) -> str:
         """The inputs in a few sentences."""
-        text = f"{self.layout.about()}{self.found}"
-        if not self.is_several:
+        text = f"{self.layout.about()}{self.tiles_sentence}"
+        if not self.has_others:
             return text
-        own = [channel for channel, _ in self.channels]
+        channels = [channel for channel, _ in self.channels]
         notes = {
             channel.name: [
                 *["measured"] * channel.is_reference,
                 *["not written"] * (not channel.is_written),
                 *[NEAREST] * channel.is_nearest,
             ]
-            for channel in own
+            for channel in channels
         }
-        shown = [
+        words = [
             f"'{name}' ({', '.join(said)})" if said else f"'{name}'" for name, said in notes.items()
         ]
-        return f"{text} Channels: {', '.join(shown)}."
+        return f"{text} Channels: {', '.join(words)}."
 
     def bytes(self) -> list[list[StepBytes]]:
         """Bytes that each step of the run writes, by channel."""
         steps = self.layout.bytes()
-        if not self.is_joined:
+        if not self.joins_channels:
             return [steps]
         before = [step for step in steps if step.name not in ("N4", "PYRAMID")]
         written = [channel for channel, _ in self.channels if channel.is_written]
-        found = [steps] * len(written)
+        by_channel = [steps] * len(written)
         if len(written) < len(self.channels):
-            found.append([replace(step, published=0) for step in before])
+            by_channel.append([replace(step, published=0) for step in before])
         last = sum(step.voxels + step.linked for step in steps[-1:]) * len(written)
-        return [*found, [StepBytes("CHANNELS", 0, last)]]
+        return [*by_channel, [StepBytes("CHANNELS", 0, last)]]
 
-    def content(self, files: Mapping[str, Path], *, chosen_alone: bool = False) -> PlanContent:
+    def content(self, files: Mapping[str, Path], *, is_chosen_alone: bool = False) -> PlanContent:
         """The plan as the workflow reads it, of ``files`` by parameter.
 
-        With ``chosen_alone``, --channels is given for this subject, but not for all.
+        With ``is_chosen_alone``, --channels is given for this subject, but not for all.
         """
         inputs, tables = dict[str, list[str]](), dict[str, str]()
         for channel, items in self.channels:
@@ -271,10 +270,10 @@ class SubjectPlan:
                     inputs[section.format("input")] = [item["file"]]
                 for name, text in item.get("tables", {}).items():
                     tables[section.format(name)] = text
-        content = plan_content(self.tasks(chosen_alone=chosen_alone), files, inputs)
+        content = plan_content(self.tasks(is_chosen_alone=is_chosen_alone), files, inputs)
         return replace(content, tables=tables, results=self.results(), decisions=self.decisions)
 
-    def tasks(self, *, chosen_alone: bool = False) -> SubjectTasks:
+    def tasks(self, *, is_chosen_alone: bool = False) -> SubjectTasks:
         """What the subject's tasks follow from."""
         settings = self.layout.settings
         steps = [step.name.lower() for step in self.layout.bytes()]
@@ -287,42 +286,47 @@ class SubjectPlan:
             for channel, _ in self.channels
         ]
         execution = settings.execution.model_copy(update={"backend": "cpu"}).flags()
-        leads = [c for c, _ in self.channels if c.is_reference and self.is_joined]
-        named = [w for c in leads if self.is_several for w in ("--channel", c.name)]
+        leads = [c for c, _ in self.channels if c.is_reference and self.joins_channels]
+        named = [w for c in leads if self.has_others for w in ("--channel", c.name)]
         return SubjectTasks(
             *(self.subject, self.layout.kind, [item["id"] for item in self.channels[0][1]]),
-            *(channels, steps, self.beside),
+            *(channels, steps, self.file_parameters),
             {"channels": as_script(execution), "report": as_script([*execution, *named])},
-            is_joined=self.is_joined,
-            lead="".join(channel.id for channel in leads) if chosen_alone else "",
+            joins_channels=self.joins_channels,
+            lead_id="".join(channel.id for channel in leads) if is_chosen_alone else "",
             shares_tissue=masks_tissue(settings),
-            empties=not settings.workflow.keep_intermediates,
+            empties_images=not settings.workflow.keep_intermediates,
         )
 
     def results(self) -> list[str]:
         """Names of the volumes and tables that the results cannot lack."""
-        workflow, last = self.layout.settings.workflow, "channels" if self.is_joined else self._last
-        found: list[str] = []
+        workflow, last = (
+            self.layout.settings.workflow,
+            "channels" if self.joins_channels else self._last,
+        )
+        names: list[str] = []
         if last in ENDINGS:
-            found.append(f"{self.subject}{ENDINGS[last]}.ome.zarr")
+            names.append(f"{self.subject}{ENDINGS[last]}.ome.zarr")
         elif last and not workflow.until:
             # A resampled volume keeps its name.
-            found += [f"{item['id']}.ome.zarr" for item in self.channels[0][1]]
+            names += [f"{item['id']}.ome.zarr" for item in self.channels[0][1]]
         if workflow.save_bias_field and not (workflow.skip_n4 or workflow.until):
             written = [channel for channel, _ in self.channels if channel.is_written]
-            found += [self._field_of(channel) for channel in written if not channel.is_nearest]
+            names += [
+                self._bias_field_name(channel) for channel in written if not channel.is_nearest
+            ]
         if self.layout.slabs and not workflow.until:
-            found.append(f"{self.subject}_displacements.csv")
+            names.append(f"{self.subject}_displacements.csv")
         if self.layout.placements and not workflow.skip_report:
-            found.append(f"{self.subject}_positions.csv")
+            names.append(f"{self.subject}_positions.csv")
             leads = [channel for channel, _ in self.channels if channel.is_reference]
             if self.layout.settings.stitch.gain != "none" and not leads[0].is_nearest:
-                found.append(f"{self.subject}_gains.csv")
-        return found
+                names.append(f"{self.subject}_gains.csv")
+        return names
 
-    def _field_of(self, channel: Channel) -> str:
-        own = [] if channel.is_reference else [channel.id]
-        return "_".join([self.subject, *own, "bias.ome.zarr"])
+    def _bias_field_name(self, channel: Channel) -> str:
+        ids = [] if channel.is_reference else [channel.id]
+        return "_".join([self.subject, *ids, "bias.ome.zarr"])
 
     @cached_property
     def _first(self) -> str:
@@ -347,8 +351,8 @@ class SubjectPlan:
         # The tile list says which file is which tile, but not how many rows and columns a section
         # has, nor what to change if rows and columns run the other way.
         needed = {"rows", "columns", "order", "flip"}
-        listed = {*TileParameters.searching} - needed
-        changes["mosaic"] = {name: getattr(TileParameters(), name) for name in listed}
+        searching = {*TileParameters.searching} - needed
+        changes["mosaic"] = {name: getattr(TileParameters(), name) for name in searching}
         # The workflow stages files, and adds their flags.
         if str(settings.n4.mask).lower() not in MASK_WORDS:
             changes["n4"] = {"mask": None}
@@ -365,13 +369,13 @@ class SubjectPlan:
             getattr(settings, name).model_copy(update=changes.get(name)) for name in MODELS[step]
         ]
         words = [word for model in models for word in model.flags()]
-        if step == "mosaic" and channel.is_reference and self.compared:
+        if step == "mosaic" and channel.is_reference and self.compares_tiles:
             allowed = OverlapParameters(check_overlap=settings.stitch.check_overlap)
             words += ["--compare", *allowed.flags()]
         if step != "n4":
             return words
         if settings.workflow.save_bias_field and not channel.is_nearest:
-            words += ["--save_bias_field", self._field_of(channel)]
+            words += ["--save_bias_field", self._bias_field_name(channel)]
         # The volume that all channels of the input are in.
         if step == self._first and masks_tissue(self.layout.settings) and not channel.is_reference:
             choices = [c.choice or str(c.index) for c, _ in self.channels if c.is_reference]

@@ -19,10 +19,10 @@ WORDS = {"n4_mask": MASK_WORDS, "stitch_flat_field": FLAT_WORDS, "stitch_gain": 
 """Words that a parameter accepts in place of a file."""
 FILES = ("input", "positions", "tile_table", "displacements", *WORDS)
 """Parameters of a subject that name a file."""
-SESSION = re.compile(r"last|[0-9a-f]{8}-[0-9a-f-]+")
-ALONE = ("-bg", "-q", "-quiet", "-resume")
-PAGES = ("dag", "notification", "report", "timeline", "tower", "trace", "weblog")
-NAMED = ("-N", "-ansi-log", "-log", "-name", *(f"-with-{page}" for page in PAGES))
+SESSION_ID = re.compile(r"last|[0-9a-f]{8}-[0-9a-f-]+")
+IDLE_SWITCHES = ("-bg", "-q", "-quiet", "-resume")
+NEXTFLOW_PAGES = ("dag", "notification", "report", "timeline", "tower", "trace", "weblog")
+IDLE_OPTIONS = ("-N", "-ansi-log", "-log", "-name", *(f"-with-{page}" for page in NEXTFLOW_PAGES))
 """Options of Nextflow that change no result, alone or before a value."""
 
 
@@ -45,7 +45,7 @@ class Subject:
     """
 
     name: str
-    given: Mapping[str, object] = field(default_factory=dict)
+    parameters: Mapping[str, object] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
     row: str = ""
     problems: Sequence[str] = ()
@@ -110,7 +110,7 @@ class Run:
         """True if a switch is on, which Nextflow may hand over as text."""
         return str(self.parameters.get(switch)).strip().lower() == "true"
 
-    def written(self, name: str) -> str:
+    def text_of(self, name: str) -> str:
         """A name or path as it was written, or "": Nextflow reads 01 as the number 1.
 
         Raises an InputError if only the number is left.
@@ -118,13 +118,13 @@ class Run:
         value = self.parameters.get(name)
         if not isinstance(value, int | float) or isinstance(value, bool):
             return str(value or "").strip()
-        found = re.findall(rf"\s--{name}[=\s]([0-9.]+)(?=\s|$)", self.command)
-        if not found:
+        texts = re.findall(rf"\s--{name}[=\s]([0-9.]+)(?=\s|$)", self.command)
+        if not texts:
             raise InputError(
                 f"--{name} was read as the number {value}, which loses leading zeros; quote it in "
                 f'the params file or config: {name}: "01".'
             )
-        return found[-1]
+        return texts[-1]
 
     def subjects(self) -> list[Subject]:
         """The subjects with their files."""
@@ -132,19 +132,22 @@ class Run:
 
     def _subject(self, asked: Mapping[str, object]) -> Subject:
         given = cast("Mapping[str, object]", asked.get("given") or {})
-        named = {name: given.get(name) or self.parameters.get(name) for name in FILES[1:]}
-        named |= {"input": asked.get("input") or self.written("input"), "truth": asked.get("truth")}
+        values = {name: given.get(name) or self.parameters.get(name) for name in FILES[1:]}
+        values |= {
+            "input": asked.get("input") or self.text_of("input"),
+            "truth": asked.get("truth"),
+        }
         if self.is_on("skip_n4"):
-            named["n4_mask"] = None
+            values["n4_mask"] = None
         files, problems = dict[str, Path](), list[str]()
-        for name, value in named.items():
+        for name, value in values.items():
             text = str(value or "").strip()
             if not text or text.lower() in WORDS.get(name, ("none", "null")):
                 continue
             with collecting(problems):
                 files[name] = self._file(name, text)
-        source = files.get("input", Path(str(named["input"])))
-        name = str(asked.get("id") or self.written("subject") or source.name.partition(".")[0])
+        source = files.get("input", Path(str(values["input"])))
+        name = str(asked.get("id") or self.text_of("subject") or source.name.partition(".")[0])
         return Subject(name, given, files, str(asked.get("row") or ""), problems)
 
     def _file(self, name: str, text: str) -> Path:
@@ -178,14 +181,14 @@ def file_at(folder: Path, name: str, text: str) -> Path:
     return folder / text
 
 
-def _words(command: str) -> list[str]:
+def _split_words(command: str) -> list[str]:
     """The words of a command line, as Nextflow quotes them."""
     return re.findall(r"(?:\\.|'[^']*'|[^\s\\'])+", command)
 
 
-def further_words(command: str) -> list[str]:
+def stray_words(command: str) -> list[str]:
     """Words of a command line that belong to no parameter, such as b in ``--input a b``."""
-    plain = [re.sub(r"'([^']*)'|\\(.)", r"\1\2", word) for word in _words(command)]
+    plain = [re.sub(r"'([^']*)'|\\(.)", r"\1\2", word) for word in _split_words(command)]
     words = plain[plain.index("run") :] if "run" in plain else []
     alone = [
         word
@@ -196,18 +199,18 @@ def further_words(command: str) -> list[str]:
     return alone[1:]
 
 
-def command_shown(command: str) -> str:
+def stable_command(command: str) -> str:
     """A command line without those options of Nextflow that change no result.
 
     So that tasks that depend on it stay cached.
     """
-    words = _words(command)
+    words = _split_words(command)
 
     def is_idle(before: str, word: str) -> bool:
         return (
-            word in (*ALONE, *NAMED)
-            or (before in NAMED and not word.startswith("-"))
-            or (before == "-resume" and SESSION.fullmatch(word) is not None)
+            word in (*IDLE_SWITCHES, *IDLE_OPTIONS)
+            or (before in IDLE_OPTIONS and not word.startswith("-"))
+            or (before == "-resume" and SESSION_ID.fullmatch(word) is not None)
         )
 
     pairs = zip(["", *words], words, strict=False)
@@ -216,19 +219,19 @@ def command_shown(command: str) -> str:
 
 def check_launch(run: Run) -> None:
     """Raise an InputError if the command line does not name one input or one cohort."""
-    if further := further_words(run.command):
+    if further := stray_words(run.command):
         raise InputError(
             f"'{further[0]}' does not belong to a parameter; put quotes around a value with "
             "blanks, and give several subjects with --samplesheet."
         )
-    single, phantom = run.written("input") or run.written("subject"), run.is_on("phantom")
+    single, phantom = run.text_of("input") or run.text_of("subject"), run.is_on("phantom")
     if run.is_cohort and (single or phantom):
         raise InputError(
-            "--samplesheet names the subjects and their inputs; leave out --input, --subject and "
+            "--samplesheet names the subjects and their inputs; omit --input, --subject and "
             "--phantom."
         )
-    if not (run.is_cohort or run.written("input") or phantom):
+    if not (run.is_cohort or run.text_of("input") or phantom):
         raise InputError(
-            "--input is missing; give a folder of tiles or mosaics, one mosaic or one volume, or "
-            "--samplesheet for a cohort, or try -profile test. --help lists all parameters."
+            "--input is missing; give a folder of tiles or mosaics, a mosaic or a volume, or "
+            "--samplesheet, or try -profile test. See --help."
         )

@@ -37,11 +37,11 @@ def read_subjects(run: Run) -> list[dict[str, object]]:
         except ValidationError as error:
             for problem in sentences(error, WorkflowModel):
                 sheet.problem(line, problem)
-        named = {n: text for n, text in cells.items() if n in FILES}
-        words = {n for n, text in named.items() if text.lower() in WORDS.get(n, ())}
-        for name in {*named} - words:
+        paths = {n: text for n, text in cells.items() if n in FILES}
+        words = {n for n, text in paths.items() if text.lower() in WORDS.get(n, ())}
+        for name in {*paths} - words:
             try:
-                cells[name] = str(file_at(path.parent, name, named[name]))
+                cells[name] = str(file_at(path.parent, name, paths[name]))
             except InputError as error:
                 sheet.problem(line, str(error))
     if sheet.problems:
@@ -61,7 +61,7 @@ def _check_columns(sheet: Sheet) -> None:
     allowed = {entry.name: entry.per_subject for entry in entries()}
     for column, line in sheet.columns.items():
         if column not in allowed:
-            columns = [name for name, own in allowed.items() if own]
+            columns = [name for name, is_column in allowed.items() if is_column]
             sheet.problem(line, misspelt(column, columns))
         elif not allowed[column]:
             sheet.problem(

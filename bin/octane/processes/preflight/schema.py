@@ -29,7 +29,7 @@ COMPARISONS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclu
 """Limits of JSON schema, as the parameter table shows them."""
 
 
-def _model() -> type[StepParameters]:
+def _build_model() -> type[StepParameters]:
     fields = {}
     for entry in entries():
         # The workflow's default may differ from the command's.
@@ -39,7 +39,7 @@ def _model() -> type[StepParameters]:
     return create_model("WorkflowModel", __base__=StepParameters, **cast("dict", fields))
 
 
-WorkflowModel = _model()
+WorkflowModel = _build_model()
 """All parameters of the workflow, flat; unknown names are errors."""
 
 
@@ -57,11 +57,11 @@ def settings_of(given: Mapping[str, object]) -> Settings:
         steps[entry.step][entry.field] = getattr(values, entry.name)
     for step in ("stack", "n4", "pyramid"):
         steps[step]["codec"] = steps["workflow"]["codec"]
-    made = {step: model.model_construct(None, **steps[step]) for step, model in STEPS.items()}
-    return Settings.model_construct(None, **made)
+    models = {step: model.model_construct(None, **steps[step]) for step, model in STEPS.items()}
+    return Settings.model_construct(None, **models)
 
 
-def plain(default: object) -> object:
+def as_plain(default: object) -> object:
     """Convert a value for a file: lists and paths become strings, as on a command line."""
     if isinstance(default, Path):
         return str(default)
@@ -93,9 +93,9 @@ def nextflow_config() -> str:
         "",
         "params {",
     ]
-    for _, model, own in by_step():
+    for _, model, group in by_step():
         lines += [f"    // {model.title}"]
-        lines += [*(f"    {e.name} = {as_groovy(plain(e.default))}" for e in own), ""]
+        lines += [*(f"    {e.name} = {as_groovy(as_plain(e.default))}" for e in group), ""]
     lines.pop()
     return "\n".join([*lines, "}", ""])
 
@@ -107,8 +107,8 @@ def _properties() -> dict[str, dict]:
 
 def _json_type(entry: Entry) -> dict[str, object]:
     """Type, choices and limits from pydantic, without null; a list may be a string or a number."""
-    own = _properties()[entry.name]
-    members = [member for member in own.get("anyOf", [own]) if member["type"] != "null"]
+    property = _properties()[entry.name]
+    members = [member for member in property.get("anyOf", [property]) if member["type"] != "null"]
     # A list is written '40 40 40'; a single value arrives as a number.
     kinds = [
         kind
@@ -127,10 +127,10 @@ def _json_type(entry: Entry) -> dict[str, object]:
 def nextflow_schema() -> str:
     """Write ``nextflow_schema.json`` in nf-core's form (JSON schema, draft 2020-12)."""
     definitions: dict[str, dict[str, object]] = {}
-    for step, model, own in by_step():
+    for step, model, group in by_step():
         properties = {}
-        for entry in own:
-            default, unit = plain(entry.default), f" [{entry.unit}]" if entry.unit else ""
+        for entry in group:
+            default, unit = as_plain(entry.default), f" [{entry.unit}]" if entry.unit else ""
             properties[entry.name] = {
                 **_json_type(entry),
                 "description": f"{entry.info.description}{unit}",
@@ -166,14 +166,14 @@ def parameter_table() -> str:
         "",
         LIST_SYNTAX,
     ]
-    for _, model, own in by_step():
+    for _, model, group in by_step():
         lines += ["", f"## {model.title}", "", model.needed, ""]
         lines += [
             "| parameter | default | unit | values | column | meaning |",
             "|---|---|---|---|---|---|",
         ]
-        for entry in own:
-            default = plain(entry.default)
+        for entry in group:
+            default = as_plain(entry.default)
             kind = _json_type(entry)
             values = kind.get("enum") or kind["type"]
             shown = ", ".join(map(str, values)) if isinstance(values, list) else str(values)

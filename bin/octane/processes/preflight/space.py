@@ -31,8 +31,8 @@ def _device(folder: Path) -> int:
 
 def _bounds(steps: Sequence[StepBytes], *, is_linked: bool) -> tuple[float, int]:
     """Least and most bytes of one channel's steps, in order."""
-    kept = sum(s.voxels + (0 if is_linked else s.linked) for s in steps if not s.emptied)
-    emptied = [s.voxels for s in steps if s.emptied]
+    kept = sum(s.voxels + (0 if is_linked else s.linked) for s in steps if not s.is_emptied)
+    emptied = [s.voxels for s in steps if s.is_emptied]
     # A step's input is emptied when its output is complete.
     return LEAST_STORED * kept, max(map(sum, pairwise([*emptied, kept])), default=kept)
 
@@ -49,7 +49,7 @@ def check_space(
 
     ``channels`` are the steps of each channel of one or more subjects. Returns a sentence on the
     bytes to write, and warnings. Raises an OctaneError with a line for each file system if not even
-    the lower bound fits; for a resumed run, which may have written much of it, that is a warning.
+    the lower bound fits. A resumed run may have written much of it, so that is a warning then.
     """
     outdir = workflow.outdir
     output = next(path for path in (outdir, *outdir.absolute().parents) if path.exists())

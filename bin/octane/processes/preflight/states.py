@@ -12,7 +12,7 @@ from octane.processes.preflight.inputs import require_target
 from octane.processes.preflight.tasks import PlannedTask, SubjectTasks, list_tasks
 from octane.store.formats.itk_files import voxel_file
 
-SEEN = ("input", "n4_mask", "truth")
+STORE_PARAMETERS = ("input", "n4_mask", "truth")
 """Parameters whose files may be stores, of which Nextflow's cache sees only the folder.
 
 It sees the size and time of other files, and tables by their content.
@@ -62,7 +62,7 @@ class PlanContent:
     @property
     def fingerprint(self) -> str:
         """That of the input."""
-        return digest(sorted(own.state for own in self.states if own.file == "input"))
+        return digest(sorted(state.state for state in self.states if state.file == "input"))
 
     def as_json(self, work: Path) -> dict[str, object]:
         """The plan as JSON; ``records`` are the names of the tasks that write one.
@@ -72,19 +72,19 @@ class PlanContent:
         """
         data = {name: [str(path) for path in paths] for name, paths in self.data.items()}
         for name, text in self.tables.items():
-            data[name] = [str(_table(work / "tables", text))]
+            data[name] = [str(_write_table(work / "tables", text))]
         return {
             "id": self.subject,
             "data": data,
             "tasks": [task.as_json() for task in self.tasks],
             "records": [task.name for task in self.tasks if task.step in ORDER],
             "results": self.results,
-            "states": [asdict(own) for own in self.states],
-            "decisions": [own.model_dump() for own in self.decisions],
+            "states": [asdict(state) for state in self.states],
+            "decisions": [decision.model_dump() for decision in self.decisions],
         }
 
 
-def _table(folder: Path, text: str) -> Path:
+def _write_table(folder: Path, text: str) -> Path:
     table = folder / f"{digest([text])}.csv"
     if not table.exists():
         with writing(table, overwrite=True) as partial:
@@ -93,7 +93,7 @@ def _table(folder: Path, text: str) -> Path:
 
 
 def plan_content(
-    own: SubjectTasks, files: Mapping[str, Path], inputs: Mapping[str, Sequence[str]]
+    subject_tasks: SubjectTasks, files: Mapping[str, Path], inputs: Mapping[str, Sequence[str]]
 ) -> PlanContent:
     """The plan of a subject's ``tasks``, without tables and results.
 
@@ -106,24 +106,26 @@ def plan_content(
 
     Raises an InputError that names what cannot be read.
     """
-    subject, source = own.subject, files["input"]
+    subject, source = subject_tasks.subject, files["input"]
     others = {f"{subject}/{file}": (file, [""]) for file in files if file != "input"}
-    given = {name: ("input", parts) for name, parts in inputs.items()}
+    input_parts = {name: ("input", parts) for name, parts in inputs.items()}
     data, states = dict[str, list[Path]](), dict[str, State]()
-    for name, (file, parts) in (given | others).items():
+    for name, (file, parts) in (input_parts | others).items():
         root = files[file]
         paths = [root / part for part in parts]
         voxels = [*filter(None, map(voxel_file, paths))]
-        states[name] = _state(file, root, [*parts, *(str(path.resolve()) for path in voxels)])
+        states[name] = _read_state(file, root, [*parts, *(str(path.resolve()) for path in voxels)])
         staged = paths if name.startswith(f"{subject}/tiles/") else [*paths, *voxels]
         data[name] = [*dict.fromkeys(staged)]
     data[f"{subject}/input"] = [source, *filter(None, [voxel_file(source)])]
-    seen = {name: state.state for name, state in states.items() if state.file in SEEN}
-    tasks = list_tasks(replace(own, states=seen))
+    fingerprints = {
+        name: state.state for name, state in states.items() if state.file in STORE_PARAMETERS
+    }
+    tasks = list_tasks(replace(subject_tasks, states=fingerprints))
     return PlanContent(subject, tasks, data, [*states.values()])
 
 
-def _state(file: str, root: Path, parts: Sequence[str]) -> State:
+def _read_state(file: str, root: Path, parts: Sequence[str]) -> State:
     try:
         return State(file, str(root), parts, fingerprint(root, parts))
     except OSError as error:

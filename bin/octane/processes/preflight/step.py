@@ -44,23 +44,23 @@ from octane.processes.mosaic.checks_before import (
 from octane.processes.n4.layout import sections_of
 from octane.processes.preflight.claim import Claim, claim_folder
 from octane.processes.preflight.decisions import (
-    decided_overlap,
+    decide_overlap,
     sections_of_mosaics,
     with_thickness,
     without_decisions,
 )
-from octane.processes.preflight.opening import Inputs, open_inputs, side_by_side
+from octane.processes.preflight.opening import Inputs, open_inputs, run_in_threads
 from octane.processes.preflight.parameters import Settings, WorkflowParameters
 from octane.processes.preflight.plan import (
     Channel,
     SubjectPlan,
     choose_channels,
-    doubted_reference,
-    idle_in_run,
-    is_chosen,
+    chooses_channels,
+    idle_flags_in_run,
     masks_tissue,
+    warn_reference,
 )
-from octane.processes.preflight.request import Run, check_launch, command_shown
+from octane.processes.preflight.request import Run, check_launch, stable_command
 from octane.processes.preflight.samplesheet import read_subjects
 from octane.processes.preflight.schema import settings_of
 from octane.processes.preflight.space import check_space
@@ -69,9 +69,9 @@ from octane.processes.preflight.stub import stub_plan
 from octane.processes.preflight.subject import (
     ABUTTING,
     SubjectLayout,
-    is_resampled,
     lay_out_mosaic,
     lay_out_subject,
+    needs_resample,
 )
 from octane.processes.resample.layout import target_of
 from octane.processes.stack.layout.stack import given_displacements, given_thicknesses
@@ -89,13 +89,13 @@ from octane.store.image import Image
 from octane.store.stated import Attributes, stated_orientation
 from octane.store.volumes import ArrayVolume, Volume, bare_name, open_volume
 
-EXAMPLES = 10
+MOST_EXAMPLES = 10
 """Maximum number of shown problems that differ only in names and numbers."""
 TILE_TABLES = {"positions": POSITION_COLUMNS, "stitch_gain": GAIN_COLUMNS}
 """Columns of the tables of tiles, by parameter."""
 
 
-def answer(request: Path, output: Path) -> None:
+def answer_request(request: Path, output: Path) -> None:
     """Check a run before any work, and write its plans, or the names of its subjects.
 
     Parameters
@@ -118,7 +118,7 @@ def name_subjects(run: Run) -> dict[str, object]:
     """Name the ``subjects`` of a samplesheet, or the phantom, whose parameters are checked."""
     if run.is_cohort:
         return {"subjects": read_subjects(run), "notes": []}
-    name = run.written("subject") or "phantom"
+    name = run.text_of("subject") or "phantom"
     settings = settings_of({**run.parameters, "subject": name, "input": None})
     require_scratch(settings.workflow.scratch_dir)
     if problem := unfit_name(name):
@@ -131,17 +131,17 @@ def make_plans(run: Run) -> dict[str, object]:
 
     Returns ``plans`` for the workflow, and ``notes``: the size of each subject's data, the space
     that all need together, and warnings. Raises an OctaneError with a line for each problem of any
-    subject; a problem of all subjects that is not in the cells of their rows is given once.
+    subject. A problem of all subjects is given once, unless it is in the cells of their rows.
     """
     subjects = run.subjects()
     plans, contents, claims = list[SubjectPlan](), list[PlanContent](), list[Claim]()
     problems: dict[str, list[str]] = {}
     cells: set[str] = set()
-    chosen_alone = run.parameters.get("channels") in (None, "")
+    is_chosen_alone = run.parameters.get("channels") in (None, "")
     for subject in subjects:
         files, lines = dict(subject.files), [*subject.problems]
         with collecting(lines):
-            given = {**run.parameters, **subject.given, "subject": subject.name, "input": None}
+            given = {**run.parameters, **subject.parameters, "subject": subject.name, "input": None}
             if "input" not in files:
                 require_scratch(settings_of(given).workflow.scratch_dir)
             elif run.is_stub:
@@ -149,30 +149,32 @@ def make_plans(run: Run) -> dict[str, object]:
             else:
                 others = {name: path for name, path in files.items() if name != "input"}
                 plan = plan_of(given, files["input"], others)
-                contents.append(plan.content(files, chosen_alone=chosen_alone))
+                contents.append(plan.content(files, is_chosen_alone=is_chosen_alone))
                 plans.append(plan)
-                lines += [plan.idle[flag] for flag in subject.given if flag in plan.idle]
+                lines += [
+                    plan.idle_flags[flag] for flag in subject.parameters if flag in plan.idle_flags
+                ]
         if run.is_published and not lines:
             with collecting(lines):
                 claims.append(claim_folder(run, subject, contents[-1]))
         row = f" ({subject.row})" if subject.row else ""
         for line in dict.fromkeys(lines):
             problems.setdefault(line, []).append(f"{subject.name}{row}: ")
-            if line.partition(" ")[0].removeprefix("--") in subject.given:
+            if line.partition(" ")[0].removeprefix("--") in subject.parameters:
                 cells.add(line)
     if len(plans) == len(subjects):
         # What the run gives to all may serve some of them only.
-        for flag in plans[0].idle:
-            if all(flag in plan.idle for plan in plans):
+        for flag in plans[0].idle_flags:
+            if all(flag in plan.idle_flags for plan in plans):
                 for plan in plans:
-                    problems.setdefault(plan.idle[flag], [f"{plan.subject}: "])
+                    problems.setdefault(plan.idle_flags[flag], [f"{plan.subject}: "])
     if problems:
         shown = [
             f"{name}{line}"
             for line, names in problems.items()
             for name in (names if line in cells or len(names) < len(subjects) else [""])
         ]
-        raise InputError("\n".join(_shortened(shown)))
+        raise InputError("\n".join(_shorten(shown)))
     notes = _notes(run, plans) if plans else []
     for claim in claims:
         if claim.earlier:
@@ -181,15 +183,15 @@ def make_plans(run: Run) -> dict[str, object]:
                 f"{claim.earlier}."
             )
         claim.take()
-    command = command_shown(run.command)
-    return {"plans": [{**own.as_json(run.work), "command": command} for own in contents]} | {
-        "notes": notes
-    }
+    command = stable_command(run.command)
+    return {
+        "plans": [{**content.as_json(run.work), "command": command} for content in contents]
+    } | {"notes": notes}
 
 
 def _notes(run: Run, plans: Sequence[SubjectPlan]) -> list[str]:
     """The size of each subject's data, the space that all need together, and warnings."""
-    warned = [
+    warnings = [
         f"Warning: {plan.subject}: {text}"
         for plan in plans
         for text in [*plan.remarks, *plan.layout.warnings()]
@@ -198,9 +200,11 @@ def _notes(run: Run, plans: Sequence[SubjectPlan]) -> list[str]:
     channels = [steps for plan in plans for steps in plan.bytes()]
     workflow = plans[0].layout.settings.workflow
     about = [f"{plan.subject}: {plan.about()}" for plan in plans]
-    about += [f"{plan.subject}: {own.sentence}" for plan in plans for own in plan.decisions]
+    about += [
+        f"{plan.subject}: {decision.sentence}" for plan in plans for decision in plan.decisions
+    ]
     space = check_space(channels, name, run.work, workflow, is_resumed=run.is_resumed)
-    return [*about, *space, *warned]
+    return [*about, *space, *warnings]
 
 
 def _require_no_mosaic(volume: Volume) -> None:
@@ -211,21 +215,23 @@ def _require_no_mosaic(volume: Volume) -> None:
         MosaicGrid.of(volume)
 
 
-def _shortened(lines: Sequence[str]) -> list[str]:
+def _shorten(lines: Sequence[str]) -> list[str]:
     """Shorten lines: of those that differ only in names and numbers, the first and their count."""
     plain = [re.sub(r"'.*?'|\d+", "", line) for line in lines]
     kinds = [" ".join(word for word in line.split() if "/" not in word) for line in plain]
     counts, seen, shown = Counter(kinds), Counter[str](), list[str]()
     for line, kind in zip(lines, kinds, strict=True):
         seen[kind] += 1
-        if seen[kind] <= EXAMPLES:
+        if seen[kind] <= MOST_EXAMPLES:
             shown.append(line)
-        if seen[kind] == EXAMPLES < counts[kind]:
-            shown.append(f"({counts[kind] - EXAMPLES} more like the last one)")
+        if seen[kind] == MOST_EXAMPLES < counts[kind]:
+            shown.append(f"({counts[kind] - MOST_EXAMPLES} more like the last one)")
     return shown
 
 
-def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path]) -> SubjectPlan:
+def plan_of(
+    given: Mapping[str, object], source: Path, other_files: Mapping[str, Path]
+) -> SubjectPlan:
     """Plan one subject from its workflow parameters, its input and its other files.
 
     Raises an OctaneError with a line for each problem.
@@ -234,122 +240,132 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
     problems: list[str] = []
     with collecting(problems):
         require_scratch(settings.workflow.scratch_dir)
-    found: Inputs | None = None
+    inputs: Inputs | None = None
     with collecting(problems):
-        found = open_inputs(source, settings, beside, problems)
+        inputs = open_inputs(source, settings, other_files, problems)
     problems += filter(None, [unfit_name(str(settings.workflow.subject))])
-    if found is None or not found.volumes:
+    if inputs is None or not inputs.volumes:
         raise InputError("\n".join(problems))
-    return plan_inputs(found, settings, beside, problems)
+    return plan_inputs(inputs, settings, other_files, problems)
 
 
 def plan_inputs(
-    found: Inputs, settings: Settings, beside: Mapping[str, Path], problems: Sequence[str] = ()
+    inputs: Inputs,
+    settings: Settings,
+    other_files: Mapping[str, Path],
+    problems: Sequence[str] = (),
 ) -> SubjectPlan:
     """Plan one subject whose inputs are opened, unless that or the rest has ``problems``.
 
     Raises an OctaneError with a line for each.
     """
     with TemporaryDirectory() as scratch:
-        stated = Path(scratch) / "positions.csv"
-        return _plan(found, settings, dict(beside), [*problems], stated)
+        positions = Path(scratch) / "positions.csv"
+        return _plan(inputs, settings, dict(other_files), [*problems], positions)
 
 
 def _plan(
     inputs: Inputs,
     settings: Settings,
-    beside: dict[str, Path],
+    other_files: dict[str, Path],
     problems: list[str],
-    stated: Path,
+    positions: Path,
 ) -> SubjectPlan:
     """Plan one subject; ``stated`` is where to write places that the files of tiles state."""
     source, kind, volumes, tiles = inputs.source, inputs.kind, inputs.volumes, inputs.tiles
-    decided = inputs.settings
-    settings = settings.model_copy(update={"mosaic": decided.mosaic, "input": decided.input})
-    if is_chosen(decided):
-        chosen = {"channels": decided.workflow.channels}
+    chosen_settings = inputs.settings
+    settings = settings.model_copy(
+        update={"mosaic": chosen_settings.mosaic, "input": chosen_settings.input}
+    )
+    if chooses_channels(chosen_settings):
+        chosen = {"channels": chosen_settings.workflow.channels}
         workflow = settings.workflow.model_copy(update=chosen)
         settings = settings.model_copy(update={"workflow": workflow})
     channels: list[Channel] = []
     if tiles is not None:
         channels = choose_channels(tiles.folder, tiles.channels, settings)
-        if "positions" in beside:
-            tiles = replace(tiles, source=str(beside["positions"]))
+        if "positions" in other_files:
+            tiles = replace(tiles, source=str(other_files["positions"]))
         elif tiles.source:
             (reference,) = (tiles.of_channel(c.index) for c in channels if c.is_reference)
-            write_positions(stated, reference.sections)
-            beside["positions"] = stated
-    table = None if beside.get("positions") == stated else beside.get("positions")
+            write_positions(positions, reference.sections)
+            other_files["positions"] = positions
+    table = None if other_files.get("positions") == positions else other_files.get("positions")
     is_placed = kind != "mosaic" or table is not None
-    is_compared = "truth" in beside
+    is_compared = "truth" in other_files
     settings = without_decisions(settings, is_placed=is_placed, is_compared=is_compared)
     workflow, decisions = settings.workflow, [*inputs.decisions]
     if workflow.until and kind != "mosaic":
         what = "is one volume" if kind == "volume" else "holds stitched sections"
         problems.append(f"--until stitch has nothing to stitch: {source} {what}; omit it.")
     with collecting(problems):
-        placed = "positions" in beside or settings.stitch.overlap is not None
-        if kind == "volume" and placed and workflow.input_kind == "auto":
+        has_places = "positions" in other_files or settings.stitch.overlap is not None
+        if kind == "volume" and has_places and workflow.input_kind == "auto":
             _require_no_mosaic(volumes[0])
-        settings = _derived(settings, kind, inputs.left_out, tiles)
+        settings = _derive_settings(settings, kind, inputs.left_out, tiles)
         if kind != "volume":
             with collecting(problems):
                 require_surfaces([] if kind == "mosaic" else volumes, settings.stack)
-        if kind == "mosaic" and not (placed or problems):
-            settings, measured = _with_overlap(settings, inputs, problems)
+        if kind == "mosaic" and not (has_places or problems):
+            settings, measured = _measure_overlap(settings, inputs, problems)
             decisions += measured
-        _check_volumes(volumes, kind, settings, beside, inputs.closed, problems)
+        _check_volumes(volumes, kind, settings, other_files, inputs.unopened, problems)
         if tiles is None:
             with collecting(problems):
-                channels = _channels(volumes, kind, settings, problems)
-    own: list[tuple[Channel, list[Input]]] = []
+                channels = _open_channels(volumes, kind, settings, problems)
+    by_channel: list[tuple[Channel, list[Input]]] = []
     if tiles is None:
         items: list[Input] = [
             {"id": bare_name(path), "file": "" if path == source else path.name}
             for path in inputs.files
         ]
-        own = [(channel, items) for channel in channels]
+        by_channel = [(channel, items) for channel in channels]
     else:
         with collecting(problems):
-            own = [
-                (channel, [item_of(section, found) for section in found.sections])
+            by_channel = [
+                (channel, [item_of(section, acquisition) for section in acquisition.sections])
                 for channel in channels
-                for found in [tiles.of_channel(channel.index)]
+                for acquisition in [tiles.of_channel(channel.index)]
             ]
-        problems = [line.replace(str(stated), tiles.source) for line in problems]
+        problems = [line.replace(str(positions), tiles.source) for line in problems]
     if problems:
         raise InputError("\n".join(problems))
     layout = lay_out_subject(
-        volumes, kind, settings, beside.get("positions"), from_tiles=tiles is not None
+        volumes, kind, settings, other_files.get("positions"), from_tiles=tiles is not None
     )
-    layout = with_thickness(layout, beside)
-    if is_chosen(settings) and not layout.bytes():
+    layout = with_thickness(layout, other_files)
+    if chooses_channels(settings) and not layout.bytes():
         raise InputError(
             f"{source}: --channels joins the volumes that steps write, and all of them are "
             "skipped; omit --skip_pyramid or --skip_n4."
         )
-    if "displacements" in beside:
+    if "displacements" in other_files:
         # STACK reads them again; here wrong rows are refused before any work.
-        given_displacements(beside["displacements"], layout.slabs, layout.volume, settings.stack)
-        given_thicknesses(beside["displacements"], layout.slabs)
+        given_displacements(
+            other_files["displacements"], layout.slabs, layout.volume, settings.stack
+        )
+        given_thicknesses(other_files["displacements"], layout.slabs)
     if not workflow.skip_n4:
-        _check_companions(beside, layout)
+        _check_companions(other_files, layout)
     if kind == "mosaic":
-        for _, items in own:
-            _give_rows(items, volumes, beside)
+        for _, items in by_channel:
+            _give_rows(items, volumes, other_files)
     subject = str(workflow.subject)
-    remarks = doubted_reference(channels, kind, settings)
-    idle = idle_in_run(source, layout, tiles, table)
+    remarks = warn_reference(channels, kind, settings)
+    idle = idle_flags_in_run(source, layout, tiles, table)
     if tiles is None:
-        about, compared = "", True
+        about, compares_tiles = "", True
     else:
         about = f" {tiles.about()}"
-        compared = table is None or not is_against(table, tiles.sections)
+        compares_tiles = table is None or not is_against(table, tiles.sections)
         remarks = [*tiles.remarks, *remarks]
-    return SubjectPlan(subject, own, layout, about, remarks, compared, idle, [*beside], decisions)
+    return SubjectPlan(
+        *(subject, by_channel, layout, about, remarks, compares_tiles, idle),
+        *([*other_files], decisions),
+    )
 
 
-def _with_overlap(
+def _measure_overlap(
     settings: Settings, inputs: Inputs, problems: list[str]
 ) -> tuple[Settings, list[Decision]]:
     """Measure how the tiles of mosaics, or those in files, overlap if they do not state it.
@@ -363,28 +379,28 @@ def _with_overlap(
             return settings, []
         if settings.workflow.as_stated:
             raise InputError(
-                f"The tiles in {inputs.source} do not state how they overlap; give --overlap (a "
+                f"The tiles in {inputs.source} do not state how they overlap; give --overlap ("
                 "fraction of a tile, 0 if they abut) or --positions, or omit --as_stated."
             )
         sections = sections_of_mosaics(images) if inputs.tiles is None else inputs.sections
-        overlap, decision = decided_overlap(str(inputs.source), sections)
+        overlap, decision = decide_overlap(str(inputs.source), sections)
         stitch = settings.stitch.model_copy(update={"overlap": overlap})
         decisions += filter(None, [decision])
     return settings.model_copy(update={"stitch": stitch}), decisions
 
 
 def _give_rows(
-    items: Sequence[Input], volumes: Sequence[Volume], beside: Mapping[str, Path]
+    items: Sequence[Input], volumes: Sequence[Volume], other_files: Mapping[str, Path]
 ) -> None:
     """Give each item its section's rows of the user's tables, on which alone its tasks depend."""
-    names = [name for name in TILE_TABLES if name in beside]
-    tables = {name: split_sections(beside[name], TILE_TABLES[name]) for name in names}
+    names = [name for name in TILE_TABLES if name in other_files]
+    tables = {name: split_sections(other_files[name], TILE_TABLES[name]) for name in names}
     for item, volume in zip(items, volumes, strict=True):
         number = number_or_first(volume)
         item["tables"] = {name: tables[name][number] for name in names}
 
 
-def _channels(
+def _open_channels(
     volumes: Sequence[Volume], kind: str, settings: Settings, problems: list[str]
 ) -> list[Channel]:
     """The channels of a subject, of which others than the reference are opened and checked.
@@ -396,44 +412,48 @@ def _channels(
         if [*volume.channels] != [*first.channels]:
             lists = [", ".join(v.channels) or "one without a name" for v in (volume, first)]
             raise InputError(
-                f"{volume.path} has the channels {lists[0]}, but {first.path} {lists[1]}; give "
-                "all inputs of a subject the same channels in the same order."
+                f"{volume.path} has the channels {lists[0]}, but {first.path} has {lists[1]}; give "
+                "all inputs of a subject the same channels in one order."
             )
-    found = []
+    channels = []
     for channel in choose_channels(first.path, first.channels, settings):
-        own = [first] if channel.is_reference else _opened(volumes, channel, settings, problems)
+        volumes_of_channel = (
+            [first] if channel.is_reference else _open_channel(volumes, channel, settings, problems)
+        )
         # A store of octane states the kinds of its channels.
-        stated = channel.is_nearest or any(is_nearest(volume.attributes) for volume in own)
-        found.append(replace(channel, is_nearest=stated))
+        is_stated = channel.is_nearest or any(
+            is_nearest(volume.attributes) for volume in volumes_of_channel
+        )
+        channels.append(replace(channel, is_nearest=is_stated))
     # Nothing of a volume is measured but the tissue.
     needed = kind != "volume" or masks_tissue(settings)
-    return [channel for channel in found if channel.is_written or needed]
+    return [channel for channel in channels if channel.is_written or needed]
 
 
-def _opened(
+def _open_channel(
     volumes: Sequence[Volume], channel: Channel, settings: Settings, problems: list[str]
 ) -> list[Volume]:
     """Open another channel of the inputs, and check that they hold its voxels."""
     reading = channel.settings(settings).input
 
-    def look(path: Path) -> Volume:
+    def open_volume_of(path: Path) -> Volume:
         volume = open_volume(path, reading)
         _require_chunks(volume)
         return volume
 
     paths = {volume.path: volume.path for volume in volumes}
-    return side_by_side(f"checking channel {channel.choice}", paths, look, problems)
+    return run_in_threads(f"checking channel {channel.choice}", paths, open_volume_of, problems)
 
 
-def _derived(
+def _derive_settings(
     settings: Settings, kind: str, left_out: Sequence[int], tiles: Acquisition | None
 ) -> Settings:
     """Settings with what follows from the inputs."""
-    resampled = {"layout": "volume" if kind == "volume" else "mosaic"}
+    layout = {"layout": "volume" if kind == "volume" else "mosaic"}
     grid = {} if tiles is None else {"rows": tiles.grid.rows, "columns": tiles.grid.columns}
     changes = {
         "mosaic": settings.mosaic.model_copy(update=grid),
-        "resample": settings.resample.model_copy(update=resampled),
+        "resample": settings.resample.model_copy(update=layout),
         "stack": settings.stack.model_copy(
             update={"excluded_sections": as_ranges(left_out) or None}
         ),
@@ -445,22 +465,22 @@ def _check_volumes(
     volumes: list[Volume],
     kind: str,
     settings: Settings,
-    beside: Mapping[str, Path],
-    closed: Collection[int | None],
+    other_files: Mapping[str, Path],
+    unopened: Collection[int | None],
     problems: list[str],
 ) -> None:
     """Check everything that metadata can tell about the inputs of a subject.
 
-    ``closed`` are the numbers of those that are left out or cannot be opened.
+    ``unopened`` are the numbers of those that are left out or cannot be opened.
     """
-    side_by_side(
+    run_in_threads(
         "checking",
         {volume.path: volume for volume in volumes},
-        lambda volume: _check_volume(volume, kind, settings, beside),
+        lambda volume: _check_volume(volume, kind, settings, other_files),
         problems,
     )
     if kind == "volume":
-        if "displacements" in beside:
+        if "displacements" in other_files:
             problems.append(
                 f"--displacements moves sections, and {volumes[0].path} is one volume; omit it."
             )
@@ -470,12 +490,12 @@ def _check_volumes(
             )
         return
     workflow = settings.workflow
-    if "truth" in beside and not workflow.skip_n4:
+    if "truth" in other_files and not workflow.skip_n4:
         moving = {
             "stack_align": settings.stack.align != "none",
             "section_surface": settings.stack.section_surface != 0,
             "section_thickness": settings.stack.section_thickness == AUTO,
-            "displacements": "displacements" in beside,
+            "displacements": "displacements" in other_files,
             "flip_sections": bool(settings.stack.flips),
         }
         problems += [
@@ -488,8 +508,8 @@ def _check_volumes(
     if kind == "mosaic" and is_compensated and settings.stack.section_thickness == AUTO:
         problems.append(
             "--section_thickness auto compares the light of deep planes, which "
-            "--stitch_attenuation changes; omit one, or measure in a run without attenuation and "
-            "give its table of thicknesses with --displacements."
+            "--stitch_attenuation changes; omit one, or give the --displacements of a run without "
+            "it."
         )
     coefficients = settings.stitch.attenuation == "coefficient"
     if kind == "mosaic" and coefficients and not workflow.skip_n4:
@@ -498,13 +518,13 @@ def _check_volumes(
             "change; give --skip_n4 as well."
         )
     with collecting(problems):
-        numbered(volumes, settings.stack.allow_missing_sections, closed)
+        numbered(volumes, settings.stack.allow_missing_sections, unopened)
     with collecting(problems):
         _require_same_numbers(volumes, workflow)
-        known = {*map(number_or_first, volumes), *closed}
+        known = {*map(number_or_first, volumes), *unopened}
         for name, columns in TILE_TABLES.items() if kind == "mosaic" else ():
-            if name in beside:
-                require_sections(beside[name], known, columns)
+            if name in other_files:
+                require_sections(other_files[name], known, columns)
     voxels = [(v.path, v.grid.spacing, v.dtype) for v in volumes]
     # As STACK gets them.
     if kind == "mosaic" and settings.resample.resolution is not None:
@@ -521,37 +541,37 @@ def _require_same_numbers(volumes: Sequence[Volume], workflow: WorkflowParameter
     if workflow.only_sections is None and workflow.exclude_sections is None:
         return
     for volume in volumes:
-        named, noted = section_number(volume.path.name), number_of(volume)
-        if named != noted:
+        named, stated = section_number(volume.path.name), number_of(volume)
+        if named != stated:
             raise InputError(
                 f"{volume.path} is section {named} by its name, by which sections are chosen, but "
-                f"{noted} by its metadata; rename it."
+                f"{stated} by its metadata; rename it."
             )
 
 
 def _check_volume(
-    volume: Volume, kind: str, settings: Settings, beside: Mapping[str, Path]
+    volume: Volume, kind: str, settings: Settings, other_files: Mapping[str, Path]
 ) -> None:
     workflow, resample = settings.workflow, settings.resample
     spacing = volume.grid.spacing
-    if is_resampled(kind, settings):
+    if needs_resample(kind, settings):
         spacing = target_of(volume, resample)
     # A stored spacing that went through millimetres may be off in its last digits.
     elif resample.resolution is not None and not np.allclose(
         resample.resolution, spacing, rtol=1e-6
     ):
         raise InputError(
-            f"{volume.path} is a section, which is not resampled, and its voxels do not have the "
+            f"{volume.path} is a section, which is not resampled, and its voxels differ from "
             "--resolution; omit it, or give the mosaics."
         )
     if kind == "mosaic":
-        tiling, placement = lay_out_mosaic(volume, settings, beside.get("positions"))
+        tiling, placement = lay_out_mosaic(volume, settings, other_files.get("positions"))
         stitch = applicable(settings.stitch, volume, is_placed=False)
         if stitch.attenuation != "none":
-            dtype = resample.dtype if is_resampled(kind, settings) else "input"
-            own = output_type(dtype, volume.dtype)
-            require_compensable(str(volume.path), own, tiling.shape[0])
-        files = {name: beside.get(f"stitch_{name}") for name in ("flat_field", "gain")}
+            dtype = resample.dtype if needs_resample(kind, settings) else "input"
+            stitch_dtype = output_type(dtype, volume.dtype)
+            require_compensable(str(volume.path), stitch_dtype, tiling.shape[0])
+        files = {name: other_files.get(f"stitch_{name}") for name in ("flat_field", "gain")}
         given = {name: str(path) for name, path in files.items() if path is not None}
         stitch = stitch.model_copy(update=given)
         # A flat field is compared with tiles in pixels of the source.
@@ -585,31 +605,33 @@ def _require_chunks(volume: Volume) -> None:
         )
 
 
-def _check_companions(beside: Mapping[str, Path], layout: SubjectLayout) -> None:
+def _check_companions(other_files: Mapping[str, Path], layout: SubjectLayout) -> None:
     """Mask and truth must lie on the grid of the volume that N4 gets."""
     volume, settings, kind = layout.inputs[0], layout.settings, layout.kind
     name = f"{volume.path} after RESAMPLE" if settings.resample.resolution is not None else None
     if kind != "volume":
         name = "the volume that STACK makes (with --skip_n4 a run ends with it)"
     if name is not None:
-        grid, mask = layout.volume, beside.get("n4_mask")
+        grid, mask = layout.volume, other_files.get("n4_mask")
         if kind != "volume" and mask is not None:
-            grid = _measured(grid, layout, "displacements" in beside, open_volume(mask, None, grid))
+            grid = _grid_of_mask(
+                grid, layout, "displacements" in other_files, open_volume(mask, None, grid)
+            )
         voxels = np.broadcast_to(np.zeros(1, volume.dtype), grid.shape)
-        own: Attributes = {"orientation": stated_orientation(volume.attributes)}
-        volume = ArrayVolume(Path(name), voxels, grid, own)
-    open_companions(volume, beside.get("n4_mask"), truth=beside.get("truth"))
+        attributes: Attributes = {"orientation": stated_orientation(volume.attributes)}
+        volume = ArrayVolume(Path(name), voxels, grid, attributes)
+    open_companions(volume, other_files.get("n4_mask"), truth=other_files.get("truth"))
 
 
-def _measured(grid: Grid, layout: SubjectLayout, is_moved: bool, mask: Volume) -> Grid:
+def _grid_of_mask(grid: Grid, layout: SubjectLayout, is_moved: bool, mask: Volume) -> Grid:
     """The volume's grid, with the mask's extent where only STITCH and STACK measure it."""
     if not np.allclose(mask.grid.spacing, grid.spacing):
         return grid
-    stack, refine, own = layout.settings.stack, layout.settings.stitch.refine, mask.grid
+    stack, refine, mask_grid = layout.settings.stack, layout.settings.stitch.refine, mask.grid
     is_cut = stack.section_surface == AUTO
     is_cut_deep = is_cut and any(slab.thickness_from == BY_DEPTH for slab in layout.slabs)
     is_wide = is_moved or stack.align != "none" or (layout.kind == "mosaic" and bool(refine))
-    planes = own.shape[0] if is_cut_deep or stack.section_thickness == AUTO else grid.shape[0]
-    top = own.origin[0] if is_cut else grid.origin[0]
-    across = own if is_wide else grid
+    planes = mask_grid.shape[0] if is_cut_deep or stack.section_thickness == AUTO else grid.shape[0]
+    top = mask_grid.origin[0] if is_cut else grid.origin[0]
+    across = mask_grid if is_wide else grid
     return Grid((planes, *across.shape[1:]), grid.spacing, vector(top, *across.origin[1:]))

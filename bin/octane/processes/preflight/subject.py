@@ -15,7 +15,7 @@ from octane.core.units import counted, format_bytes, format_lengths
 from octane.layout.levels import level_grids
 from octane.layout.mosaic import MosaicGrid, unlike_mosaics
 from octane.layout.placement import TilePlacement, crowded_tiles, tiles_apart
-from octane.processes.preflight.inputs import doubted_sizes
+from octane.processes.preflight.inputs import warn_sizes
 from octane.processes.preflight.parameters import Settings
 from octane.processes.resample.layout import target_of
 from octane.processes.stack.layout.borders import shared_less
@@ -52,7 +52,7 @@ class StepBytes:
     voxels: int
     linked: int = 0
     published: int = 0
-    emptied: bool = False
+    is_emptied: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,33 +94,35 @@ class SubjectLayout:
         if self.from_tiles:
             written = [MosaicGrid.of(mosaic).voxels for mosaic in self.inputs]
             steps.append(StepBytes("MOSAIC", sum(written) * dtype.itemsize))
-        if is_resampled(self.kind, self.settings):
+        if needs_resample(self.kind, self.settings):
             dtype = output_type(self.settings.resample.dtype, dtype)
             tiled = sum(mosaic.voxels for mosaic in self.mosaics) * dtype.itemsize
-            steps.append(StepBytes("RESAMPLE", tiled or _bytes([self.volume], dtype)))
+            steps.append(StepBytes("RESAMPLE", tiled or _total_bytes([self.volume], dtype)))
         if self.placements:
             sections = [placement.grid for placement in self.placements]
-            steps.append(StepBytes("STITCH", _bytes(sections, dtype)))
+            steps.append(StepBytes("STITCH", _total_bytes(sections, dtype)))
         if workflow.until:
             emptied = [] if workflow.keep_intermediates else steps[:-1]
-            return [replace(s, emptied=True) for s in emptied] + steps[len(emptied) :]
+            return [replace(s, is_emptied=True) for s in emptied] + steps[len(emptied) :]
         # Blank slabs take no space.
         thick = sum(slab.thickness for slab in self.slabs)
         imaged = sum(min(s.thickness, s.extent[0]) for s in self.slabs if s.image is not None)
         part = imaged / thick if self.slabs else 1.0
         if self.slabs:
-            steps.append(StepBytes("STACK", round(part * _bytes([self.volume], dtype))))
+            steps.append(StepBytes("STACK", round(part * _total_bytes([self.volume], dtype))))
         if not workflow.skip_n4:
             dtype = output_type(n4.dtype, dtype)
-            bias = _bytes([self.volume], np.dtype(np.float32)) if workflow.save_bias_field else 0
-            corrected = round(part * _bytes([self.volume], dtype))
+            bias = (
+                _total_bytes([self.volume], np.dtype(np.float32)) if workflow.save_bias_field else 0
+            )
+            corrected = round(part * _total_bytes([self.volume], dtype))
             steps.append(StepBytes("N4", corrected + bias, published=bias))
         if self.levels:
-            voxels = round(part * _bytes(self.levels, dtype))
+            voxels = round(part * _total_bytes(self.levels, dtype))
             # An input is not linked.
             first, is_linked = self.levels[0], bool(self.slabs) or not workflow.skip_n4
             is_linked &= first.shape == self.volume.shape
-            linked = round(part * _bytes([first], dtype)) if is_linked else 0
+            linked = round(part * _total_bytes([first], dtype)) if is_linked else 0
             steps.append(StepBytes("PYRAMID", voxels - linked, linked, voxels))
         elif steps:
             # Without PYRAMID, the last volume is the result.
@@ -131,7 +133,7 @@ class SubjectLayout:
             first = (
                 names.index("N4") if "N4" in names else names.index("STACK") if self.slabs else 0
             )
-            steps[:first] = [replace(step, emptied=True) for step in steps[:first]]
+            steps[:first] = [replace(step, is_emptied=True) for step in steps[:first]]
         return steps
 
     def about(self) -> str:
@@ -174,9 +176,9 @@ class SubjectLayout:
         if self.slabs and not isinstance(stack.section_thickness, float):
             texts += blank_below(self.slabs) + other_distance(self.slabs)
         texts += [text for volume in self.inputs for text in lost_directions(volume)]
-        texts += doubted_sizes(self.inputs) + overruled(self.inputs)
+        texts += warn_sizes(self.inputs) + overruled(self.inputs)
         if self.mosaics:
-            texts += self._doubted_tiles()
+            texts += self._tile_warnings()
         first = self.inputs[0]
         if first.dtype.kind == "c":
             texts.append(
@@ -185,7 +187,7 @@ class SubjectLayout:
             )
         return texts
 
-    def _doubted_tiles(self) -> list[str]:
+    def _tile_warnings(self) -> list[str]:
         """Warnings about mosaics whose chunks may not be tiles."""
         first, texts = self.inputs[0], []
         is_guessed = self.settings.workflow.input_kind == "auto" and "kind" not in first.attributes
@@ -194,8 +196,8 @@ class SubjectLayout:
         sizes = [(first.grid.shape[axis], first.chunks[axis]) for axis in (1, 2)]
         if is_guessed and all(n > chunk and n % chunk for n, chunk in sizes):
             texts.append(
-                f"The last row and column of chunks of {first.path.name} are smaller, so chunks "
-                "may not be tiles; if it is a stitched section, give --input_kind section."
+                f"{first.path.name} may be a stitched section, as its last row and column of "
+                "chunks are smaller; if so, give --input_kind section."
             )
         if all(len(mosaic.tiles) == 1 for mosaic in self.mosaics):
             texts.append(
@@ -206,7 +208,7 @@ class SubjectLayout:
         return texts
 
 
-def is_resampled(kind: str, settings: Settings) -> bool:
+def needs_resample(kind: str, settings: Settings) -> bool:
     """Tell whether inputs of a kind pass through RESAMPLE."""
     return kind != "section" and settings.resample.resolution is not None
 
@@ -219,7 +221,7 @@ def lay_out_mosaic(
     Raises an OctaneError if the chunks are not tiles or their positions are missing.
     """
     tiling = MosaicGrid.of(image)
-    if is_resampled("mosaic", settings):
+    if needs_resample("mosaic", settings):
         tiling = tiling.resampled(target_of(image, settings.resample))
     places = nominal_positions(image, tiling, settings.stitch, positions)
     return tiling, TilePlacement(tiling, places, nominal_depths(image, tiling, positions))
@@ -245,7 +247,7 @@ def lay_out_subject(
     if kind == "volume":
         (whole,) = volumes
         grid = whole.grid
-        if is_resampled(kind, settings):
+        if needs_resample(kind, settings):
             grid = grid.resampled(target_of(whole, settings.resample))
     else:
         # As :func:`octane.processes.preflight.inputs.kind_of` requires.
@@ -265,5 +267,5 @@ def lay_out_subject(
     )
 
 
-def _bytes(grids: Iterable[Grid], dtype: np.dtype) -> int:
+def _total_bytes(grids: Iterable[Grid], dtype: np.dtype) -> int:
     return sum(math.prod(grid.shape) for grid in grids) * dtype.itemsize

@@ -39,8 +39,8 @@ class PlannedTask:
 
     def as_json(self) -> dict[str, object]:
         """The task as the workflow reads it."""
-        own = {"step": self.step, "name": self.name, "meta": self.meta}
-        return {**own, "reads": self.reads, "flags": self.flags}
+        parts = {"step": self.step, "name": self.name, "meta": self.meta}
+        return {**parts, "reads": self.reads, "flags": self.flags}
 
 
 @dataclass(frozen=True)
@@ -69,17 +69,17 @@ class SubjectTasks:
         The reference channel, and others, which lie where it does.
     steps
         Steps for each channel that the run does not skip.
-    beside
+    file_parameters
         Parameters whose files the user gave.
     flags
         Flags of the tasks for all channels, by step.
-    is_joined
+    joins_channels
         CHANNELS joins the volumes of the channels that are written.
-    lead
+    lead_id
         The reference channel's part of names, if CHANNELS runs for this subject but not for all.
     shares_tissue
         N4 of the other channels fits the tissue that the reference channel shows.
-    empties
+    empties_images
         Images of the steps before N4 are emptied once they have been read.
     states
         Fingerprints of what the user gave, by name; ``seen`` of a task is that of what it reads.
@@ -90,12 +90,12 @@ class SubjectTasks:
     items: Sequence[str]
     channels: Sequence[ChannelTasks]
     steps: Collection[str]
-    beside: Collection[str] = ()
+    file_parameters: Collection[str] = ()
     flags: Mapping[str, str] = field(default_factory=dict)
-    is_joined: bool = False
-    lead: str = ""
+    joins_channels: bool = False
+    lead_id: str = ""
     shares_tissue: bool = False
-    empties: bool = False
+    empties_images: bool = False
     states: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -107,10 +107,11 @@ class SubjectTasks:
 def list_tasks(subject: SubjectTasks) -> list[PlannedTask]:
     """All tasks of a subject, in the order of the work.
 
-    Three are none of Nextflow's: ``empty`` an image that has been read, publish a ``result``, and
-    the end of a subject, ``report``, which gets all records, the subject's input and its results.
+    Three are none of Nextflow's. ``empty`` removes the voxels of an image that has been read, and
+    ``result`` publishes. ``report``, the end of a subject, gets all records, the subject's input
+    and its results.
     """
-    return [*_Tasks(subject).all()]
+    return [*_Tasks(subject).list_all()]
 
 
 class _Tasks:
@@ -121,31 +122,31 @@ class _Tasks:
         used = [step for step in ORDER if step in subject.steps]
         self._last = used[-1] if used else ""
 
-    def all(self) -> Iterator[PlannedTask]:
-        own, channels = self._subject, self._subject.channels
-        if own.is_cut:
+    def list_all(self) -> Iterator[PlannedTask]:
+        subject, channels = self._subject, self._subject.channels
+        if subject.is_cut:
             for channel in channels:
-                for item in own.items:
+                for item in subject.items:
                     self._section(channel, item)
-            yield from self._ended([])
+            yield from self._end_tasks([])
             return
         volumes = {channel.id: self._volume(channel) for channel in channels}
         written = [channel for channel in channels if channel.is_written]
         results = [self._result(channel, volumes) for channel in written]
-        if own.is_joined:
-            results = [self._add("channels", own.flags["channels"], {"volumes": results})]
-        yield from self._ended(results)
+        if subject.joins_channels:
+            results = [self._add("channels", subject.flags["channels"], {"volumes": results})]
+        yield from self._end_tasks(results)
 
-    def _ended(self, results: Sequence[str]) -> Iterator[PlannedTask]:
+    def _end_tasks(self, results: Sequence[str]) -> Iterator[PlannedTask]:
         """All tasks, the last of which have these results."""
-        own = self._subject
+        subject = self._subject
         yield from self._tasks
-        if own.empties:
-            yield from self._emptied()
-        records = [self._named(f"{task.name}/record") for task in self._tasks]
-        reads = {"records": records, "input": [self._named("input")], "results": results}
-        yield PlannedTask("result", {"id": own.subject}, {"results": results})
-        yield PlannedTask("report", {"id": own.subject}, reads, own.flags["report"])
+        if subject.empties_images:
+            yield from self._empty_tasks()
+        records = [self._data_name(f"{task.name}/record") for task in self._tasks]
+        reads = {"records": records, "input": [self._data_name("input")], "results": results}
+        yield PlannedTask("result", {"id": subject.subject}, {"results": results})
+        yield PlannedTask("report", {"id": subject.subject}, reads, subject.flags["report"])
 
     def _volume(self, channel: ChannelTasks) -> str:
         """Name of the volume that N4 gets."""
@@ -155,23 +156,25 @@ class _Tasks:
             return volume
         table, record = self._file("displacements"), list[str]()
         if channel.id:
-            table, record = [], [self._named("stack_metrics.json")]
+            table, record = [], [self._data_name("stack_metrics.json")]
         reads = {"sections": sections, "displacements": table, "reference": record}
         return self._add_of(channel, "stack", reads)
 
     def _section(self, channel: ChannelTasks, item: str) -> str:
-        steps, image = self._subject.steps, self._named(f"input/{item}")
+        steps, image = self._subject.steps, self._data_name(f"input/{item}")
         if "mosaic" in steps:
-            own = "_".join(filter(None, (item, channel.id)))
-            named = {name: [self._named(f"{name}/{own}")] for name in ("tiles", "tile_list")}
-            image = self._add_of(channel, "mosaic", named, section=item)
+            file_name = "_".join(filter(None, (item, channel.id)))
+            inputs = {
+                name: [self._data_name(f"{name}/{file_name}")] for name in ("tiles", "tile_list")
+            }
+            image = self._add_of(channel, "mosaic", inputs, section=item)
         if "resample" in steps:
             kind = self._subject.kind
             image = self._add_of(channel, "resample", {"image": [image]}, section=item, kind=kind)
         if "stitch" in steps:
             table, record = self._file("positions", f"/{item}"), list[str]()
             if channel.id:
-                table, record = [], [self._named(f"{item}_stitch_metrics.json")]
+                table, record = [], [self._data_name(f"{item}_stitch_metrics.json")]
             flat_field = self._file("stitch_flat_field")
             reads = {"mosaic": [image], "positions": table, "flat_field": flat_field}
             reads |= {"reference": record, "gains": self._file("stitch_gain", f"/{item}")}
@@ -180,18 +183,18 @@ class _Tasks:
 
     def _result(self, channel: ChannelTasks, volumes: Mapping[str, str]) -> str:
         """Name of the last volume of a channel."""
-        own, image = self._subject, volumes[channel.id]
-        if "n4" in own.steps:
+        subject, image = self._subject, volumes[channel.id]
+        if "n4" in subject.steps:
             truth, reference = self._file("truth"), list[str]()
             if channel.id:
-                truth, reference = [], [volumes[""]] if own.shares_tissue else []
+                truth, reference = [], [volumes[""]] if subject.shares_tissue else []
             reads = {"volume": [image], "mask": self._file("n4_mask"), "truth": truth}
             image = self._add_of(channel, "n4", {**reads, "reference": reference})
-        if "pyramid" in own.steps:
+        if "pyramid" in subject.steps:
             image = self._add_of(channel, "pyramid", {"volume": [image]})
         return image
 
-    def _emptied(self) -> Iterator[PlannedTask]:
+    def _empty_tasks(self) -> Iterator[PlannedTask]:
         """A task for each image before N4, which is emptied when the tasks that read it have ended.
 
         An image stays that PYRAMID or nothing reads: it is a result, or shares files with one.
@@ -200,11 +203,11 @@ class _Tasks:
         for task in self._tasks:
             for name in chain.from_iterable(task.reads.values()):
                 readers[name].append(task)
-        for made in self._tasks:
-            image = self._named(made.name)
+        for maker in self._tasks:
+            image = self._data_name(maker.name)
             steps = {task.step for task in readers[image]}
-            if made.step in BEFORE_N4 and steps and steps <= {*BEFORE_N4, "n4"}:
-                records = [self._named(f"{task.name}_metrics.json") for task in readers[image]]
+            if maker.step in BEFORE_N4 and steps and steps <= {*BEFORE_N4, "n4"}:
+                records = [self._data_name(f"{task.name}_metrics.json") for task in readers[image]]
                 reads = {"image": [image], "records": records}
                 yield PlannedTask("empty", {"id": self._subject.subject}, reads)
 
@@ -215,23 +218,27 @@ class _Tasks:
 
     def _add(self, step: str, flags: str, reads: Mapping[str, Sequence[str]], **more: str) -> str:
         meta: dict[str, str | bool] = {"id": self._subject.subject, **more}
-        if self._subject.lead:
+        if self._subject.lead_id:
             # conf/modules.config cannot see a samplesheet's column: the last step is told that its
             # volume is no result, and PYRAMID's gets another name than the joined image.
             if step == "pyramid":
-                meta["channel"] = more["channel"] or self._subject.lead
+                meta["channel"] = more["channel"] or self._subject.lead_id
             elif step == self._last:
                 meta["joined"] = True
         states = self._subject.states
         names = chain.from_iterable(reads.values())
-        if seen := [states[name] for name in names if name in states]:
-            meta["seen"] = digest(seen)
+        if fingerprints := [states[name] for name in names if name in states]:
+            meta["seen"] = digest(fingerprints)
         task = PlannedTask(step, meta, reads, flags)
         self._tasks.append(task)
-        return self._named(task.name)
+        return self._data_name(task.name)
 
-    def _named(self, part: str) -> str:
+    def _data_name(self, part: str) -> str:
         return f"{self._subject.subject}/{part}"
 
     def _file(self, parameter: str, more: str = "") -> list[str]:
-        return [self._named(f"{parameter}{more}")] if parameter in self._subject.beside else []
+        return (
+            [self._data_name(f"{parameter}{more}")]
+            if parameter in self._subject.file_parameters
+            else []
+        )

@@ -23,7 +23,7 @@ from octane.processes.preflight.opening import Inputs, open_inputs
 from octane.processes.preflight.parameters import Settings
 from octane.processes.preflight.plan import idle_flags
 from octane.processes.preflight.reference import NOT_AVERAGED
-from octane.processes.preflight.schema import plain, settings_of
+from octane.processes.preflight.schema import as_plain, settings_of
 from octane.processes.preflight.step import plan_inputs
 from octane.processes.preflight.subject import ABUTTING, SubjectLayout, lay_out_subject
 from octane.processes.stack.layout.stack import thickness_taken
@@ -146,7 +146,7 @@ def _given(
 
 def _as_run(settings: Mapping[str, Setting]) -> Settings:
     """Settings of each step in a run with this config."""
-    stated = {name: plain(own.value) for name, own in settings.items() if own.stated}
+    stated = {name: as_plain(own.value) for name, own in settings.items() if own.stated}
     return settings_of(stated)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from octane.processes.preflight.parameters import STEPS, Entry, entries
-from octane.processes.preflight.schema import as_groovy, plain
+from octane.processes.preflight.schema import as_groovy, as_plain
 
 WIDTH = 94
 """Characters of a comment line; the indent brings it to 100."""
@@ -71,7 +71,7 @@ def _field(entry: Entry, setting: Setting | None) -> list[str]:
     shown = setting or Setting(entry.default, stated=False)
     lines = [line for text in (meaning, *shown.found) for line in _wrapped(text)]
     mark = "" if shown.stated else "// "
-    return [*lines, f"{mark}{entry.name} = {as_groovy(plain(shown.value))}"]
+    return [*lines, f"{mark}{entry.name} = {as_groovy(as_plain(shown.value))}"]
 
 
 def config_text(about: Sequence[str], settings: Mapping[str, Setting]) -> str:

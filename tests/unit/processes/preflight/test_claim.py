@@ -105,7 +105,7 @@ def test_results_never_replace_the_input(claim, folder, tmp_path, name, parts):
     folder.mkdir(parents=True)
     for part in parts:
         (tmp_path / name / part).mkdir(parents=True, exist_ok=True)
-    with pytest.raises(InputError, match=f"Results would replace data in {folder}"):
+    with pytest.raises(InputError, match=f"Results in {folder} would replace"):
         claim(name, parts=parts)
 
 
@@ -133,7 +133,7 @@ def test_a_mask_in_a_folder_that_is_emptied_is_seen_through_links(claim, folder,
     link.symlink_to(folder / "metrics" / "mask.json")
     files = {"n4_mask": str(link)}
     assert not claim(files=files).earlier
-    with pytest.raises(InputError, match=f"the run reads {link}"):
+    with pytest.raises(InputError, match=f"replace {link}, which the run reads"):
         claim("other", "2", files=files, **REPLACE)
 
 
@@ -169,7 +169,7 @@ def test_a_record_that_cannot_be_read_is_named_and_an_empty_one_is_none(claim, f
     record.touch()
     claim().take()
     record.write_text(content)
-    with pytest.raises(InputError, match=f"{record} cannot be read"):
+    with pytest.raises(InputError, match=f"{record}, which names"):
         claim()
 
 

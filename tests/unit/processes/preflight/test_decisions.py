@@ -12,7 +12,7 @@ from tile_writers import tiles_of, write_ome_tiff
 from octane.compare.overlap import MIDDLE
 from octane.core.errors import OctaneError
 from octane.layout.mosaic import MosaicGrid
-from octane.processes.preflight.decisions import FIRST, SectionSource, decided_overlap
+from octane.processes.preflight.decisions import FIRST_SECTIONS, SectionSource, decide_overlap
 from octane.processes.preflight.step import plan_of
 from octane.store.image import open_image
 
@@ -159,10 +159,10 @@ def test_sections_that_are_added_change_no_decision(files):
     images = [open_image(path) for path in sorted((files.parent / "phantom/mosaics").iterdir())]
     grid = MosaicGrid.of(images[0])
     sections = [tiles_of(image) for image in images]
-    found = [decided_overlap("x", [source(n) for n in range(count)]) for count in (4, 40)]
+    found = [decide_overlap("x", [source(n) for n in range(count)]) for count in (4, 40)]
     assert found[0] == found[1]
-    assert {*read} <= {*range(FIRST)}
-    assert len(read) <= 2 * FIRST * MIDDLE
+    assert {*read} <= {*range(FIRST_SECTIONS)}
+    assert len(read) <= 2 * FIRST_SECTIONS * MIDDLE
 
 
 @pytest.mark.parametrize(

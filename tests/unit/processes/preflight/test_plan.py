@@ -320,8 +320,8 @@ def test_flags_on_tiles_are_idle_where_one_file_of_them_is_given(plan, tmp_path,
     path = tmp_path / "section_01_tile_Y00_X01.tif"
     write_tiff(path.with_suffix(""), np.ones((4, 20, 20), np.uint16), (5.0, 4.0, 4.0))
     made = plan(path, voxel_size="5 4 4", **given)
-    assert [*made.idle] == flags
-    for flag, text in made.idle.items():
+    assert [*made.idle_flags] == flags
+    for flag, text in made.idle_flags.items():
         assert text.startswith(f"--{flag} ")
         assert str(path) in text
         assert "the folder of the tiles" in text
@@ -340,7 +340,7 @@ def test_flags_on_tiles_are_idle_where_one_file_of_them_is_given(plan, tmp_path,
 )
 def test_flags_on_tiles_are_idle_where_there_are_none(plan, store, kind, given, flags):
     made = plan(store(kind), channel="oct", **given)
-    assert [*made.idle] == flags
+    assert [*made.idle_flags] == flags
 
 
 @pytest.mark.parametrize(("overlap", "flags"), [("0.2 0.3", []), (0.2, ["overlap"])])
@@ -351,10 +351,10 @@ def test_an_overlap_is_idle_where_a_table_says_another(store, tmp_path, overlap,
     asked |= {"channel": "oct", "overlap": overlap}
     source = store("mosaic", section={"number": 1})
     made = plan_of(asked, source, {"positions": table})
-    assert [*made.idle] == flags
+    assert [*made.idle_flags] == flags
     # STITCH, which would refuse it, never gets it.
     assert "--overlap" not in str(content(made))
-    assert all(str(table) in text and "0.30 along x" in text for text in made.idle.values())
+    assert all(str(table) in text and "0.30 along x" in text for text in made.idle_flags.values())
     # A volume is not placed at all.
     volume = store("volume", "volume.ome.zarr")
-    assert [*plan_of(asked, volume, {"positions": table}).idle] == ["overlap", "positions"]
+    assert [*plan_of(asked, volume, {"positions": table}).idle_flags] == ["overlap", "positions"]

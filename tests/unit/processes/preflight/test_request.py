@@ -10,9 +10,9 @@ from octane.core.errors import InputError
 from octane.processes.preflight.request import (
     Run,
     check_launch,
-    command_shown,
     file_at,
-    further_words,
+    stable_command,
+    stray_words,
 )
 
 SESSION = "abcdef01-2345-6789-abcd-ef0123456789"
@@ -38,8 +38,8 @@ COMMANDS = {
 @pytest.mark.parametrize(("command", "expected"), COMMANDS.items())
 def test_words_of_a_command_line(command, expected):
     further, shown = expected
-    assert further_words(f"nextflow -q run {command}") == further
-    assert command_shown(f"nextflow -q run {command}") == f"nextflow run {shown}"
+    assert stray_words(f"nextflow -q run {command}") == further
+    assert stable_command(f"nextflow -q run {command}") == f"nextflow run {shown}"
 
 
 @pytest.mark.parametrize(

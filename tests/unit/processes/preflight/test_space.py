@@ -55,7 +55,7 @@ def test_links_are_counted_where_they_are_copied(disks):
 def test_what_is_emptied_counts_as_far_as_it_is_there_at_a_time(disks):
     work, given = disks("w", 10**9), WorkflowParameters(outdir=disks("o", 10**9))
     emptied = [
-        StepBytes(name, size, emptied=True)
+        StepBytes(name, size, is_emptied=True)
         for name, size in (("RESAMPLE", 40_000_000), ("STITCH", 20_000_000), ("STACK", 15_000_000))
     ]
 

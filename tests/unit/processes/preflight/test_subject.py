@@ -124,8 +124,8 @@ def test_what_is_switched_off_is_not_counted(mosaics, steps, write_image, rng):
 def test_what_is_read_by_later_steps_is_emptied(mosaics, steps, skipped, emptied):
     given = {"resolution": 10, **{f"skip_{name}": True for name in skipped}}
     made = steps(mosaics, "mosaic", **given, keep_intermediates=False)
-    assert {name for name, step in made.items() if step.emptied} == emptied
-    assert not any(step.emptied for step in steps(mosaics, "mosaic", **given).values())
+    assert {name for name, step in made.items() if step.is_emptied} == emptied
+    assert not any(step.is_emptied for step in steps(mosaics, "mosaic", **given).values())
 
 
 @pytest.mark.parametrize(("skipped", "emptied"), [((), {"RESAMPLE"}), (("n4",), set())])
@@ -133,4 +133,4 @@ def test_a_volume_that_n4_reads_is_emptied(write_image, rng, steps, skipped, emp
     volume = write_image("a.ome.zarr", rng.random((20, 30, 40), np.float32))
     given = {"resolution": 20, **{f"skip_{name}": True for name in skipped}}
     made = steps([volume], "volume", **given, keep_intermediates=False)
-    assert {name for name, step in made.items() if step.emptied} == emptied
+    assert {name for name, step in made.items() if step.is_emptied} == emptied

@@ -85,7 +85,7 @@ CHAIN = {
         pytest.param(
             replace(
                 *(MOSAICS,),
-                beside=[
+                file_parameters=[
                     *("positions", "displacements", "stitch_flat_field", "stitch_gain"),
                     *("n4_mask", "truth"),
                 ],
@@ -115,11 +115,11 @@ def test_another_channel_lies_where_the_reference_does():
         items=["s1"],
         channels=TWO,
         steps=["stitch", "stack", "n4", "pyramid"],
-        beside=[
+        file_parameters=[
             *("positions", "displacements", "stitch_flat_field", "stitch_gain"),
             *("n4_mask", "truth"),
         ],
-        is_joined=True,
+        joins_channels=True,
     )
     found = reads(subject)
     assert {name: text for name, text in found.items() if "red" in name or name == "channels"} == {
@@ -138,7 +138,7 @@ def test_another_channel_lies_where_the_reference_does():
 
 def test_a_channel_that_is_only_measured_ends_with_its_sections():
     only = replace(MOSAICS, channels=[ChannelTasks("", is_written=False), ChannelTasks("red")])
-    names = [*reads(replace(only, is_joined=True))]
+    names = [*reads(replace(only, joins_channels=True))]
     assert "stack" in names
     assert {"n4", "pyramid"}.isdisjoint(names)
     assert names[-4:] == ["red_n4", "red_pyramid", "channels", "report"]
@@ -159,8 +159,8 @@ def test_tiles_of_each_channel_are_files_of_its_own():
     ],
 )
 def test_the_last_volumes_are_no_results_where_this_subject_alone_has_channels(steps, marked):
-    subject = replace(MOSAICS, channels=TWO, steps=steps, is_joined=True)
-    alone = list_tasks(replace(subject, lead="oct"))
+    subject = replace(MOSAICS, channels=TWO, steps=steps, joins_channels=True)
+    alone = list_tasks(replace(subject, lead_id="oct"))
     assert [task.name for task in alone if "joined" in task.meta] == marked
     assert not any("joined" in task.meta for task in list_tasks(subject))
     assert ("oct_pyramid" in [task.name for task in alone]) == ("pyramid" in steps)
@@ -174,7 +174,7 @@ def emptied(subject):
 
 def test_an_image_is_emptied_when_all_that_read_it_have_ended():
     assert emptied(MOSAICS) == {}
-    subject = replace(MOSAICS, items=["s1"], empties=True)
+    subject = replace(MOSAICS, items=["s1"], empties_images=True)
     assert emptied(subject) == {
         "a/s1_resample": "a/s1_stitch_metrics.json",
         "a/s1_stitch": "a/stack_metrics.json",

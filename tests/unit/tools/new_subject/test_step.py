@@ -276,10 +276,10 @@ def test_sizes_that_no_microscope_gives_are_doubted(write_foreign, caplog, made,
     caplog.set_level("INFO")
     write_foreign("brain.zarr", VOXELS, unit="nanometer")
     path, _ = write_subject(tmp_path / "brain.zarr", "sub", project=made)
-    (line,) = (line for line in caplog.messages if "may be wrong by a factor of 1000" in line)
-    assert "in voxels of 10 x 10 x 10 nm. Its unit may be wrong by a factor of 1000" in line
+    (line,) = (line for line in caplog.messages if "--input_unit" in line)
+    assert "in voxels of 10 x 10 x 10 nm. Check the unit" in line
     text = path.read_text(encoding="utf-8").replace("\n// ", " ")
-    assert "Its unit may be wrong by a factor of 1000" in text
+    assert "Check the unit" in text
 
 
 def test_stores_that_cannot_be_used_are_named_in_a_line(write_foreign, tmp_path):
