@@ -28,10 +28,10 @@ from microscope import Microscope, laser_off, stage_slip
 
 from octane.processes.stack.parameters import StackParameters
 from octane.tools.watch.folder import Folder
-from octane.tools.watch.judge import judged
-from octane.tools.watch.runs import Ended, Workflow
-from octane.tools.watch.sections import window
-from octane.tools.watch.state import Judgement, State, Taken
+from octane.tools.watch.judge import judge_sections
+from octane.tools.watch.runs import RunEnd, Workflow
+from octane.tools.watch.sections import run_sections
+from octane.tools.watch.state import Judgement, SectionEntry, State
 from octane.tools.watch.step import Options, Watch
 
 PARTS = ("cost", "faults", "sound")
@@ -46,10 +46,10 @@ GIVEN = ("-profile", "test", "--phantom", "false", "--overlap", "0.2")
 class Quick(Workflow):
     """A workflow whose runs take no time."""
 
-    def run(self, key: str, number: int, sections: Sequence[int] | None) -> Ended:
+    def run(self, key: str, number: int, sections: Sequence[int] | None) -> RunEnd:
         """End at once."""
         del key, number, sections
-        return Ended(0, "")
+        return RunEnd(0, "")
 
 
 def sound_judge(names: Mapping[int, str], new: Collection[int], _: State) -> dict[int, Judgement]:
@@ -136,16 +136,16 @@ def run_cost(places: Sequence[int]) -> list[dict[str, float]]:
             for path in first:
                 os.link(path, tiles / path.name.replace("section_01", f"section_{number:02d}"))
         workflow = Workflow(tiles, folder / f"out_{count}", GIVEN, folder, folder / "log")
-        before = window(range(1, count - 1), [count - 1], [])
+        before = run_sections(range(1, count - 1), [count - 1], [])
         require(workflow.run("cost", count * 10, before))
         started = time.perf_counter()
-        require(workflow.run("cost", count * 10 + 1, window(before, [count], [count - 1])))
+        require(workflow.run("cost", count * 10 + 1, run_sections(before, [count], [count - 1])))
         seconds = time.perf_counter() - started
         found.append({"sections": count, "seconds": seconds, "bytes_read": tasks_read(workflow)})
     return found
 
 
-def require(ended: Ended) -> None:
+def require(ended: RunEnd) -> None:
     """Stop if a run failed."""
     if ended.code:
         raise SystemExit(ended.sentence)
@@ -236,14 +236,14 @@ def sound(quick: bool) -> dict[str, object]:
         source = phantom(own, count, seed, "--section_thickness", thickness)
         workflow = Workflow(source, own / "out", GIVEN, own, own / "log")
         require(workflow.run("sound", 1, [*range(1, count + 1)]))
-        tasks = workflow.stitched()
+        tasks = workflow.stitch_folders()
         names = {int(name[8:]): name for name in tasks}
         state = State()
         for number in sorted(names):
-            within = window(state.usable, [number], filter(None, [state.before(number)]))
+            within = run_sections(state.usable, [number], filter(None, [state.before(number)]))
             few = {n: names[n] for n in within}
             given = (tasks, few, [number], state, (StackParameters(), own))
-            found = judged(*given)[number]
+            found = judge_sections(*given)[number]
             kinds = [fault.kind for fault in found.faults]
             alarms += [{"seed": seed, "section": number, "fault": kind} for kind in kinds]
             state.sections[number] = remembered(found, kinds)
@@ -251,9 +251,9 @@ def sound(quick: bool) -> dict[str, object]:
     return {"sections": every, "alarms": alarms}
 
 
-def remembered(found: Judgement, kinds: list[str]) -> Taken:
+def remembered(found: Judgement, kinds: list[str]) -> SectionEntry:
     """A section that was judged, as a watcher remembers it."""
-    return Taken(
+    return SectionEntry(
         name=found.name,
         state="look" if kinds else "good",
         fingerprint="",

@@ -13,7 +13,7 @@ from archives import pack
 
 from octane.core.geometry import Grid
 from octane.store.writer import Level, create_image
-from octane.tools.view.neuroglancer import Source, own_viewer, show, state_of
+from octane.tools.view.neuroglancer import Source, local_viewer, show_state, state_of
 from octane.tools.view.server import ResultsServer
 
 PACKAGE = Path(__file__).resolve().parents[2] / ".tools" / "view"
@@ -47,12 +47,14 @@ def drawn(tmp_path, monkeypatch):
         pytest.skip(f"no browser: none of {', '.join(NAMES)} is on the PATH")
 
     def draw(path):
-        viewer: Any = own_viewer()
+        viewer: Any = local_viewer()
         name = f"s/{path.name}"
         with ResultsServer({name: path}) as server:
             thread = threading.Thread(target=server.serve_forever)
             thread.start()
-            server.redirects["s"] = show(viewer, state_of([Source(path, server.address(name))]))
+            server.redirects["s"] = show_state(
+                viewer, state_of([Source(path, server.address(name))])
+            )
             browser = subprocess.Popen(
                 [program, *OPTIONS, f"--user-data-dir={tmp_path / 'browser'}", server.address("s")],
                 env={**os.environ, "HOME": str(tmp_path)},

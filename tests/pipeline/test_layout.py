@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from octane.config.flags import Parser
-from octane.tools.watch.command import NAMED
+from octane.tools.watch.command import WATCH_FLAGS
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -77,7 +77,7 @@ def flags():
         (PROJECT / "benchmarks").glob("[!_]*.py"), (PROJECT / "tools").glob("*.sh")
     ):
         known |= set(re.findall(r"--[a-z][a-z0-9_-]*", script.read_text(encoding="utf-8")))
-    return known | {*NAMED} | OTHERS_FLAGS
+    return known | {*WATCH_FLAGS} | OTHERS_FLAGS
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda p: p.name)

@@ -11,7 +11,7 @@ from octane.core.files import open_regular
 from octane.core.progress import Progress
 from octane.tools.export.source import files_of
 
-COPIED = 1 << 20
+COPY_BYTES = 1 << 20
 """Bytes copied at once."""
 METADATA = "zarr.json"
 COMMENT = {"ome": {"version": OME_ZARR, "zipFile": {"centralDirectory": {"jsonFirst": True}}}}
@@ -32,6 +32,6 @@ def write_archive(store: Path, partial: Path) -> None:
             entry.file_size = (store / file).stat().st_size
             read = os.fdopen(open_regular(store / file), "rb")
             with read, archive.open(entry, "w") as write:
-                copyfileobj(read, write, COPIED)
+                copyfileobj(read, write, COPY_BYTES)
             advance(entry.file_size)
         archive.comment = json.dumps(COMMENT).encode()

@@ -90,7 +90,7 @@ def write_derivative(store: Path, dataset: Path, named: BidsParameters, *, overw
     _require_derivative(dataset)
     for table, (keys, _) in tables.items():
         if table.exists():
-            _parsed(table, table.read_bytes(), keys)
+            _parse_table(table, table.read_bytes(), keys)
     require_free(volume, overwrite=overwrite)
     for image in open_levels(store, AS_STATED):
         image.require_chunks(image.whole)
@@ -131,36 +131,36 @@ def _link_store(store: Path, copy: Path) -> None:
 
 def sidecar_of(store: Path, metadata: Metadata) -> dict[str, object]:
     """Contents of the sidecar: x, y, z where BIDS orders axes, lengths in micrometres."""
-    found: dict[str, object] = {
+    sidecar: dict[str, object] = {
         "Description": "Volume reconstructed from microscopy, at several resolutions.",
         "PixelSize": metadata.spacing[::-1],
         "PixelSizeUnits": "um",
     }
     if thickness := _thickness((metadata.octane or {}).get("sections", [])):
-        found["SliceThickness"] = thickness
+        sidecar["SliceThickness"] = thickness
     # BIDS has no term for it.
     if any(metadata.orientation):
         axes = zip("zyx", metadata.orientation, strict=True)
-        found["AxisOrientation"] = {axis: value for axis, value in axes if value}
+        sidecar["AxisOrientation"] = {axis: value for axis, value in axes if value}
     if steps := _steps(store, metadata.labels):
-        found["ProcessingSteps"] = steps
-    return found
+        sidecar["ProcessingSteps"] = steps
+    return sidecar
 
 
 def _thickness(sections: object) -> float | None:
     """Mean distance of a volume's sections along z, micrometres; None if it does not state it."""
-    noted = cast("list[dict[str, float]]", sections)
-    imaged = [section for section in noted if not section.get("missing") and "top" in section]
-    found = distances({int(section["number"]): section["top"] for section in imaged})
-    return found and found.mean
+    stated = cast("list[dict[str, float]]", sections)
+    imaged = [section for section in stated if not section.get("missing") and "top" in section]
+    steps = distances({int(section["number"]): section["top"] for section in imaged})
+    return steps and steps.mean
 
 
 def _steps(store: Path, channels: Sequence[str]) -> list[dict[str, object]]:
     """Steps that made a volume, in order, with the parameters of each channel's first task."""
     paths = sorted(store.parent.glob("metrics/*_metrics.json"))
     # Records of other channels may be those of an earlier run.
-    own = [r for r in map(read_record, paths) if r.channel in ("", *channels)]
-    records = [record for record in own if record.step in ORDER]
+    records_of_channels = [r for r in map(read_record, paths) if r.channel in ("", *channels)]
+    records = [record for record in records_of_channels if record.step in ORDER]
     first = {(record.step, record.channel): record for record in reversed(records)}
     return [
         {
@@ -199,15 +199,15 @@ def _is_label(text: str) -> bool:
 
 def _require_derivative(dataset: Path) -> None:
     """Raise unless a folder is a BIDS derivative, empty or missing."""
-    described = read_json(dataset, DESCRIPTION)
-    if described is None:
+    description = read_json(dataset, DESCRIPTION)
+    if description is None:
         # Hidden files are the system's.
         if dataset.exists() and any(p for p in dataset.glob("*") if not p.name.startswith(".")):
             raise InputError(
                 f"{dataset} has files but no {DESCRIPTION}; give a BIDS derivative, or a new "
                 "folder."
             )
-    elif described.get("DatasetType") != "derivative":
+    elif description.get("DatasetType") != "derivative":
         raise InputError(
             f"{dataset} is not a BIDS derivative; give a new folder, such as "
             f"{dataset / 'derivatives' / 'octane'}."
@@ -242,14 +242,14 @@ def add_row(table: Path, keys: Mapping[str, str], rest: Mapping[str, str] | None
         if not content:
             file.write((_line([*values]) + _line([*values.values()])).encode())
             return
-        head, rows = _parsed(table, content, keys)
+        head, rows = _parse_table(table, content, keys)
         if any(dict(zip(head, row, strict=False)).items() >= keys.items() for row in rows):
             return
         end = "" if content.endswith(b"\n") else "\n"
         file.write((end + _line([values.get(column, "n/a") for column in head])).encode())
 
 
-def _parsed(
+def _parse_table(
     table: Path, content: bytes, keys: Mapping[str, str]
 ) -> tuple[list[str], list[list[str]]]:
     """Columns and rows of a table; an OctaneError if it lacks one of the ``keys``."""
@@ -258,8 +258,8 @@ def _parsed(
     except UnicodeDecodeError as error:
         raise OctaneError(f"{table} is not in UTF-8; save it in this encoding.") from error
     head, *rows = [line.split("\t") for line in text.splitlines() if line.strip()] or [[]]
-    if lost := keys.keys() - {*head}:
-        raise OctaneError(f"{table} lacks the column {sorted(lost)[0]}; add it.")
+    if lacking := keys.keys() - {*head}:
+        raise OctaneError(f"{table} lacks the column {sorted(lacking)[0]}; add it.")
     return head, rows
 
 

@@ -21,8 +21,8 @@ Modality = Literal[
 def _spans(words: tuple[str, ...]) -> tuple[str, ...]:
     """Check parts of axes such as ``z=100:400``; either end may be missing."""
     number = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?"
-    found = [re.fullmatch(rf"([zyx])=({number})?:({number})?", w, re.IGNORECASE) for w in words]
-    ends = [(m[1].lower(), m[2], m[3]) for m in found if m]
+    matches = [re.fullmatch(rf"([zyx])=({number})?:({number})?", w, re.IGNORECASE) for w in words]
+    ends = [(m[1].lower(), m[2], m[3]) for m in matches if m]
     if (
         len({axis for axis, _, _ in ends}) < len(words)
         or not all(a or b for _, a, b in ends)

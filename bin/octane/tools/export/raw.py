@@ -62,13 +62,13 @@ def nrrd_header(shape: tuple[int, ...], dtype: np.dtype, geometry: ItkGeometry) 
         f"type: {NRRD_TYPES[dtype.name]}",
         "dimension: 3",
         "space: left-posterior-superior",
-        f"sizes: {_spaced(shape)}",
-        f"space directions: {' '.join(_bracketed(column) for column in columns.tolist())}",
+        f"sizes: {_join_numbers(shape)}",
+        f"space directions: {' '.join(_format_vector(column) for column in columns.tolist())}",
         "kinds: domain domain domain",
         "endian: little",
         "encoding: raw",
         'space units: "mm" "mm" "mm"',
-        f"space origin: {_bracketed(geometry.origin)}",
+        f"space origin: {_format_vector(geometry.origin)}",
         "",
     )
 
@@ -82,11 +82,11 @@ def meta_header(shape: tuple[int, ...], dtype: np.dtype, geometry: ItkGeometry) 
         "BinaryData = True",
         "BinaryDataByteOrderMSB = False",
         "CompressedData = False",
-        f"TransformMatrix = {_spaced(matrix)}",
-        f"Offset = {_spaced(geometry.origin)}",
+        f"TransformMatrix = {_join_numbers(matrix)}",
+        f"Offset = {_join_numbers(geometry.origin)}",
         "CenterOfRotation = 0 0 0",
-        f"ElementSpacing = {_spaced(geometry.spacing)}",
-        f"DimSize = {_spaced(shape)}",
+        f"ElementSpacing = {_join_numbers(geometry.spacing)}",
+        f"DimSize = {_join_numbers(shape)}",
         f"ElementType = {META_TYPES[dtype.name]}",
         "ElementDataFile = LOCAL",
     )
@@ -132,10 +132,10 @@ def _lines(*lines: str) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _spaced(values: tuple[float, ...] | list[float]) -> str:
+def _join_numbers(values: tuple[float, ...] | list[float]) -> str:
     """Numbers with all their digits."""
     return " ".join(map(repr, values))
 
 
-def _bracketed(values: tuple[float, ...] | list[float]) -> str:
+def _format_vector(values: tuple[float, ...] | list[float]) -> str:
     return f"({','.join(map(repr, values))})"

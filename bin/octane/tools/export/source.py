@@ -45,7 +45,7 @@ ROUNDING = 1e-6
 
 SLAB_SHARE = 2
 """A slab takes at most this part of the memory: half."""
-WIDENED = {"bool": "uint8", "float16": "float32"}
+WIDER_TYPES = {"bool": "uint8", "float16": "float32"}
 """Types that formats other than OME-Zarr lack, and those that hold the same values."""
 
 
@@ -75,9 +75,9 @@ class Turn:
     flipped: tuple[bool, bool, bool] = (False, False, False)
 
     @classmethod
-    def between(cls, own: Orientation, asked: Orientation) -> "Turn":
+    def between(cls, orientation: Orientation, asked: Orientation) -> "Turn":
         """Turn by which a volume gets the orientation ``asked``; both are along ITK's axes."""
-        ours, theirs = directions_of(own), directions_of(asked)
+        ours, theirs = directions_of(orientation), directions_of(asked)
         assert ours is not None
         assert theirs is not None
         # Rows are the volume's axes and columns the part's, both z, y, x.
@@ -88,11 +88,11 @@ class Turn:
 
     def grid(self, grid: Grid) -> Grid:
         """Grid of a turned part; along a flipped axis, coordinates change their sign."""
-        found = []
+        axes = []
         for axis, flipped in zip(self.axes, self.flipped, strict=True):
             n, spacing, origin = grid.shape[axis], grid.spacing[axis], grid.origin[axis]
-            found.append((n, spacing, -(origin + (n - 1) * spacing) if flipped else origin))
-        (nz, ny, nx), spacing, origin = zip(*found, strict=True)
+            axes.append((n, spacing, -(origin + (n - 1) * spacing) if flipped else origin))
+        (nz, ny, nx), spacing, origin = zip(*axes, strict=True)
         return Grid((nz, ny, nx), vector(*spacing), vector(*origin))
 
 
@@ -123,13 +123,13 @@ class Part:
 
     def read(self, region: Region) -> npt.NDArray:
         """Read the voxels of a region of the part."""
-        own = list(self.region)
+        stored = list(self.region)
         parts = zip(self.turn.axes, self.turn.flipped, self.grid.shape, region, strict=True)
         for axis, flipped, n, r in parts:
             first, last = (n - r.stop, n - r.start) if flipped else (r.start, r.stop)
             start = self.region[axis].start
-            own[axis] = slice(start + first, start + last)
-        voxels = self.volume.read(tuple(own)).transpose(self.turn.axes)
+            stored[axis] = slice(start + first, start + last)
+        voxels = self.volume.read(tuple(stored)).transpose(self.turn.axes)
         return voxels[tuple(slice(None, None, -1 if f else 1) for f in self.turn.flipped)]
 
     def slabs(self, execution: ExecutionParameters) -> Iterator[npt.NDArray]:
@@ -166,8 +166,8 @@ class Part:
 
     def spans(self, axis: int, size: int) -> list[slice]:
         """Cut an axis of the part where the volume's blocks of ``size`` voxels begin and end."""
-        own, n = self.region[self.turn.axes[axis]], self.grid.shape[axis]
-        first = own.stop % size if self.turn.flipped[axis] else -own.start % size
+        stored, n = self.region[self.turn.axes[axis]], self.grid.shape[axis]
+        first = stored.stop % size if self.turn.flipped[axis] else -stored.start % size
         return [slice(a, b) for a, b in pairwise([0, *range(first or size, n, size), n])]
 
 
@@ -204,7 +204,7 @@ def open_source(
     """
     every = several and reading.channel is None
     asked = each_channel(path, parameters.channels or ALL, reading) if every else [reading]
-    channels = [open_volume(path, own) for own in asked]
+    channels = [open_volume(path, words) for words in asked]
     levels: list[list[Volume]] = [channels]
     shown = [ShownChannel()] * len(channels)
     coarser: Json = {}
@@ -225,36 +225,38 @@ def open_source(
     orientation = stated_orientation(channels[0].attributes)
     asked = None if parameters.reorient is None else read_orientation([parameters.reorient])
     turn = _turn(path, orientation, asked)
-    regions = [_cut(level[0].grid, parameters.region) for level in levels]
+    regions = [_cut_region(level[0].grid, parameters.region) for level in levels]
     if 0 in shape_of(regions[0]):
         raise InputError(
             f"{path} has no voxel centre in --region {' '.join(parameters.region)}; they are from "
             f"{centres(levels[0][0].grid)} um."
         )
-    own = [_attributes(c, levels[0][0].grid, regions[0], turn) for c in channels]
+    attributes = [_attributes(c, levels[0][0].grid, regions[0], turn) for c in channels]
     if turn != Turn():
-        own = [{**attributes, "orientation": asked} for attributes in own]
+        attributes = [{**attributes, "orientation": asked} for attributes in attributes]
     parts = [
         [Part.of(channel, region, turn) for channel in level]
         for level, region in zip(levels, regions, strict=True)
         if 0 not in shape_of(region)
     ]
-    return Source(path, parts, names_of(own), shown, joined_attributes(own), coarser, version)
+    return Source(
+        path, parts, names_of(attributes), shown, joined_attributes(attributes), coarser, version
+    )
 
 
 def file_type(dtype: np.dtype) -> np.dtype:
     """Type of the voxels in a file; the values are the same."""
-    return np.dtype(WIDENED.get(dtype.name, dtype)).newbyteorder("<")
+    return np.dtype(WIDER_TYPES.get(dtype.name, dtype)).newbyteorder("<")
 
 
 def _stored_levels(
     path: Path, reading: InputParameters, places: Sequence[tuple[int, ...]]
 ) -> list[list[Volume]]:
     """Levels of an OME-Zarr image, finest first, each with the channels at these places."""
-    found: dict[str, dict[tuple[int, ...], Image]] = {}
+    levels: dict[str, dict[tuple[int, ...], Image]] = {}
     for image in open_levels(path, reading):
-        found.setdefault(image.array.path, {})[image.place] = image
-    return [[level[place] for place in places] for level in found.values()]
+        levels.setdefault(image.array.path, {})[image.place] = image
+    return [[level[place] for place in places] for level in levels.values()]
 
 
 def _level_of(path: Path, grids: Sequence[Grid], resolution: Sequence[float] | None) -> int:
@@ -267,23 +269,23 @@ def _level_of(path: Path, grids: Sequence[Grid], resolution: Sequence[float] | N
     listed = ", ".join(spelled(grid.spacing) for grid in grids)
     raise InputError(
         f"{path} does not have a level of --resolution {spelled(resolution)} um, only {listed} "
-        "(z y x); give one of these, or make the level with bin/pyramid.py or bin/resample.py."
+        "(z y x); give one of these, or make the level with bin/pyramid.py."
     )
 
 
-def _turn(path: Path, own: Orientation, asked: Orientation | None) -> Turn:
+def _turn(path: Path, orientation: Orientation, asked: Orientation | None) -> Turn:
     if asked is None:
         return Turn()
-    if directions_of(own) is None:
-        stated = spelled_orientation(own) or "none"
+    if directions_of(orientation) is None:
+        stated = spelled_orientation(orientation) or "none"
         raise InputError(
-            f"{path} does not state an orientation along the axes R L, A P and S I (it states "
-            f"{stated}), so --reorient cannot change it; give --orientation."
+            f"{path} does not state an orientation along R L, A P and S I (but {stated}), which "
+            "--reorient needs; give --orientation."
         )
-    return Turn.between(own, asked)
+    return Turn.between(orientation, asked)
 
 
-def _cut(grid: Grid, words: Sequence[str]) -> Region:
+def _cut_region(grid: Grid, words: Sequence[str]) -> Region:
     """Voxels whose centres lie in a ``--region``, the first end included; perhaps none."""
     region = [slice(0, n) for n in grid.shape]
     for axis, ends in (word.lower().split("=") for word in words):

@@ -31,7 +31,7 @@ from octane.tools.export.ome_zarr import write_ome_zarr
 from octane.tools.export.parameters import BidsParameters, ExportParameters
 from octane.tools.export.raw import HEADERS, header_of, write_raw
 from octane.tools.export.source import Source, centres, open_source, require_outside
-from octane.tools.export.tiff import describe, write_tiff
+from octane.tools.export.tiff import describe_image, write_tiff
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def export_volume(
     require_outside(destination, store)
     require_free(destination, overwrite=execution.overwrite)
     source = open_source(store, parameters, reading, several=not name.endswith(RAW))
-    _tell(source, destination)
+    _log_output(source, destination)
     for part in source.levels[0]:
         require_decodable(bytes_of(execution.memory), part.volume)
         if part.volume.decoding:
@@ -88,7 +88,7 @@ def export_volume(
             )
             write_raw(part, header, partial, execution)
         elif name.endswith(TIFF):
-            write_tiff(source, describe(source, destination), partial, execution)
+            write_tiff(source, describe_image(source, destination), partial, execution)
         elif as_stored and source.version == OME_ZARR and store.is_dir():
             for part in (part for level in source.levels for part in level):
                 cast("Image", part.volume).require_chunks(part.region)
@@ -98,9 +98,9 @@ def export_volume(
             made, packed = partial / destination.with_suffix(ZARR).name, partial / "packed"
             write_ome_zarr(source, made, OME_ZARR, execution)
             write_archive(made, packed)
-            beside = partial.with_name(f"{partial.name}-packed")
-            packed.rename(beside)
-            put(beside, partial)
+            archive = partial.with_name(f"{partial.name}-packed")
+            packed.rename(archive)
+            put(archive, partial)
         bring_to_disk(partial)
 
 
@@ -124,7 +124,7 @@ def export_bids(
     return write_derivative(store, dataset, named, overwrite=execution.overwrite)
 
 
-def _tell(source: Source, destination: Path) -> None:
+def _log_output(source: Source, destination: Path) -> None:
     """Log what is written, and warn of what the format does not state."""
     volume = source.levels[0][0].volume
     lost = [] if is_whole(destination) else lost_directions(volume)

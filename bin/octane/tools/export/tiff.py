@@ -21,17 +21,17 @@ from octane.store.channels import is_nearest, kinds_of
 from octane.store.formats.tiff_files import CLASSIC_BYTES
 from octane.tools.export.source import Source, file_type
 
-TILE = 256
+TILE_EDGE = 256
 """Edge of a tile in pixels."""
-SMALL = 512
+SMALLEST_EDGE = 512
 """Longest edge of the smallest reduction in pixels."""
-FAST = 1
+DEFLATE_LEVEL = 1
 """Level of deflate: higher ones save little on noise, and take several times as long."""
-REDUCED = 1
+REDUCED_PAGE = 1
 """TIFF's type of a page that is a reduction of another."""
 
 
-def describe(source: Source, destination: Path) -> bytes:
+def describe_image(source: Source, destination: Path) -> bytes:
     """OME-XML of the image; an InputError if OME-TIFF lacks the type of the voxels."""
     parts = source.levels[0]
     grid, dtype = parts[0].grid, file_type(parts[0].dtype)
@@ -63,15 +63,15 @@ def describe(source: Source, destination: Path) -> bytes:
 
 def _channels(source: Source) -> dict[str, list[str] | list[int]]:
     """Names and colours of the channels that have some; all or none, as tifffile has it."""
-    found: dict[str, list[str] | list[int]] = {}
+    channels: dict[str, list[str] | list[int]] = {}
     if any(source.names):
-        found["Name"] = source.names
-    colors = [own.color for own in source.shown if own.color]
+        channels["Name"] = source.names
+    colors = [channel.color for channel in source.shown if channel.color]
     if len(colors) == len(source.shown):
-        found["Color"] = [
+        channels["Color"] = [
             int.from_bytes(bytes.fromhex(f"{color}FF"), "big", signed=True) for color in colors
         ]
-    return found
+    return channels
 
 
 def write_tiff(
@@ -95,27 +95,28 @@ def write_tiff(
 
         def write(pixels: npt.NDArray, subifds: int = 0, subfiletype: int = 0) -> None:
             file.write(
-                pixels, tile=(TILE, TILE), compression="zlib", compressionargs={"level": FAST},
+                pixels, tile=(TILE_EDGE, TILE_EDGE),
+                compression="zlib", compressionargs={"level": DEFLATE_LEVEL},
                 maxworkers=execution.workers or cores(), photometric="minisblack", metadata=None,
                 description=next(descriptions), subifds=subifds, subfiletype=subfiletype,
             )  # fmt: skip
 
-        for part, taken in zip(parts, nearest, strict=True):
+        for part, is_of_nearest in zip(parts, nearest, strict=True):
             for plane in (plane for slab in part.slabs(execution) for plane in slab):
                 pixels = plane.astype(dtype)
                 write(pixels, subifds=count)
                 for _ in range(count):
-                    pixels = _halved(pixels, nearest=taken)
-                    write(pixels, subfiletype=REDUCED)
+                    pixels = _halve(pixels, nearest=is_of_nearest)
+                    write(pixels, subfiletype=REDUCED_PAGE)
 
 
 def _reductions(ny: int, nx: int) -> int:
     """Number of reductions of a plane, each half as long and wide, until it is small."""
     longest = max(ny, nx)
-    return 0 if longest <= SMALL or min(ny, nx) < 2 else 1 + _reductions(ny // 2, nx // 2)
+    return 0 if longest <= SMALLEST_EDGE or min(ny, nx) < 2 else 1 + _reductions(ny // 2, nx // 2)
 
 
-def _halved(plane: npt.NDArray, *, nearest: bool) -> npt.NDArray:
+def _halve(plane: npt.NDArray, *, nearest: bool) -> npt.NDArray:
     """Means of 2 x 2 pixels, or the first of them; a last odd row or column is left out."""
     ny, nx = (n // 2 for n in plane.shape)
     fours = plane[: 2 * ny, : 2 * nx].reshape(ny, 2, nx, 2)

@@ -50,24 +50,24 @@ def materialize(outdir: Path, *, dry_run: bool = False) -> int:
     if task_folder(outdir) is not None:
         raise OctaneError(f"{outdir} is in a work directory; give the --outdir of a run.")
     total = 0
-    below = _below(outdir, lambda folder: task_folder(folder) is None)
-    paths = below if dry_run else map(_named_again, list(below))
-    found = [path for path in paths if path.is_symlink() and task_folder(path) is not None]
-    links = [link for link in found if link.exists()]
+    below = _walk(outdir, lambda folder: task_folder(folder) is None)
+    paths = below if dry_run else map(_restore_name, list(below))
+    results = [path for path in paths if path.is_symlink() and task_folder(path) is not None]
+    links = [link for link in results if link.exists()]
     problems: list[str] = []
     advance = Progress("Copying", len(links), "links")
-    found_in = {link: _sizes(link, problems) for link in links}
+    sizes_of = {link: _sizes(link, problems) for link in links}
     if problems:
         raise OctaneError("\n".join(problems))
-    for link, sizes in found_in.items():
+    for link, sizes in sizes_of.items():
         size = sum(sizes.values())
         logger.info("%s: %d files, %.6f GB", link, len(sizes), size / 1e9)
         if not dry_run:
             _make_real(link, sizes)
             advance(size)
         total += size
-    if len(links) < len(found):
-        raise OctaneError("\n".join(lost_target(link) for link in found if not link.exists()))
+    if len(links) < len(results):
+        raise OctaneError("\n".join(lost_target(link) for link in results if not link.exists()))
     what = "to be made real" if dry_run else "made real"
     logger.info("%s: %d links %s, %.6f GB", outdir, len(links), what, total / 1e9)
     return len(links)
@@ -80,7 +80,9 @@ def verify(folder: Path) -> int:
     """
     if not (folder.is_dir() or is_archive(folder)):
         raise OctaneError(f"{folder} is not a folder; give the --outdir of a run, or a store.")
-    stores = [folder] if _is_result(folder) else [*filter(_is_result, _below(folder, _is_searched))]
+    stores = (
+        [folder] if _is_result(folder) else [*filter(_is_result, _walk(folder, _may_hold_results))]
+    )
     if not stores:
         raise OctaneError(
             f"{folder} does not hold a store; give the --outdir of a run, or a store."
@@ -112,25 +114,25 @@ def verify(folder: Path) -> int:
     return len(stores)
 
 
-def _below(top: Path, enter: Callable[[Path], bool]) -> Iterator[Path]:
+def _walk(top: Path, enter: Callable[[Path], bool]) -> Iterator[Path]:
     """Everything below a folder, following links to folders; each folder is read once."""
 
     def refuse(error: OSError) -> None:
         raise unreadable(error) from error
 
     # A link to a parent folder would lead back here.
-    known = {*top.resolve().parents}
+    visited = {*top.resolve().parents}
     for name, folders, files in os.walk(top, followlinks=True, onerror=refuse):
         folder = Path(name)
-        if folder.resolve() in known:
+        if folder.resolve() in visited:
             folders.clear()
             continue
-        known.add(folder.resolve())
+        visited.add(folder.resolve())
         yield from (folder / inner for inner in sorted([*folders, *files]))
         folders[:] = sorted(inner for inner in folders if enter(folder / inner))
 
 
-def _is_searched(folder: Path) -> bool:
+def _may_hold_results(folder: Path) -> bool:
     hidden = folder.name.startswith(".")
     return not (hidden or _is_result(folder) or is_task_folder(folder.resolve()))
 
@@ -140,12 +142,17 @@ def _is_result(path: Path) -> bool:
     return not path.name.startswith(".") and is_store(path)
 
 
-def _named_again(path: Path) -> Path:
+def _restore_name(path: Path) -> Path:
     """Restore a link's name if a killed call had moved the link aside for its copy."""
-    left = left_by(path)
-    if left is None or not left.aside or not path.is_symlink() or os.path.lexists(left.destination):
+    leftover = left_by(path)
+    if (
+        leftover is None
+        or not leftover.aside
+        or not path.is_symlink()
+        or os.path.lexists(leftover.destination)
+    ):
         return path
-    return path.rename(left.destination)
+    return path.rename(leftover.destination)
 
 
 def _make_real(link: Path, sizes: dict[str, int]) -> None:
@@ -169,8 +176,8 @@ def _copy(source: Path, target: Path) -> None:
     """Copy a file, by reflink if the file system can."""
     # Not cp: it continues when this process is killed, and macOS's lacks --reflink.
     try:
-        with source.open("rb") as found, target.open("wb") as made:
-            fcntl.ioctl(made, FICLONE, found.fileno())
+        with source.open("rb") as original, target.open("wb") as copy:
+            fcntl.ioctl(copy, FICLONE, original.fileno())
     except OSError:
         shutil.copyfile(source, target)
     shutil.copystat(source, target)

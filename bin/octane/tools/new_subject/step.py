@@ -35,9 +35,9 @@ from octane.tools.new_subject.subject import Setting, config_text
 logger = logging.getLogger(__name__)
 
 PROJECT = Path(__file__).resolve().parents[4]
-LEVELS = (10, 25, 50, 100)
+VOXEL_SIZES = (10, 25, 50, 100)
 """Voxel sizes to suggest: the first that is not finer than the data."""
-CLOSING = "What is a comment has the default that it shows. The command line wins."
+LAST_COMMENT = "What is a comment has the default that it shows. The command line wins."
 
 
 def write_subject(
@@ -68,13 +68,13 @@ def write_subject(
     call = join(["nextflow", "run", str(project / "main.nf"), "-c", str(written.absolute())])
     remedy = "give --config FILE to write the config elsewhere"
     with writing(written, overwrite=overwrite, remedy=remedy) as partial:
-        head = [f"Subject {name}. Run with: {call}", *about, CLOSING]
+        head = [f"Subject {name}. Run with: {call}", *about, LAST_COMMENT]
         partial.write_text(config_text(head, settings), encoding="utf-8")
     for line in about:
         logger.info("%s", line)
     for parameter, setting in settings.items():
-        if setting.found and not setting.stated:
-            logger.info("%s: %s", parameter, " ".join(setting.found))
+        if setting.origin and not setting.stated:
+            logger.info("%s: %s", parameter, " ".join(setting.origin))
     return written, call
 
 
@@ -85,36 +85,36 @@ def describe_subject(
 
     Raises an OctaneError with a line for each reason why the data cannot be used.
     """
-    settings = _given(name, source, overrides, tiles)
+    settings = _stated_settings(name, source, overrides, tiles)
     problems: list[str] = []
     tables = {} if tiles.table is None else {"tile_table": tiles.table}
-    found = open_inputs(source, _as_run(settings), tables, problems)
-    problems += idle_flags(source, found.kind, tiles, overrides.overlap, found.tiles).values()
+    inputs = open_inputs(source, _as_run(settings), tables, problems)
+    problems += idle_flags(source, inputs.kind, tiles, overrides.overlap, inputs.tiles).values()
     if problems:
         raise InputError("\n".join(problems))
-    beside: dict[str, Path] = {}
-    if found.tiles is not None:
-        named = [] if tiles.pattern is not None else ["Found in the names of the files."]
-        settings["tile_pattern"] = Setting(found.tiles.pattern.text, named)
-    elif found.kind == "mosaic" and overrides.overlap is None and (table := _table(source)):
-        beside["positions"] = table
+    other_files: dict[str, Path] = {}
+    if inputs.tiles is not None:
+        sentences = [] if tiles.pattern is not None else ["Found in the names of the files."]
+        settings["tile_pattern"] = Setting(inputs.tiles.pattern.text, sentences)
+    elif inputs.kind == "mosaic" and overrides.overlap is None and (table := _table(source)):
+        other_files["positions"] = table
         settings["positions"] = Setting(str(table), ["Found next to the data."])
     if overrides.resolution is None:
-        settings["resolution"] = _resolution(found)
-    layout, decisions, undecided = _layout(found, _as_run(settings), beside)
-    for own in decisions:
-        words = split(own.flag)
+        settings["resolution"] = _resolution(inputs)
+    layout, decisions, undecided = _plan_layout(inputs, _as_run(settings), other_files)
+    for decision in decisions:
+        words = split(decision.flag)
         for flag, value in zip(words[::2], words[1::2], strict=True):
-            settings[flag.removeprefix("--")] = Setting(value, [f"Measured: {own.evidence}."])
+            settings[flag.removeprefix("--")] = Setting(value, [f"Measured: {decision.evidence}."])
     if any(slab.thickness_from == BY_DEPTH for slab in layout.slabs):
         sentence = "Set the thickness that was cut from one section to the next."
-        taken = thickness_taken(layout.slabs)
-        settings["section_thickness"] = Setting(None, [taken, sentence], False)
+        thickness = thickness_taken(layout.slabs)
+        settings["section_thickness"] = Setting(None, [thickness, sentence], False)
     about = [layout.about(), *layout.warnings()]
-    if found.tiles is not None:
-        about += [found.tiles.about(), *found.tiles.remarks]
+    if inputs.tiles is not None:
+        about += [inputs.tiles.about(), *inputs.tiles.remarks]
     about += [f"To decide before the run: {line}" for line in undecided]
-    return about, _channels(found.channels) | settings
+    return about, _channels(inputs.channels) | settings
 
 
 def results_folder(data: Path, given: Path | None = None) -> Path:
@@ -126,7 +126,7 @@ def results_folder(data: Path, given: Path | None = None) -> Path:
     return folder
 
 
-def _given(
+def _stated_settings(
     name: str, source: Path, overrides: SubjectOverrides, tiles: TileParameters
 ) -> dict[str, Setting]:
     """Settings that do not depend on the data."""
@@ -146,19 +146,19 @@ def _given(
 
 def _as_run(settings: Mapping[str, Setting]) -> Settings:
     """Settings of each step in a run with this config."""
-    stated = {name: as_plain(own.value) for name, own in settings.items() if own.stated}
+    stated = {name: as_plain(setting.value) for name, setting in settings.items() if setting.stated}
     return settings_of(stated)
 
 
-def _layout(
-    found: Inputs, settings: Settings, beside: Mapping[str, Path]
+def _plan_layout(
+    inputs: Inputs, settings: Settings, other_files: Mapping[str, Path]
 ) -> tuple[SubjectLayout, Sequence[Decision], list[str]]:
     """Layout of a subject, what its data decided, and what PREFLIGHT says is missing for a run.
 
     If anything is, tiles are laid out side by side, and missing sections as blanks.
     """
     try:
-        plan = plan_inputs(found, settings, beside)
+        plan = plan_inputs(inputs, settings, other_files)
         return plan.layout, plan.decisions, []
     except InputError as error:
         undecided = str(error).splitlines()
@@ -167,9 +167,9 @@ def _layout(
         "stack": settings.stack.model_copy(update={"allow_missing_sections": sys.maxsize}),
     }
     side_by_side = settings.model_copy(update=changes)
-    is_planned = found.tiles is not None
-    layout = lay_out_subject(found.volumes, found.kind, side_by_side, from_tiles=is_planned)
-    return layout, found.decisions, undecided
+    is_planned = inputs.tiles is not None
+    layout = lay_out_subject(inputs.volumes, inputs.kind, side_by_side, from_tiles=is_planned)
+    return layout, inputs.decisions, undecided
 
 
 def _table(source: Path) -> Path | None:
@@ -181,13 +181,13 @@ def _table(source: Path) -> Path | None:
     return None
 
 
-def _resolution(found: Inputs) -> Setting:
+def _resolution(inputs: Inputs) -> Setting:
     """Suggest a voxel size, which only mosaics need."""
-    sizes = [volume.grid.spacing for volume in found.volumes]
+    sizes = [volume.grid.spacing for volume in inputs.volumes]
     voxels = " or ".join(dict.fromkeys(spelled(size) for size in sizes))
     have = f"The voxels are {voxels} micrometre."
-    suggested = next((level for level in LEVELS if level >= max(map(max, sizes))), None)
-    if found.kind != "mosaic" or suggested is None:
+    suggested = next((level for level in VOXEL_SIZES if level >= max(map(max, sizes))), None)
+    if inputs.kind != "mosaic" or suggested is None:
         return Setting(suggested, [f"{have} They stay as they are unless you set this."], False)
     reason = "the first of the pyramid's sizes that is not finer"
     return Setting(suggested, [f"{have} Suggested: {suggested}, {reason}."])
@@ -200,8 +200,8 @@ def _channels(labels: Sequence[str]) -> dict[str, Setting]:
     names = channel_names(labels, len(labels))
     listed_names = ", ".join(f"{number} '{name}'" for number, name in enumerate(names))
     sentence = (
-        f"The data have the channels {listed_names}. As it is, the result has only the one that is "
-        "measured, --channel. Remove the slashes to apply what is measured on it to all."
+        f"The data have the channels {listed_names}. The result has only the measured one, "
+        "--channel. Remove the slashes to write all, with what is measured on it applied to each."
     )
     settings = {"channels": Setting(ALL, [sentence], False)}
     if doubtful := [name for name in names if NOT_AVERAGED.search(name)]:

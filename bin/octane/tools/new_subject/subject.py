@@ -16,7 +16,7 @@ WIDTH = 94
 LEFT_OUT = ("help", "samplesheet", "phantom")
 """Parameters of other kinds of run, left out of a subject's config."""
 
-FIRST = (
+FIRST_GROUP = (
     "subject",
     "input",
     "outdir",
@@ -39,7 +39,7 @@ FIRST = (
 )
 """Parameters of the first group, in order."""
 
-CLOSING = """\
+CONFIG_END = """\
 }
 
 // Writes Nextflow's trace, timeline, report and DAG to the outdir above: keep this line below it.
@@ -55,34 +55,37 @@ class Setting:
     """
 
     value: object
-    found: Sequence[str] = ()
+    origin: Sequence[str] = ()
     stated: bool = True
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrap_comment(text: str) -> list[str]:
     # A line break in a file name would end the comment, and a backslash start an escape.
     safe = "".join(sign if sign.isprintable() else " " for sign in text).replace("\\", "/")
-    wrapped = textwrap.wrap(safe, WIDTH, break_long_words=False, break_on_hyphens=False)
-    return [f"// {line}" for line in wrapped]
+    lines = textwrap.wrap(safe, WIDTH, break_long_words=False, break_on_hyphens=False)
+    return [f"// {line}" for line in lines]
 
 
-def _field(entry: Entry, setting: Setting | None) -> list[str]:
+def _parameter_lines(entry: Entry, setting: Setting | None) -> list[str]:
     meaning = f"{entry.info.description}{f' [{entry.unit}]' if entry.unit else ''}"
-    shown = setting or Setting(entry.default, stated=False)
-    lines = [line for text in (meaning, *shown.found) for line in _wrapped(text)]
-    mark = "" if shown.stated else "// "
-    return [*lines, f"{mark}{entry.name} = {as_groovy(as_plain(shown.value))}"]
+    setting_or_default = setting or Setting(entry.default, stated=False)
+    lines = [line for text in (meaning, *setting_or_default.origin) for line in _wrap_comment(text)]
+    mark = "" if setting_or_default.stated else "// "
+    return [*lines, f"{mark}{entry.name} = {as_groovy(as_plain(setting_or_default.value))}"]
 
 
 def config_text(about: Sequence[str], settings: Mapping[str, Setting]) -> str:
     """Write a subject's config: sentences at its head, then all parameters with their settings."""
     remaining = {entry.name: entry for entry in entries() if entry.name not in LEFT_OUT}
-    groups = {"This subject": [remaining.pop(name) for name in FIRST]}
+    groups = {"This subject": [remaining.pop(name) for name in FIRST_GROUP]}
     for entry in remaining.values():
         groups.setdefault(STEPS[entry.step].title, []).append(entry)
-    lines = [*(line for text in about for line in _wrapped(text)), "", "params {"]
+    lines = [*(line for text in about for line in _wrap_comment(text)), "", "params {"]
     for title, group in groups.items():
         lines += [f"    // ---- {title} ----", ""]
         for entry in group:
-            lines += [*(f"    {line}" for line in _field(entry, settings.get(entry.name))), ""]
-    return "\n".join([*lines[:-1], CLOSING])
+            lines += [
+                *(f"    {line}" for line in _parameter_lines(entry, settings.get(entry.name))),
+                "",
+            ]
+    return "\n".join([*lines[:-1], CONFIG_END])

@@ -13,11 +13,11 @@ def changed_files(states: list[dict]) -> list[str]:
     A task may have read other chunks of them than those that it is cached by, and its results would
     be silently wrong.
     """
-    return [*dict.fromkeys(own["path"] for own in states if not _is_same(own))]
+    return [*dict.fromkeys(state["path"] for state in states if not _is_same(state))]
 
 
-def _is_same(known: dict) -> bool:
+def _is_same(state: dict) -> bool:
     try:
-        return fingerprint(Path(known["path"]), known["parts"]) == known["state"]
+        return fingerprint(Path(state["path"]), state["parts"]) == state["state"]
     except OSError:
         return False

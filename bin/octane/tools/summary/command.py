@@ -26,14 +26,14 @@ def main() -> None:
 
 
 def _shortfall(text: str) -> dict[str, list[str]]:
-    asked = json.loads(text)
-    trace = Path(asked["trace"]) if asked["trace"] else None
-    missing = asked["missing"] and [lost_tasks(trace, asked["subject"], asked["missing"])]
-    return {"missing": missing, "changed": changed_files(asked["states"])}
+    question = json.loads(text)
+    trace = Path(question["trace"]) if question["trace"] else None
+    missing = question["missing"] and [lost_tasks(trace, question["subject"], question["missing"])]
+    return {"missing": missing, "changed": changed_files(question["states"])}
 
 
 def _end(text: str) -> dict[str, list[str]]:
-    said = defaultdict[str, list[str]](list)
-    if not conclude(Run.from_json(text), said["info"].append, said["warn"].append):
-        said["fail"].append("")
-    return said
+    texts = defaultdict[str, list[str]](list)
+    if not conclude(Run.from_json(text), texts["info"].append, texts["warn"].append):
+        texts["fail"].append("")
+    return texts

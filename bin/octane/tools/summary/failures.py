@@ -14,13 +14,13 @@ MEANINGS = {
     247: "was killed (exit 247), by a user or for lack of memory; give it more, as in docs/hpc.md",
 }
 """Meanings of exit codes, for tasks that could not report their error."""
-SHOWN = 3
+MOST_REASONS = 3
 """Most failed tasks of a subject whose reason is given."""
-LISTED = 6
+MOST_NAMES = 6
 """Most tasks that are named in a sentence."""
 
 
-def in_words(task: str) -> str:
+def task_words(task: str) -> str:
     """Name a task, such as section_01_resample or stack, as RESAMPLE of section_01 or STACK."""
     item, _, step = task.rpartition("_")
     return step.upper() + (f" of {item}" if item else "")
@@ -34,9 +34,9 @@ def failures(trace: Path | None, subject: str) -> dict[str, str]:
     trace
         Nextflow's table of tasks; without one, no failure is known.
     """
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     if trace is None or not trace.is_file():
-        return found
+        return reasons
     with trace.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):
             if row.get("status") in ("FAILED", "ABORTED"):
@@ -44,8 +44,8 @@ def failures(trace: Path | None, subject: str) -> dict[str, str]:
                 parts = re.fullmatch(r"(?:.*:)?([A-Z0-9_]+) \(([^:]*):?(.*)\)", name)
                 if parts and parts[2] == subject:
                     step = parts[1].lower().replace("_others", "")
-                    found["_".join(filter(None, (parts[3], step)))] = reason(row)
-    return found
+                    reasons["_".join(filter(None, (parts[3], step)))] = reason(row)
+    return reasons
 
 
 def reason(row: dict[str, str]) -> str:
@@ -54,17 +54,19 @@ def reason(row: dict[str, str]) -> str:
     A user's ``trace.fields`` may leave out its folder.
     """
     code, folder = row.get("exit", ""), row.get("workdir", "")
-    said = Path(folder, ".command.err")
-    text = said.read_text(encoding="utf-8", errors="replace") if folder and said.is_file() else ""
+    stderr = Path(folder, ".command.err")
+    text = (
+        stderr.read_text(encoding="utf-8", errors="replace") if folder and stderr.is_file() else ""
+    )
     if "error: " in text:
         words = f"failed: {text.split('error: ', 1)[1].strip()}"
     else:
         place = f"see {folder}" if folder else "see .nextflow.log"
-        words = meaning(code) or f"failed (exit {code or 'unknown'}), {place}"
+        words = exit_meaning(code) or f"failed (exit {code or 'unknown'}), {place}"
     return words if words.endswith(".") else f"{words}."
 
 
-def meaning(code: object) -> str:
+def exit_meaning(code: object) -> str:
     """Meaning of an exit code, or nothing."""
     return MEANINGS.get(int(str(code)), "") if str(code).isdecimal() else ""
 
@@ -73,13 +75,13 @@ def lost_tasks(trace: Path | None, subject: str, missing: list[str]) -> str:
     """Sentences on why a subject's tasks lack a record."""
     known = failures(trace, subject)
     ends = {task: known[task] for task in missing if task in known}
-    texts = [f"{in_words(task)} {end}" for task, end in [*ends.items()][:SHOWN]]
-    if len(ends) > SHOWN:
-        texts.append(f"{len(ends) - SHOWN} more failed.")
-    idle = [in_words(task) for task in missing if task not in ends]
+    texts = [f"{task_words(task)} {end}" for task, end in [*ends.items()][:MOST_REASONS]]
+    if len(ends) > MOST_REASONS:
+        texts.append(f"{len(ends) - MOST_REASONS} more failed.")
+    idle = [task_words(task) for task in missing if task not in ends]
     if idle:
-        if len(idle) > LISTED:
-            idle = [*idle[: LISTED - 1], f"{len(idle) - LISTED + 1} more"]
+        if len(idle) > MOST_NAMES:
+            idle = [*idle[: MOST_NAMES - 1], f"{len(idle) - MOST_NAMES + 1} more"]
         listed = f"{', '.join(idle[:-1])} and {idle[-1]}" if idle[1:] else idle[0]
         texts.append(
             f"Not started: {listed}."
@@ -89,20 +91,20 @@ def lost_tasks(trace: Path | None, subject: str, missing: list[str]) -> str:
     return " ".join(texts)
 
 
-def cause(report: str) -> str:
+def report_cause(report: str) -> str:
     """The line of Nextflow's report on a task that names the cause.
 
     Of its stderr the end of a traceback, or the first line that is neither a warning nor a note on
     progress; else what Nextflow says.
     """
-    found = re.search(r"Command error:\n(.*?)(?:\n\n|\Z)", report, re.DOTALL)
-    said = found[1] if found else ""
+    match = re.search(r"Command error:\n(.*?)(?:\n\n|\Z)", report, re.DOTALL)
+    stderr = match[1] if match else ""
     lines = [
         line
-        for line in said.splitlines()
+        for line in stderr.splitlines()
         if re.match(r"  \S", line) and not re.search(r"(?i:warn(?:ing)?\b)|\bINFO\b", line)
     ]
     if lines:
-        return (lines[-1] if "Traceback (most recent call last)" in said else lines[0]).strip()
+        return (lines[-1] if "Traceback (most recent call last)" in stderr else lines[0]).strip()
     other = re.search(r"Caused by:\s+(\S.*)", report)
     return other[1] if other else "see .nextflow.log."

@@ -16,8 +16,8 @@ ENDINGS = (
 """Ends of the names of results."""
 METADATA = ("zarr.json", ".zattrs", ".zgroup", ".zarray")
 """Files of a store, of which the first that exists is compared."""
-RECORD = "_metrics.json"
-EMPTIED = "was emptied"
+RECORD_ENDING = "_metrics.json"
+EMPTY_WORDS = "was emptied"
 """What a task says whose input was emptied, after the store's path."""
 
 
@@ -30,7 +30,7 @@ class Made:
     task: Path
 
 
-def places(outdir: Path, subject: str) -> list[Path]:
+def result_folders(outdir: Path, subject: str) -> list[Path]:
     """Folders of a subject's results."""
     return [outdir / subject, *(outdir / subject / name for name in FOLDERS)]
 
@@ -42,14 +42,14 @@ def made_files(
 
     With -resume a task's folder may be in an earlier work directory.
     """
-    found = []
+    made = []
     for subject, file in files:
-        given = any(file == Path(i) or Path(i) in file.parents for i in inputs.get(subject, []))
-        if not given and (file.parent / ".command.run").exists():
-            paths = [place / file.name for place in places(outdir, subject)]
+        is_input = any(file == Path(i) or Path(i) in file.parents for i in inputs.get(subject, []))
+        if not is_input and (file.parent / ".command.run").exists():
+            paths = [place / file.name for place in result_folders(outdir, subject)]
             path = next((path for path in paths if path.exists()), paths[0])
-            found.append(Made(subject, path, file.parent))
-    return found
+            made.append(Made(subject, path, file.parent))
+    return made
 
 
 def unpublished_results(
@@ -67,25 +67,25 @@ def unpublished_results(
 def _is_same(made: Path | None, published: Path) -> bool:
     if made is None:
         return False
-    ours, other = _compared(made), _compared(published)
+    ours, other = _identifying_file(made), _identifying_file(published)
     return ours.is_file() and other.is_file() and filecmp.cmp(ours, other, shallow=False)
 
 
-def _compared(path: Path) -> Path:
+def _identifying_file(path: Path) -> Path:
     return next((path / name for name in METADATA if (path / name).exists()), path)
 
 
-def remove_emptied(made: list[Made], said: str) -> None:
+def remove_empty_stores(made: list[Made], said: str) -> None:
     """Remove what is left of a subject's emptied outputs if a task failed because of one.
 
     Then -resume makes them again.
     """
-    if EMPTIED not in said:
+    if EMPTY_WORDS not in said:
         return
     for subject in {item.subject for item in made}:
         tasks = {item.task for item in made if item.subject == subject and item.task.is_dir()}
         stores = [p for task in tasks for p in task.iterdir() if (p / "0/emptied.json").exists()]
-        if any(f"{store.resolve()} {EMPTIED}" in said for store in stores):
+        if any(f"{store.resolve()} {EMPTY_WORDS}" in said for store in stores):
             for store in stores:
                 shutil.rmtree(store)
 
@@ -96,25 +96,27 @@ def set_aside(outdir: Path, subject: str, made: list[Made], started: str, *, mix
     With ``mixed``, delete what this run made of two states of the input, and its tasks' folders,
     or -resume would reuse them as results of the first state.
     """
-    found = [
+    published = [
         path
-        for place in places(outdir, subject)
+        for place in result_folders(outdir, subject)
         if place.is_dir()
         for path in place.iterdir()
         if path.name == "previews" or path.name.endswith(ENDINGS)
     ]
-    own = {item.path for item in made}
+    made_paths = {item.path for item in made}
     folder = outdir / subject
-    for path in found:
-        if path not in own:
+    for path in published:
+        if path not in made_paths:
             place = folder / f"earlier_{started}" / path.relative_to(folder)
             place.parent.mkdir(parents=True, exist_ok=True)
             path.rename(place)
     if mixed:
         tasks = {item.task for item in made}
-        tasks = {task for task in tasks if any(f.name.endswith(RECORD) for f in task.iterdir())}
-        lost = [item.path for item in made if item.task in tasks and item.path in found]
-        for path in {*lost, *tasks}:
+        tasks = {
+            task for task in tasks if any(f.name.endswith(RECORD_ENDING) for f in task.iterdir())
+        }
+        mixed_paths = [item.path for item in made if item.task in tasks and item.path in published]
+        for path in {*mixed_paths, *tasks}:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:

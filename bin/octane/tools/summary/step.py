@@ -15,12 +15,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from octane.tools.summary.failures import cause, failures, in_words, lost_tasks, meaning
+from octane.tools.summary.failures import (
+    exit_meaning,
+    failures,
+    lost_tasks,
+    report_cause,
+    task_words,
+)
 from octane.tools.summary.results import (
-    RECORD,
+    RECORD_ENDING,
     Made,
     made_files,
-    remove_emptied,
+    remove_empty_stores,
     set_aside,
     unpublished_results,
 )
@@ -31,9 +37,9 @@ ENDED = ORDER[4:]
 """States in which nothing is left to do."""
 MOST_RESULTS = 20
 """More results than these are listed by their folders."""
-FULL = 1_000_000
+FULL_BYTES = 1_000_000
 """Bytes; a work directory with fewer is full."""
-AGAIN = "Finished work is kept: fix the cause, and run again with -resume."
+RESUME_ADVICE = "Finished work is kept: fix the cause, and run again with -resume."
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 Say = Callable[[str], None]
@@ -126,33 +132,35 @@ def conclude(run: Run, say: Say, warn: Say) -> bool:
                 words = lost_tasks(run.trace, name, ["report"])
                 run.outcomes[name] = Outcome(words, ["report"])
     # A run that stops may not have published what its last tasks made.
-    lost = run.is_successful and _mark_unpublished(run)
-    said = " ".join([run.report, *(own.sentence for own in run.outcomes.values() if own)])
-    remove_emptied(made, said)
+    is_lacking = run.is_successful and _note_missing_results(run)
+    words = " ".join(
+        [run.report, *(outcome.sentence for outcome in run.outcomes.values() if outcome)]
+    )
+    remove_empty_stores(made, words)
     for name, outcome in run.outcomes.items():
         if outcome:
-            own = [item for item in made if item.subject == name]
-            set_aside(run.outdir, name, own, run.started, mixed=bool(outcome.changed))
+            made_here = [item for item in made if item.subject == name]
+            set_aside(run.outdir, name, made_here, run.started, mixed=bool(outcome.changed))
     if run.is_successful:
         _say_results(run, made, say, warn)
     else:
         _say_failure(run, made, say, warn)
-    return not lost
+    return not is_lacking
 
 
-def _mark_unpublished(run: Run) -> bool:
+def _note_missing_results(run: Run) -> bool:
     """Note subjects whose results are not in outdir; tell whether there are any."""
-    lost = False
+    is_lacking = False
     for name in [name for name, outcome in run.outcomes.items() if not outcome]:
         files = [file for subject, file in run.files if subject == name]
         if names := unpublished_results(run.outdir, name, files, run.plans[name].results):
-            lost = True
+            is_lacking = True
             run.outcomes[name] = Outcome(
                 f"{run.outdir / name} lacks {', '.join(names)} of this run, although all tasks "
                 "succeeded; see that no config changes process.publishDir, check the disk, and run "
                 "again with -resume."
             )
-    return lost
+    return is_lacking
 
 
 def _say_results(run: Run, made: list[Made], say: Say, warn: Say) -> None:
@@ -175,20 +183,20 @@ def _say_states(run: Run, made: list[Made], say: Say, warn: Say, task: str = "")
 
     Also how to continue, if a ``task`` failed or some are not done.
     """
-    states = [(name, *state(run, name, made)) for name in sorted(run.plans)]
-    for name, _, words, warnings in sorted(states, key=lambda own: ORDER.index(own[1])):
+    states = [(name, *subject_state(run, name, made)) for name in sorted(run.plans)]
+    for name, _, words, warnings in sorted(states, key=lambda row: ORDER.index(row[1])):
         say(f"{name}: {words}")
         for text in warnings:
             warn(f"{name}: {text}")
     if len(states) > 1:
-        counts = Counter(own[1] for own in sorted(states, key=lambda own: ORDER.index(own[1])))
+        counts = Counter(row[1] for row in sorted(states, key=lambda row: ORDER.index(row[1])))
         listed = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         say(f"{len(states)} subjects: {listed}.")
-    if task or (run.is_successful and any(own[1] not in ENDED for own in states)):
-        say(AGAIN)
+    if task or (run.is_successful and any(row[1] not in ENDED for row in states)):
+        say(RESUME_ADVICE)
 
 
-def state(run: Run, subject: str, made: list[Made]) -> tuple[str, str, list[str]]:
+def subject_state(run: Run, subject: str, made: list[Made]) -> tuple[str, str, list[str]]:
     """A subject's state, one of ORDER, a sentence on it, and warnings."""
     files = [item.path for item in made if item.subject == subject]
     outcome = run.outcomes.get(subject)
@@ -214,24 +222,24 @@ def state(run: Run, subject: str, made: list[Made]) -> tuple[str, str, list[str]
         return "unfinished", "unfinished: all but its report is done", warnings
     failed = failures(run.trace, subject)
     if failed:
-        return "failed", f"failed: {', '.join(in_words(task) for task in failed)}", warnings
-    recorded = sum(path.name.endswith(RECORD) for path in files)
-    if recorded:
+        return "failed", f"failed: {', '.join(task_words(task) for task in failed)}", warnings
+    count_done = sum(path.name.endswith(RECORD_ENDING) for path in files)
+    if count_done:
         count = len(run.plans[subject].tasks)
-        return "unfinished", f"unfinished: {recorded} of {count} tasks are done", warnings
+        return "unfinished", f"unfinished: {count_done} of {count} tasks are done", warnings
     return "not begun", "not begun", warnings
 
 
 def _say_failure(run: Run, made: list[Made], say: Say, warn: Say) -> None:
     """Say the failed task and its folder from Nextflow's report, the states, and the cause."""
-    found = re.search(r"Error executing process > '(?:[A-Z0-9_]+:)*(.+)'", run.report)
-    task = found[1] if found else ""
+    match = re.search(r"Error executing process > '(?:[A-Z0-9_]+:)*(.+)'", run.report)
+    task = match[1] if match else ""
     if task:
         place = re.search(r"Work dir:\s+(\S.*)", run.report)
         say(f"{task} failed in {place[1] if place else run.work}")
     _say_states(run, made, say, warn, task)
-    if stopped := cause_of(run, task):
-        say(f"octane stopped: {stopped}")
+    if why := cause_of(run, task):
+        say(f"octane stopped: {why}")
 
 
 def cause_of(run: Run, task: str) -> str:
@@ -242,18 +250,18 @@ def cause_of(run: Run, task: str) -> str:
         return f"interrupted ({message}); run again with -resume to go on."
     if "error: " in message:
         return ": ".join(filter(None, (task, message.split("error: ", 1)[1])))
-    if unwritten := re.search(denied, message):
-        why = unwritten[2] or "Permission denied"
+    if refusal := re.search(denied, message):
+        why = refusal[2] or "Permission denied"
         return (
-            f"{unwritten[1]} could not be written ({why[:1].lower()}{why[1:]}), so the results in "
+            f"{refusal[1]} could not be written ({why[:1].lower()}{why[1:]}), so the results in "
             f"{run.outdir} are incomplete; check its free space and permissions, and run again "
-            "with -resume, or choose another --outdir or --publish_dir_mode."
+            "with -resume."
         )
-    if shutil.disk_usage(run.work).free < FULL:
+    if shutil.disk_usage(run.work).free < FULL_BYTES:
         return (
             f"no space is left in the work directory {run.work}; free some and run again "
             "with -resume, or choose another with -work-dir."
         )
-    if task and meaning(run.exit):
-        return f"{task} {meaning(run.exit)}."
-    return f"{task}: {cause(run.report)}" if task else ""
+    if task and exit_meaning(run.exit):
+        return f"{task} {exit_meaning(run.exit)}."
+    return f"{task}: {report_cause(run.report)}" if task else ""

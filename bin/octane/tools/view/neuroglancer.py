@@ -15,7 +15,7 @@ from octane.store.channels import channel_names, is_nearest
 from octane.store.formats.archive import is_archive
 from octane.store.image import Image, open_image
 from octane.store.ngff import Window, read_metadata
-from octane.tools.view.server import HOST, naming_port
+from octane.tools.view.server import HOST, name_port_errors
 
 Json = dict[str, object]
 
@@ -24,7 +24,7 @@ DEMO = "https://neuroglancer-demo.appspot.com/"
 
 DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "float32")
 """Types of voxels that neuroglancer shows."""
-PANEL = 400
+PANEL_PIXELS = 400
 """Pixels of a panel's edge, about, in which the volume should fit."""
 SHADER = """\
 #uicontrol invlerp brightness{limits}
@@ -57,7 +57,7 @@ class Viewer(Protocol):
         ...
 
 
-def own_viewer(port: int = 0) -> Viewer | None:
+def local_viewer(port: int = 0) -> Viewer | None:
     """Viewer of the Python package neuroglancer; None if that is not installed.
 
     The first one starts the package's server, at ``port`` or a free one (0), and an InputError says
@@ -68,11 +68,11 @@ def own_viewer(port: int = 0) -> Viewer | None:
     except ModuleNotFoundError:
         return None
     neuroglancer.set_server_bind_address(HOST, port)
-    with naming_port(port):
+    with name_port_errors(port):
         return neuroglancer.Viewer()
 
 
-def show(viewer: Viewer | None, state: Json) -> str:
+def show_state(viewer: Viewer | None, state: Json) -> str:
     """Address at which neuroglancer shows a state: the viewer's, or without one, on the web."""
     if viewer is None:
         return f"{DEMO}#!{quote(json.dumps(state, separators=(',', ':')))}"
@@ -93,7 +93,7 @@ def state_of(sources: Sequence[Source]) -> Json:
         # In this order, the first panel shows x to the right and y down.
         "dimensions": {name: [axes[name][1], "um"] for name in "xyz"},
         "position": [o / s + (n - 1) / 2 for n, s, o in map(axes.__getitem__, "xyz")],
-        "crossSectionScale": extent / PANEL,
+        "crossSectionScale": extent / PANEL_PIXELS,
         "projectionScale": 1.5 * extent,
         "crossSectionBackgroundColor": "#000000",
         "layout": "4panel",

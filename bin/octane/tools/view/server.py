@@ -23,15 +23,15 @@ from octane.core.files import IrregularFileError, open_regular
 logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
-IDLE = 30
+IDLE_SECONDS = 30
 """Seconds after which a connection is closed that neither asks nor reads on; viewers open another
 one when they need it."""
-CONNECTIONS = 64
-"""Most connections at once: each takes a thread and up to three of the open files, 256 on some
-systems, that a process may have; a browser opens six for each viewer."""
+MOST_CONNECTIONS = 64
+"""Most connections at once: a browser opens six for each viewer. Each takes a thread and up to
+three open files, of which some systems allow a process 256."""
 NEW, KNOWN, BUSY = range(3)
 """Connections that never gave the token, that gave it and wait, and that are being answered."""
-RANGE = re.compile("bytes=([0-9]{0,18})-([0-9]{0,18})")
+RANGE_HEADER = re.compile("bytes=([0-9]{0,18})-([0-9]{0,18})")
 """One range of bytes: from, to, or the last ones."""
 HEADERS = {
     "Accept-Ranges": "bytes",
@@ -68,7 +68,7 @@ class ResultsServer(ThreadingHTTPServer):
     """
 
     # Of more that arrive at once, the system would have viewers try again after a second.
-    request_queue_size = CONNECTIONS
+    request_queue_size = MOST_CONNECTIONS
 
     def __init__(self, results: Mapping[str, Path], port: int = 0) -> None:
         self.redirects: dict[str, str] = {}
@@ -80,7 +80,7 @@ class ResultsServer(ThreadingHTTPServer):
         handler = partial(
             _Handler, token, partial(_find, real), self.redirects.get, self._answering
         )
-        with naming_port(port):
+        with name_port_errors(port):
             super().__init__((HOST, port), handler)
         self.root = f"http://{HOST}:{self.server_port}/{token}"
         """Address of all results."""
@@ -91,7 +91,7 @@ class ResultsServer(ThreadingHTTPServer):
         """Answer a connection in a thread of its own, and close another one if there are many."""
         assert isinstance(request, socket)
         with self._lock:
-            if len(self._states) >= CONNECTIONS:
+            if len(self._states) >= MOST_CONNECTIONS:
                 # The oldest of those that matter least.
                 first = min(self._states, key=self._states.__getitem__)
                 if self._states[first] == BUSY:
@@ -126,7 +126,7 @@ class ResultsServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def naming_port(port: int) -> Generator[None]:
+def name_port_errors(port: int) -> Generator[None]:
     """Turn the system's errors on opening a port into an InputError."""
     try:
         yield
@@ -144,7 +144,7 @@ def byte_range(header: str, size: int) -> range | None:
     Several ranges and invalid ones count as none, as HTTP allows. An empty range lies outside the
     file.
     """
-    match = RANGE.fullmatch(header)
+    match = RANGE_HEADER.fullmatch(header)
     if match is None or match[0] == "bytes=-":
         return None
     first, last = match.groups()
@@ -157,14 +157,14 @@ def byte_range(header: str, size: int) -> range | None:
 
 def _find(results: Mapping[str, Path], name: str) -> Path | None:
     """Path of a served file by its name; None for any other, also if a link leads to it."""
-    for own, path in results.items():
-        if name == own:
+    for result, path in results.items():
+        if name == result:
             return path
-        if name.startswith(f"{own}/") and "\0" not in name:
+        if name.startswith(f"{result}/") and "\0" not in name:
             # Path.resolve would raise for a link to itself.
-            found = Path(os.path.realpath(path / name.removeprefix(f"{own}/")))
-            if found.is_relative_to(path):
-                return found
+            real = Path(os.path.realpath(path / name.removeprefix(f"{result}/")))
+            if real.is_relative_to(path):
+                return real
     return None
 
 
@@ -172,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
     """One connection: GET, HEAD and OPTIONS; http.server refuses other methods."""
 
     protocol_version = "HTTP/1.1"
-    timeout = IDLE
+    timeout = IDLE_SECONDS
 
     def __init__(
         self,

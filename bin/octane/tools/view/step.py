@@ -14,7 +14,7 @@ from octane.core.files import lost_target
 from octane.store.chunks import is_store
 from octane.store.formats.archive import is_archive
 from octane.store.ngff import read_metadata
-from octane.tools.view.neuroglancer import DEMO, Source, Viewer, own_viewer, show, state_of
+from octane.tools.view.neuroglancer import DEMO, Source, Viewer, local_viewer, show_state, state_of
 from octane.tools.view.server import ResultsServer
 
 INSTALL = "python -m pip install 'neuroglancer>=2.41'"
@@ -29,7 +29,7 @@ class Subject(NamedTuple):
     reports: list[Path]
 
     @property
-    def served(self) -> dict[str, Path]:
+    def files_by_name(self) -> dict[str, Path]:
         """Results by their names in addresses."""
         return {f"{self.name}/{path.name}": path for path in (*self.images, *self.reports)}
 
@@ -51,13 +51,13 @@ def find_subjects(results: Path) -> list[Subject]:
     subjects = [_subject(folder)]
     if not subjects[0].images:
         subjects = [_subject(path) for path in sorted(folder.iterdir()) if path.is_dir()]
-    found = [subject for subject in subjects if subject.images]
-    if not found:
+    with_images = [subject for subject in subjects if subject.images]
+    if not with_images:
         raise InputError(
             f"{results} does not hold a store; give the --outdir of a run, a subject's folder in "
             "it, or a store."
         )
-    return found
+    return with_images
 
 
 def _subject(folder: Path) -> Subject:
@@ -78,15 +78,17 @@ def view(results: Path, port: int = 0) -> None:
     ``port`` is that of the results, and the next one that of neuroglancer; 0 chooses free ones.
     """
     subjects = find_subjects(results)
-    served = {name: path for subject in subjects for name, path in subject.served.items()}
+    served = {name: path for subject in subjects for name, path in subject.files_by_name.items()}
     # Kept until the end, for a viewer lives as long as its object.
-    viewers = [own_viewer(port and port + 1) for _ in subjects]
+    viewers = [local_viewer(port and port + 1) for _ in subjects]
     with ResultsServer(served, port) as server, suppress(KeyboardInterrupt):
         lines = [
-            line for s, v in zip(subjects, viewers, strict=True) for line in _show(s, v, server)
+            line
+            for s, v in zip(subjects, viewers, strict=True)
+            for line in _show_subject(s, v, server)
         ]
         addresses = [server.root, *(viewer.get_viewer_url() for viewer in viewers if viewer)]
-        lines += forwarding(os.environ.get("SSH_CONNECTION", ""), addresses)
+        lines += forwarding_lines(os.environ.get("SSH_CONNECTION", ""), addresses)
         if None in viewers:
             lines.append(
                 f"Neuroglancer comes from {DEMO}; without a network, install it: {INSTALL}"
@@ -96,12 +98,12 @@ def view(results: Path, port: int = 0) -> None:
         server.serve_forever()
 
 
-def _show(subject: Subject, viewer: Viewer | None, server: ResultsServer) -> list[str]:
+def _show_subject(subject: Subject, viewer: Viewer | None, server: ResultsServer) -> list[str]:
     """Show a subject in a viewer; return lines with its addresses, and on what it may not draw."""
     name = subject.name
     sources = [Source(path, server.address(f"{name}/{path.name}")) for path in subject.images]
     # A short address for a long one, which terminals would break.
-    server.redirects[name] = show(viewer, state_of(sources))
+    server.redirects[name] = show_state(viewer, state_of(sources))
     reports = [server.address(f"{name}/{path.name}") for path in subject.reports]
     newer = [path for path in subject.images if read_metadata(path, None).version == "0.6"]
     return [
@@ -114,7 +116,7 @@ def _show(subject: Subject, viewer: Viewer | None, server: ResultsServer) -> lis
     ]
 
 
-def forwarding(connection: str, addresses: Sequence[str]) -> list[str]:
+def forwarding_lines(connection: str, addresses: Sequence[str]) -> list[str]:
     """Line to type on the computer from which one is connected by ssh; none without a connection.
 
     ``connection`` is SSH_CONNECTION: client, its port, this machine, its port.

@@ -8,9 +8,9 @@ from octane.config import cli
 from octane.config.parameters import StepParameters, parameter
 from octane.core.errors import InputError
 
-NAMED = ("--outdir", "--settle", "--complete", "--last", "--on_alert")
+WATCH_FLAGS = ("--outdir", "--settle", "--complete", "--last", "--on_alert")
 """Flags that are the watcher's own; all others are the workflow's."""
-REFUSED = {
+REFUSED_WORDS = {
     "--input": "FOLDER is the input",
     "--samplesheet": "a folder is one subject",
     "--until": "the watcher sets it",
@@ -44,38 +44,38 @@ class WatchOptions(StepParameters):
     )
     on_alert: str = parameter(
         "",
-        "Shell command for each alert, which gets it as JSON on its standard input: it sends mail, "
-        "or stops the microscope.",
+        "Shell command for each alert, such as to send mail or to stop the microscope. It gets the "
+        "alert as JSON on its standard input.",
     )
 
 
-def split(words: list[str]) -> list[str]:
+def split_words(words: list[str]) -> list[str]:
     """Words with those of the workflow, and FOLDER before them, behind ``--``."""
-    own: list[str] = []
+    flags: list[str] = []
     others: list[str] = []
     target = others
     for word in words:
         name, equals, _ = word.partition("=")
         if word in ("--help", "--version"):
-            own.append(word)
-        elif name in NAMED:
-            own.append(word)
-            target = others if equals else own
+            flags.append(word)
+        elif name in WATCH_FLAGS:
+            flags.append(word)
+            target = others if equals else flags
         else:
-            if (why := REFUSED.get(name)) is not None:
+            if (why := REFUSED_WORDS.get(name)) is not None:
                 raise InputError(f"{name} is not for bin/watch.py: {why}; omit it.")
             target.append(word)
             target = others
     if others and others[0].startswith("-"):
         raise InputError(f"{others[0]} comes before FOLDER; give the folder first.")
-    return [*own, "--", *others] if others else own
+    return [*flags, "--", *others] if others else flags
 
 
 def main() -> None:
     """Run the command; all words that are not its own go to the workflow."""
     words = sys.argv[1:]
     try:
-        sys.argv[1:] = split(words)
+        sys.argv[1:] = split_words(words)
     except InputError as error:
         sys.exit(f"error: {error}")
     try:

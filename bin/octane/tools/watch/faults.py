@@ -25,7 +25,7 @@ from octane.processes.report.verdict import check_subject
 from octane.processes.stack.parameters import StackParameters
 from octane.processes.stack.record import SectionFigures, StackFigures
 from octane.processes.stitch.record import StitchFigures
-from octane.tools.watch.state import UNMATCHED, Fault, Taken
+from octane.tools.watch.state import UNMATCHED, Fault, SectionEntry
 
 logger = logging.getLogger(__name__)
 
@@ -35,13 +35,13 @@ COMPARISONS = (
     *("Section boundaries", "Section thickness", "Planes not imaged"),
 )
 """Checks that compare all sections, or tell what the workflow can mend: no fault of a section."""
-LEAST = 3
+LEAST_SURFACES = 3
 """Sections whose surface tells where the next one's lies."""
-ELSEWHERE = 0.1
+SURFACE_CHANGE = 0.1
 """Largest change of a surface's depth, fraction of the imaged depth."""
-THICKER = 0.15
+CUT_CHANGE = 0.15
 """Largest change of a cut's thickness, fraction of the usual one, and at least a plane."""
-APART = 99
+MOST_MISSING = 99
 """Numbers that may lie between two sections that are compared."""
 
 
@@ -60,8 +60,8 @@ class Stitched:
         """Read what STITCH left in the folder of its task."""
         record = read_record(task / f"{name}_stitch_metrics.json")
         figures = StitchFigures.model_validate(record.figures)
-        own = (task / f"{name}.ome.zarr", record, figures, task / f"{name}_stitch_preview.npz")
-        return cls(number, *own)
+        parts = (task / f"{name}.ome.zarr", record, figures, task / f"{name}_stitch_preview.npz")
+        return cls(number, *parts)
 
     @property
     def title(self) -> str:
@@ -75,13 +75,13 @@ class Stitched:
 
 
 def compare(
-    before: Stitched, own: Stitched, parameters: StackParameters, scratch: Path
+    before: Stitched, section: Stitched, parameters: StackParameters, scratch: Path
 ) -> tuple[StackFigures, Record] | None:
     """Compare a section with the one before; None if STACK cannot, which is said."""
     try:
-        return stack_pair(before.image, own.image, parameters, scratch)
+        return stack_pair(before.image, section.image, parameters, scratch)
     except OctaneError as error:
-        logger.warning("%s was not compared with the section before: %s", own.title, error)
+        logger.warning("%s was not compared with the section before: %s", section.title, error)
         return None
 
 
@@ -93,7 +93,11 @@ def stack_pair(
     Raises an OctaneError if STACK cannot.
     """
     changes: dict[str, object] = {"align": "none", "blend": 0.0, "excluded_sections": None}
-    changes |= {"section_level": False, "allow_missing_sections": APART, "flip_sections": None}
+    changes |= {
+        "section_level": False,
+        "allow_missing_sections": MOST_MISSING,
+        "flip_sections": None,
+    }
     if parameters.section_thickness is None:
         changes["section_thickness"] = AUTO
     flags = parameters.model_copy(update=changes).flags()
@@ -118,38 +122,42 @@ def stack_pair(
 
 def thickness_of(pair: tuple[StackFigures, Record] | None) -> float | None:
     """Thickness of the cut before a section, as STACK measured it on two sections; micrometres."""
-    own = [] if pair is None else [s for s in pair[0].sections if not s.missing]
-    return own[0].measured_thickness if own else None
+    imaged = [] if pair is None else [s for s in pair[0].sections if not s.missing]
+    return imaged[0].measured_thickness if imaged else None
 
 
 def faults_of(
-    own: Stitched,
+    section: Stitched,
     others: Sequence[Stitched],
     pair: tuple[StackFigures, Record] | None,
-    before: Sequence[Taken] = (),
+    earlier: Sequence[SectionEntry] = (),
 ) -> list[Fault]:
     """Faults of a section, by checks of the report.
 
     ``others`` are sections of the same run, ``pair`` is what STACK says of this one and the one
     ``before``, the last of the sections that were taken.
     """
-    every = {title_of("", other.number): other for other in (*others, own)}
+    every = {title_of("", other.number): other for other in (*others, section)}
     stack, record = pair or (None, None)
     if stack is not None:
         # Of two sections STACK cannot tell which one is odd, and the one before was judged.
-        known = [_unknown(s) if s.number != own.number else s for s in stack.sections]
-        stack = stack.model_copy(update={"sections": known})
-    settings = Settings(own.record.settings, record.settings if record else {}, {})
-    of = {other.image.name: other.figures for other in every.values()}
-    found = check_subject(section_qualities(of, stack, None), of, stack, None, settings=settings)
-    faults = [Fault(c.name, c.sentence) for c in found if _is_fault(c, own.title)]
+        comparable = [
+            _without_comparisons(s) if s.number != section.number else s for s in stack.sections
+        ]
+        stack = stack.model_copy(update={"sections": comparable})
+    settings = Settings(section.record.settings, record.settings if record else {}, {})
+    figures = {other.image.name: other.figures for other in every.values()}
+    checks = check_subject(
+        section_qualities(figures, stack, None), figures, stack, None, settings=settings
+    )
+    faults = [Fault(c.name, c.sentence) for c in checks if _is_fault(c, section.title)]
     if stack is not None:
-        faults += _unmatched(stack, own)
-    faults += _surface(own, [taken.surface for taken in before])
-    return faults + _cut(own, thickness_of(pair), [taken.thickness for taken in before])
+        faults += _unlike_faults(stack, section)
+    faults += _surface_faults(section, [taken.surface for taken in earlier])
+    return faults + _cut_faults(section, thickness_of(pair), [taken.thickness for taken in earlier])
 
 
-def _unknown(section: SectionFigures) -> SectionFigures:
+def _without_comparisons(section: SectionFigures) -> SectionFigures:
     changes = dict.fromkeys(("brightness", "step", "flipped", "shift"))
     return section.model_copy(update=changes)
 
@@ -159,52 +167,61 @@ def _is_fault(check: Check, title: str) -> bool:
     return is_own and check.name not in COMPARISONS
 
 
-def _unmatched(stack: StackFigures, own: Stitched) -> list[Fault]:
-    pairs = [pair for pair in stack.unlike if own.number in pair]
+def _unlike_faults(stack: StackFigures, section: Stitched) -> list[Fault]:
+    pairs = [pair for pair in stack.unlike if section.number in pair]
     text = "{} and {} have no structure in common; look at their pictures."
     return [Fault(UNMATCHED, text.format(f"Sections {a}", b)) for a, b in pairs]
 
 
-def _surface(own: Stitched, before: Sequence[float | None]) -> list[Fault]:
+def _surface_faults(section: Stitched, before: Sequence[float | None]) -> list[Fault]:
     """A surface that is lost, or lies elsewhere than in the sections before."""
     known = [depth for depth in before if depth is not None]
-    seen, voxel = own.figures.surface, own.figures.voxel_size
-    if seen is None or len(known) < max(LEAST, len(before) - len(known) + 1):
+    surface, voxel = section.figures.surface, section.figures.voxel_size
+    if surface is None or len(known) < max(LEAST_SURFACES, len(before) - len(known) + 1):
         return []
     usual = median(known)
-    if seen.depth is None:
-        why = f" ({seen.reason})" if seen.reason else ""
-        text = f"{own.title}: no surface was found{why}, but those before lie {usual:.0f} µm deep"
+    if surface.depth is None:
+        why = f" ({surface.reason})" if surface.reason else ""
+        text = (
+            f"{section.title}: no surface was found{why}, but those before lie {usual:.0f} µm deep"
+        )
         return [Fault(SURFACE, f"{text}; look at the focus and the water above.")]
-    limit = ELSEWHERE * own.figures.shape[0] * (voxel[0] if voxel else 1.0)
-    if abs(seen.depth - usual) <= limit:
+    limit = SURFACE_CHANGE * section.figures.shape[0] * (voxel[0] if voxel else 1.0)
+    if abs(surface.depth - usual) <= limit:
         return []
-    text = f"{own.title}: the surface lies {seen.depth:.0f} µm deep, and {usual:.0f} µm before"
+    text = (
+        f"{section.title}: the surface lies {surface.depth:.0f} µm deep, and {usual:.0f} µm before"
+    )
     return [Fault(SURFACE, f"{text}; look at the stage's height.")]
 
 
-def _cut(own: Stitched, thickness: float | None, before: Sequence[float | None]) -> list[Fault]:
+def _cut_faults(
+    section: Stitched, thickness: float | None, before: Sequence[float | None]
+) -> list[Fault]:
     """A cut that is thinner or thicker than those before."""
     known = [other for other in before if other is not None]
-    if thickness is None or len(known) < LEAST:
+    if thickness is None or len(known) < LEAST_SURFACES:
         return []
-    usual, plane = median(known), own.figures.voxel_size[0] if own.figures.voxel_size else 0.0
-    if abs(thickness - usual) <= max(plane, THICKER * usual):
+    usual, plane = (
+        median(known),
+        section.figures.voxel_size[0] if section.figures.voxel_size else 0.0,
+    )
+    if abs(thickness - usual) <= max(plane, CUT_CHANGE * usual):
         return []
-    text = f"{own.title}: {thickness:.0f} µm were cut before it, and usually {usual:.0f} µm"
+    text = f"{section.title}: the cut before it took {thickness:.0f} µm, usually {usual:.0f} µm"
     return [Fault("Depth of the cut", f"{text}; look at the blade and the stage.")]
 
 
-def draw(own: Stitched) -> Mapping[str, bytes]:
+def draw(section: Stitched) -> Mapping[str, bytes]:
     """Pictures of a section, as the report draws them, by the end of their names."""
     try:
-        with own.preview.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+        with section.preview.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
     except (OSError, ValueError, EOFError, zlib.error, BadZipFile) as error:
-        logger.warning("%s cannot be drawn: %s", own.title, error)
+        logger.warning("%s cannot be drawn: %s", section.title, error)
         return {}
     gallery = Gallery()
-    entry = TaskRecord("section", own.record, arrays)
-    quality = section_qualities({"section": own.figures}, None, None)
-    sections_of([(entry, own.figures)], None, quality, gallery)
+    entry = TaskRecord("section", section.record, arrays)
+    quality = section_qualities({"section": section.figures}, None, None)
+    sections_of([(entry, section.figures)], None, quality, gallery)
     return {name.removeprefix("section"): data for name, data in gallery.files.items()}

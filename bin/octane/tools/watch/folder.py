@@ -54,7 +54,7 @@ class Look:
 
 def fingerprint_of(states: States) -> str:
     """Fingerprint of a section's files."""
-    return digest(sorted(f"{name} {' '.join(map(str, own))}" for name, own in states.items()))
+    return digest(sorted(f"{name} {' '.join(map(str, state))}" for name, state in states.items()))
 
 
 @dataclass
@@ -71,17 +71,17 @@ class Folder:
         Pattern of the files by which the microscope says that a section is complete, or None.
     is_raw
         Tiles are files without a header.
-    apart
-        A folder that may lie in it and holds no tiles: that of the results.
+    outdir
+        Folder of the results, which may lie in it and holds no tiles.
     """
 
     path: Path
     pattern: NamePattern | None = None
     flag: NamePattern | None = None
     is_raw: bool = False
-    apart: Path | None = None
+    outdir: Path | None = None
     are_mosaics: bool = False
-    _found: NamePattern | None = field(default=None, init=False)
+    _found_pattern: NamePattern | None = field(default=None, init=False)
     _files: dict[str, NamedFile] = field(default_factory=dict, init=False)
     _stores: set[str] = field(default_factory=set, init=False)
     _inside: dict[str, list[str]] = field(default_factory=dict, init=False)
@@ -97,14 +97,14 @@ class Folder:
         tiles = [name for name in names if self._is_tile(name)]
         top = [name for name in tiles if name in self._stores and "/" not in name]
         self.are_mosaics = bool(top) and self.pattern is None and not self.is_raw
-        found: dict[int, list[str]] = {}
-        for name in top if self.are_mosaics else self._of_pattern(tiles):
+        tiles_of: dict[int, list[str]] = {}
+        for name in top if self.are_mosaics else self._pattern_tiles(tiles):
             number = section_number(name) or 1 if self.are_mosaics else self._files[name].section
-            found.setdefault(number, []).append(name)
-        found = {number: sorted(found[number]) for number in sorted(found)}
-        looked = found.keys() - at_rest
-        states = {number: self._states(found[number]) for number in sorted(looked)}
-        return Look(found, states, self._flagged(names))
+            tiles_of.setdefault(number, []).append(name)
+        tiles_of = {number: sorted(tiles_of[number]) for number in sorted(tiles_of)}
+        looked = tiles_of.keys() - at_rest
+        states = {number: self._states(tiles_of[number]) for number in sorted(looked)}
+        return Look(tiles_of, states, self._flags(names))
 
     def name_of(self, number: int, names: Collection[str]) -> str:
         """Name of a section in the workflow's tasks."""
@@ -119,22 +119,22 @@ class Folder:
 
     def _names(self, folder: str, depth: int, at_rest: Collection[int]) -> list[str]:
         """Names of all files and stores; those of a folder of sections at rest from memory."""
-        found: list[str] = []
+        names: list[str] = []
         with os.scandir(self.path / folder) as entries:
             for entry in entries:
                 name = f"{folder}{entry.name}"
                 if IGNORED.fullmatch(entry.name):
                     continue
                 if not entry.is_dir():
-                    found.append(name)
-                elif Path(entry.path) == self.apart:
+                    names.append(name)
+                elif Path(entry.path) == self.outdir:
                     continue
                 elif name in self._stores or is_store(Path(entry.path)):
                     self._stores.add(name)
-                    found.append(name)
+                    names.append(name)
                 elif depth < DEEPEST:
-                    found += self._below(f"{name}/", depth + 1, at_rest)
-        return found
+                    names += self._below(f"{name}/", depth + 1, at_rest)
+        return names
 
     def _below(self, folder: str, depth: int, at_rest: Collection[int]) -> list[str]:
         known = self._inside.get(folder)
@@ -151,49 +151,49 @@ class Folder:
             return self.pattern.matched(name) is not None
         return name in self._stores or name.lower().endswith((*READ, PNG, *(RAW * self.is_raw)))
 
-    def _of_pattern(self, names: Sequence[str]) -> Iterable[str]:
+    def _pattern_tiles(self, names: Sequence[str]) -> Iterable[str]:
         """Names of tiles at the least depth, whose sections are known then."""
         depth = min((name.count("/") for name in names), default=0)
-        own = [name for name in names if name.count("/") == depth]
-        new = [name for name in own if name not in self._files]
-        pattern = self.pattern or self._found
+        at_depth = [name for name in names if name.count("/") == depth]
+        new = [name for name in at_depth if name not in self._files]
+        pattern = self.pattern or self._found_pattern
         if new and (pattern is None or not all(pattern.matched(name) for name in new)):
-            pattern, self._files = find_pattern(own), {}
-        if pattern is not None and (pattern is not self._found or new):
+            pattern, self._files = find_pattern(at_depth), {}
+        if pattern is not None and (pattern is not self._found_pattern or new):
             if "section" not in pattern.fields and self.pattern is None:
                 # With further sections another number varies.
-                pattern = find_pattern(own)
-                new = own
-            self._found = pattern
+                pattern = find_pattern(at_depth)
+                new = at_depth
+            self._found_pattern = pattern
             known = self._files
             self._files = {
                 n: known[n] if n in known and n not in new else NamedFile.read(n, pattern)
-                for n in own
+                for n in at_depth
             }
-        return own
+        return at_depth
 
     def _states(self, names: Iterable[str]) -> dict[str, TileState]:
-        found = {}
+        states = {}
         for name in names:
             # It may have been renamed just now.
             with suppress(FileNotFoundError):
-                found[name] = self._state(name)
-        return found
+                states[name] = self._state(name)
+        return states
 
     def _state(self, name: str) -> TileState:
         if name not in self._stores:
-            own = (self.path / name).stat()
-            return TileState(own.st_size, own.st_mtime_ns)
+            status = (self.path / name).stat()
+            return TileState(status.st_size, status.st_mtime_ns)
         size = time = count = 0
         for root, _, files in os.walk(self.path / name, followlinks=True):
             for file in files:
-                own = os.stat(os.path.join(root, file))  # noqa: PTH116, PTH118 - many chunks
-                size, time = size + own.st_size, max(time, own.st_mtime_ns)
+                status = os.stat(os.path.join(root, file))  # noqa: PTH116, PTH118 - many chunks
+                size, time = size + status.st_size, max(time, status.st_mtime_ns)
                 count += 1
         return TileState(size, time, count)
 
-    def _flagged(self, names: Iterable[str]) -> set[int]:
+    def _flags(self, names: Iterable[str]) -> set[int]:
         if self.flag is None:
             return set()
-        found = (self.flag.matched(name) for name in names)
-        return {int(own["section"]) for own in found if own is not None}
+        matches = (self.flag.matched(name) for name in names)
+        return {int(match["section"]) for match in matches if match is not None}

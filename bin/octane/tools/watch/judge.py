@@ -12,17 +12,17 @@ from octane.processes.stack.parameters import StackParameters
 from octane.tools.watch.command import WatchOptions
 from octane.tools.watch.faults import Stitched, compare, draw, faults_of, thickness_of
 from octane.tools.watch.folder import Folder
-from octane.tools.watch.runs import Workflow, given_of
-from octane.tools.watch.state import ALONE, Judgement, State
-from octane.tools.watch.step import Options, Watch, caller
+from octane.tools.watch.runs import Workflow, read_parameters
+from octane.tools.watch.state import INCOMPARABLE, Judgement, State
+from octane.tools.watch.step import Options, Watch, alert_command
 
-OFTEN, SELDOM = 0.2, 10.0
+LEAST_POLL, MOST_POLL = 0.2, 10.0
 """Least and most seconds between two looks."""
 LOOKS = 4
 """Looks in the time for which a complete section must be at rest."""
-MENDED = "Section alignment"
+ALIGNMENT_FAULT = "Section alignment"
 """Fault that --stack_align mends."""
-SURFACES = 10
+MOST_SURFACES = 10
 """Sections whose surfaces tell where the next one's lies."""
 
 
@@ -33,7 +33,7 @@ def begin(folder: Path, outdir: Path, words: Sequence[str], options: WatchOption
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; give the one that the microscope writes to.")
-    given = given_of(words)
+    given = read_parameters(words)
     settings = settings_of({**given, "subject": given.get("subject", "subject")})
     mosaic = settings.mosaic
     flag = None if options.complete is None else NamePattern.of(options.complete)
@@ -42,10 +42,10 @@ def begin(folder: Path, outdir: Path, words: Sequence[str], options: WatchOption
     pattern = None if mosaic.pattern is None else NamePattern.of(mosaic.pattern)
     here = Path.cwd()
     folder, outdir = Path(os.path.abspath(folder)), Path(os.path.abspath(outdir))  # noqa: PTH100 - links stay
-    looked = Folder(folder, pattern, flag, mosaic.raw_shape is not None, outdir)
+    watched = Folder(folder, pattern, flag, mosaic.raw_shape is not None, outdir)
     tiles = mosaic.rows and mosaic.columns and mosaic.rows * mosaic.columns
     workflow = Workflow(folder, outdir, words, here, outdir / "watch" / "run.log")
-    poll = min(SELDOM, max(OFTEN, options.settle / LOOKS))
+    poll = min(MOST_POLL, max(LEAST_POLL, options.settle / LOOKS))
     left_out = settings.workflow.exclude_sections
     ranges = section_ranges(left_out) if left_out else []
     excluded = frozenset(number for numbers in ranges for number in numbers)
@@ -55,12 +55,14 @@ def begin(folder: Path, outdir: Path, words: Sequence[str], options: WatchOption
     def judge(
         names: Mapping[int, str], new: Collection[int], state: State
     ) -> Mapping[int, Judgement]:
-        return judged(workflow.stitched(), names, new, state, (settings.stack, scratch))
+        return judge_sections(
+            workflow.stitch_folders(), names, new, state, (settings.stack, scratch)
+        )
 
-    return Watch(asked, looked, workflow, judge, caller(options.on_alert))
+    return Watch(asked, watched, workflow, judge, alert_command(options.on_alert))
 
 
-def judged(
+def judge_sections(
     tasks: Mapping[str, Path],
     names: Mapping[int, str],
     new: Collection[int],
@@ -68,21 +70,23 @@ def judged(
     stack: tuple[StackParameters, Path],
 ) -> Mapping[int, Judgement]:
     """Judge the ``new`` sections of a run by what its ``tasks`` left, by the sections' names."""
-    lost = [names[n] for n in new if names[n] not in tasks]
-    if lost:
-        raise OctaneError(f"Nextflow's trace lacks STITCH of {lost[0]}; see watch/run.log.")
-    every = {n: Stitched.read(n, own, tasks[own]) for n, own in names.items() if own in tasks}
-    found = {}
-    sound = {n for n in every.keys() - {*new} if not {*ALONE} & {*state.sections[n].faults}}
+    lacking = [names[n] for n in new if names[n] not in tasks]
+    if lacking:
+        raise OctaneError(f"Nextflow's trace lacks STITCH of {lacking[0]}; see watch/run.log.")
+    every = {n: Stitched.read(n, name, tasks[name]) for n, name in names.items() if name in tasks}
+    judgements = {}
+    sound = {n for n in every.keys() - {*new} if not {*INCOMPARABLE} & {*state.sections[n].faults}}
     for number in sorted(new):
-        own, earlier = every[number], [n for n in every if n < number]
+        section, earlier = every[number], [n for n in every if n < number]
         before = max([n for n in earlier if n in sound] or earlier, default=None)
-        pair = None if before is None else compare(every[before], own, *stack)
-        taken = [state.sections[n] for n in sorted(state.sections) if n < number][-SURFACES:]
-        faults = faults_of(own, [*every.values()], pair, taken)
+        pair = None if before is None else compare(every[before], section, *stack)
+        taken = [state.sections[n] for n in sorted(state.sections) if n < number][-MOST_SURFACES:]
+        faults = faults_of(section, [*every.values()], pair, taken)
         if stack[0].align in ("translation", "rigid"):
-            faults = [fault for fault in faults if fault.kind != MENDED]
-        if not {*ALONE} & {fault.kind for fault in faults}:
+            faults = [fault for fault in faults if fault.kind != ALIGNMENT_FAULT]
+        if not {*INCOMPARABLE} & {fault.kind for fault in faults}:
             sound.add(number)
-        found[number] = Judgement(names[number], own.surface, thickness_of(pair), faults, draw(own))
-    return found
+        judgements[number] = Judgement(
+            names[number], section.surface, thickness_of(pair), faults, draw(section)
+        )
+    return judgements

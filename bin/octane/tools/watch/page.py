@@ -14,7 +14,7 @@ from octane.core.records import Context
 from octane.core.units import counted, format_bytes
 from octane.processes.report.gallery import render
 from octane.tools.watch.outlook import usual_period
-from octane.tools.watch.state import LINES, State, Taken
+from octane.tools.watch.state import LINES, SectionEntry, State
 
 PAGE = "live.html"
 """Name of the page, in outdir."""
@@ -53,18 +53,18 @@ def headline(
     state: State, trouble: str, alerts: Sequence[Context], *, is_done: bool
 ) -> tuple[str, str, str]:
     """Colour, words and sentence of the state; ``alerts`` are the newest first."""
-    odd = [n for n, own in state.sections.items() if own.state != "good"]
-    said = f"{counted(len(state.sections), 'section')} taken, {len(odd)} with faults."
+    odd = [n for n, section in state.sections.items() if section.state != "good"]
+    summary = f"{counted(len(state.sections), 'section')} taken, {len(odd)} with faults."
     if trouble:
         return "waiting", "Waiting", trouble
     if is_done:
-        return "done", "Done", f"{said} The whole run has ended."
+        return "done", "Done", f"{summary} The whole run has ended."
     if not state.sections:
         return "waiting", "Waiting", "No section is complete yet."
     last = state.sections[max(state.sections)]
     if last.state != "good" or any(not key[:1].isdigit() for key in state.alerts):
-        return "look", "Look now", str(alerts[0]["sentence"]) if alerts else said
-    return "good", "Good", said
+        return "look", "Look now", str(alerts[0]["sentence"]) if alerts else summary
+    return "good", "Good", summary
 
 
 def write_page(
@@ -94,20 +94,24 @@ def write_page(
         "sentence": sentence,
         "to_come": to_come,
         "sections": [
-            {"number": n, "state": own.state, "picture": own.state != "refused" and picture_of(n)}
-            for n, own in sorted(sections.items())
+            {
+                "number": n,
+                "state": section.state,
+                "picture": section.state != "refused" and picture_of(n),
+            }
+            for n, section in sorted(sections.items())
         ],
         "open": sorted({*open_sections} - sections.keys()),
-        "faulty": sum(own.state != "good" for own in sections.values()),
-        "period": _period([own for _, own in sorted(sections.items())]),
+        "faulty": sum(section.state != "good" for section in sections.values()),
+        "period": _period([section for _, section in sorted(sections.items())]),
         "free": format_bytes(min(taken.free.values())) if taken and taken.free else "–",
         "when": f"{now:%H:%M}",
         "day": f"{now:%Y-%m-%d}",
         "last": last,
-        "faults": [own["sentence"] for own in alerts if own.get("section") == last]
+        "faults": [alert["sentence"] for alert in alerts if alert.get("section") == last]
         if taken and taken.state != "good"
         else [],
-        "picture": picture and picture.exists() and _embedded(picture),
+        "picture": picture and picture.exists() and _data_uri(picture),
         "tiles": tiles and tiles.exists() and tiles.read_text(encoding="utf-8"),
         "alerts": [*alerts][:MOST_ALERTS],
     }
@@ -119,11 +123,11 @@ def write_page(
         partial.write_text(html, encoding="utf-8")
 
 
-def _embedded(picture: Path) -> str:
+def _data_uri(picture: Path) -> str:
     return f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode()}"
 
 
-def _period(sections: Sequence[Taken]) -> str:
+def _period(sections: Sequence[SectionEntry]) -> str:
     seconds = usual_period(sections)
     if seconds is None:
         return "–"

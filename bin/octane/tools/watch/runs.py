@@ -17,22 +17,22 @@ from octane.core.errors import InputError, OctaneError
 
 MAIN = Path(__file__).resolve().parents[4] / "main.nf"
 """The workflow, in the checkout that this file is in."""
-SESSION = 5
+SESSION_COLUMN = 5
 """Column of a run's session in Nextflow's history."""
-NEXTFLOWS = re.compile(
+NEXTFLOW_LINES = re.compile(
     r"octane stopped: |^(?:\[../.{6}\]|Launching|N E X T F L O W|ERROR ~).*\n", re.MULTILINE
 )
 """What is before the words by which a failed run says why."""
 MOST_LINES = 5
 """Most lines of these words that a sentence repeats."""
-PATIENCE = 120.0
+END_SECONDS = 120.0
 """Seconds in which an interrupted run ends."""
-OPENING = ("--until", "stitch", "--skip_report")
+SECTION_FLAGS = ("--until", "stitch", "--skip_report")
 """Parameters of a run on some sections."""
 
 
 @dataclass(frozen=True)
-class Ended:
+class RunEnd:
     """A run that has ended: its exit code, and what it said."""
 
     code: int
@@ -41,7 +41,7 @@ class Ended:
     @property
     def sentence(self) -> str:
         """Why it failed."""
-        *_, words = NEXTFLOWS.split(self.output)
+        *_, words = NEXTFLOW_LINES.split(self.output)
         lines = [line.strip() for line in words.splitlines()]
         kept = [line for line in lines if line and not line.startswith("-- Check")]
         return " ".join(kept[:MOST_LINES]) or f"Nextflow ended with exit code {self.code}."
@@ -80,13 +80,13 @@ class Workflow:
     def command(self, key: str, number: int, sections: Sequence[int] | None) -> list[str]:
         """Command of a run on some sections, or of the whole run."""
         given = ["--input", str(self.folder), "--outdir", str(self.outdir), *self.words]
-        some = [] if sections is None else [*OPENING, "--only_sections", as_ranges(sections)]
+        some = [] if sections is None else [*SECTION_FLAGS, "--only_sections", as_ranges(sections)]
         session = session_of(self.launch / ".nextflow" / "history", key)
         resumed = [] if session is None else ["-resume", session]
         named = ["-name", f"watch-{key}-{number}"]
         return ["nextflow", "run", str(MAIN), *given, *some, *named, *resumed]
 
-    def run(self, key: str, number: int, sections: Sequence[int] | None) -> Ended:
+    def run(self, key: str, number: int, sections: Sequence[int] | None) -> RunEnd:
         """Run it to its end; an interrupt is passed on, and the run ends first."""
         if not MAIN.exists():
             raise InputError(f"{MAIN} does not exist; run bin/watch.py of a checkout of octane.")
@@ -113,11 +113,11 @@ class Workflow:
                 with suppress(ProcessLookupError):
                     process.send_signal(signal.SIGINT)
                 with suppress(subprocess.TimeoutExpired):
-                    process.wait(PATIENCE)
+                    process.wait(END_SECONDS)
                 raise
-        return Ended(code, self.log.read_text(encoding="utf-8", errors="replace"))
+        return RunEnd(code, self.log.read_text(encoding="utf-8", errors="replace"))
 
-    def is_held(self) -> bool:
+    def is_busy(self) -> bool:
         """Tell whether another run writes into outdir, such as one whose watcher was killed."""
         lock = self.outdir / "pipeline_info" / ".lock"
         # No lock, or a file system without locks.
@@ -128,15 +128,15 @@ class Workflow:
                 return True
         return False
 
-    def stitched(self) -> dict[str, Path]:
+    def stitch_folders(self) -> dict[str, Path]:
         """Folders of the last run's tasks that stitched the reference channel, by section."""
         with (self.outdir / "pipeline_info" / "trace.txt").open(newline="") as stream:
             rows = [*csv.DictReader(stream, delimiter="\t")]
-        named = ((re.fullmatch(r".*\bSTITCH \([^:]+:(.+)\)", r["name"]), r) for r in rows)
+        matches = ((re.fullmatch(r".*\bSTITCH \([^:]+:(.+)\)", r["name"]), r) for r in rows)
         return {
-            found[1]: Path(row["workdir"])
-            for found, row in named
-            if found and row["status"] in ("COMPLETED", "CACHED")
+            match[1]: Path(row["workdir"])
+            for match, row in matches
+            if match and row["status"] in ("COMPLETED", "CACHED")
         }
 
 
@@ -150,17 +150,17 @@ def session_of(history: Path, key: str) -> str | None:
     with suppress(FileNotFoundError):
         for line in reversed(history.read_text(encoding="utf-8").splitlines()):
             columns = line.split("\t")
-            if len(columns) > SESSION and columns[2].startswith(f"watch-{key}-"):
-                return columns[SESSION]
+            if len(columns) > SESSION_COLUMN and columns[2].startswith(f"watch-{key}-"):
+                return columns[SESSION_COLUMN]
     return None
 
 
-def given_of(words: Sequence[str]) -> Mapping[str, str]:
+def read_parameters(words: Sequence[str]) -> Mapping[str, str]:
     """Parameters of the workflow in a command line; a switch without a value is true."""
-    found: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for word, after in pairwise([*words, "--"]):
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
             is_switch = after.startswith("--") or re.fullmatch(r"-[A-Za-z].*", after)
-            found[name] = value if equals else "true" if is_switch else after
-    return found
+            parameters[name] = value if equals else "true" if is_switch else after
+    return parameters

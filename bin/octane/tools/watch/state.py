@@ -17,9 +17,9 @@ from octane.core.records import Context
 LINES = "watch.jsonl"
 """Name of the file with a line for each event, in outdir."""
 UNMATCHED = "Unlike the section before"
-ALONE = ("Section brightness", UNMATCHED)
+INCOMPARABLE = ("Section brightness", UNMATCHED)
 """Faults of a section with which no other is compared."""
-TAIL = 1 << 14
+TAIL_BYTES = 1 << 14
 """Bytes in which the last line is sought: more than any line has."""
 
 
@@ -34,8 +34,8 @@ class Fault(NamedTuple):
 class Judgement:
     """Verdict on a section.
 
-    ``surface`` and ``thickness`` are as in :class:`Taken`; ``pictures`` are keyed by the ends of
-    their names.
+    ``surface`` and ``thickness`` are as in :class:`SectionEntry`; ``pictures`` are keyed by the
+    ends of their names.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Judgement:
     pictures: Mapping[str, bytes]
 
 
-class Taken(BaseModel):
+class SectionEntry(BaseModel):
     """A section that was taken.
 
     Attributes
@@ -105,7 +105,7 @@ class State(BaseModel):
 
     key: str = ""
     runs: int = 0
-    sections: dict[int, Taken] = {}
+    sections: dict[int, SectionEntry] = {}
     alerts: dict[str, bool] = {}
     pending: list[Context] = []
     events: int = 0
@@ -114,15 +114,15 @@ class State(BaseModel):
     @property
     def usable(self) -> list[int]:
         """Numbers of the sections that a run can process, in order."""
-        return sorted(n for n, own in self.sections.items() if own.state != "refused")
+        return sorted(n for n, section in self.sections.items() if section.state != "refused")
 
     def before(self, number: int) -> int | None:
         """Number of the section with which another one is compared."""
         earlier = [n for n in self.usable if n < number]
-        sound = [n for n in earlier if not {*ALONE} & {*self.sections[n].faults}]
+        sound = [n for n in earlier if not {*INCOMPARABLE} & {*self.sections[n].faults}]
         return max(sound or earlier, default=None)
 
-    def say(self, **event: object) -> None:
+    def add_event(self, **event: object) -> None:
         """Add an event."""
         self.events += 1
         self.pending.append({"number": self.events, **event})
@@ -136,8 +136,8 @@ def read_state(path: Path) -> State:
         return State.model_validate_json(read_regular(path))
     except (OSError, ValidationError) as error:
         raise InputError(
-            f"{path} cannot be read, which says what was watched; restore it, or delete it to take "
-            "all sections again."
+            f"{path}, which lists the sections taken, cannot be read; restore it, or delete it to "
+            "take all sections again."
         ) from error
 
 
@@ -151,7 +151,7 @@ def append_events(state: State, path: Path) -> None:
     """Append pending events that the file lacks; a line that a kill cut is written again."""
     with path.open("a+b") as stream:
         size = stream.seek(0, os.SEEK_END)
-        stream.seek(max(0, size - TAIL))
+        stream.seek(max(0, size - TAIL_BYTES))
         tail = stream.read()
         kept = tail[: tail.rfind(b"\n") + 1]
         if len(kept) < len(tail):
@@ -165,7 +165,7 @@ def append_events(state: State, path: Path) -> None:
 
 def tell_alerts(state: State, tell: Callable[[Context], None]) -> Collection[str]:
     """Call ``tell`` for each alert that was not told, and return their keys."""
-    events = {str(own["key"]): own for own in state.pending if own["event"] == "alert"}
+    events = {str(event["key"]): event for event in state.pending if event["event"] == "alert"}
     new = [key for key, is_told in state.alerts.items() if not is_told]
     for key in new:
         if key in events:
@@ -180,8 +180,8 @@ def recent_alerts(path: Path) -> list[Context]:
         return []
     with path.open("rb") as stream:
         size = stream.seek(0, os.SEEK_END)
-        stream.seek(max(0, size - TAIL))
+        stream.seek(max(0, size - TAIL_BYTES))
         # The first line may be cut.
-        lines = stream.read().splitlines()[size > TAIL :]
+        lines = stream.read().splitlines()[size > TAIL_BYTES :]
     events = [json.loads(line) for line in lines if line.endswith(b"}")]
-    return [own for own in reversed(events) if own["event"] == "alert"]
+    return [event for event in reversed(events) if event["event"] == "alert"]

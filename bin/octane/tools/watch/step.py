@@ -20,28 +20,28 @@ from octane.core.fingerprint import digest
 from octane.core.records import Context
 from octane.core.units import counted
 from octane.tools.watch.folder import Folder, Look, States, fingerprint_of
-from octane.tools.watch.outlook import PATIENCE, disk_warning, usual_pause
+from octane.tools.watch.outlook import SILENCE_RATIO, disk_warning, usual_pause
 from octane.tools.watch.page import save_pictures, write_page
-from octane.tools.watch.runs import Ended, Workflow
+from octane.tools.watch.runs import RunEnd, Workflow
 from octane.tools.watch.sections import (
     Expected,
-    Open,
+    OpenSection,
     count_of,
-    in_words,
     is_complete,
     largest_pause,
-    missing,
-    newest,
-    over,
-    turns,
-    window,
+    missing_files,
+    newest_time,
+    next_in_turn,
+    past_sections,
+    run_sections,
+    section_words,
 )
 from octane.tools.watch.state import (
     LINES,
     Fault,
     Judgement,
+    SectionEntry,
     State,
-    Taken,
     append_events,
     read_state,
     recent_alerts,
@@ -51,19 +51,19 @@ from octane.tools.watch.state import (
 
 logger = logging.getLogger(__name__)
 
-NEWEST = 2
+MOST_RECENT = 2
 """Finished sections, the last ones, that every look includes: late tiles belong to them."""
-IN_TURN = 2
+MOST_IN_TURN = 2
 """Further finished sections in each look: all are looked at again, one after another."""
 MOST_NEW = 8
 """Most sections of one run, so that what waits is judged soon."""
-LONGEST = 600.0
+LONGEST_WAIT = 600.0
 """Longest wait after failures, in seconds."""
-CALL = 60.0
+CALL_SECONDS = 60.0
 """Seconds that a user's command may take."""
-TILE_KEY = 3
+TILE_KEY_PARTS = 3
 """Parts of a file's key that tell its tile."""
-SHOWN = 3
+MOST_NAMES = 3
 """Files that a sentence names."""
 
 
@@ -165,7 +165,7 @@ class Watch:
         is_over = self._is_last() and not self._open(look) and not self._lacks_some()
         if now < self._not_before:
             return self._trouble
-        if (todo or (is_over and not self._is_whole())) and self.workflow.is_held():
+        if (todo or (is_over and not self._is_whole())) and self.workflow.is_busy():
             return f"Another run is writing into {self.outdir}; sections wait until it ends."
         if todo:
             self._take(todo[: 1 if self._one_by_one else MOST_NEW], look)
@@ -176,8 +176,12 @@ class Watch:
     def _look(self, now: float) -> tuple[Look | None, str]:
         """Look at the folder; None, and why, if it is away or its names say nothing."""
         finished = sorted(self.state.sections.keys() - self._reopened)
-        again = {*finished[-NEWEST:], *turns(finished, self._turn, IN_TURN)} if finished else {}
-        self._turn += IN_TURN
+        again = (
+            {*finished[-MOST_RECENT:], *next_in_turn(finished, self._turn, MOST_IN_TURN)}
+            if finished
+            else {}
+        )
+        self._turn += MOST_IN_TURN
         problem = ""
         try:
             look = self.folder.look(finished, again)
@@ -217,13 +221,14 @@ class Watch:
             elif states is not None:
                 self._reopened.discard(number)
 
-    def _reopen(self, number: int, taken: Taken, states: States) -> None:
+    def _reopen(self, number: int, taken: SectionEntry, states: States) -> None:
         """Take a section again whose files changed, but not if some are gone."""
         if count_of(states) >= taken.files:
             self._reopened.add(number)
         elif (key := f"{number}:gone") not in self.state.alerts:
             gone = taken.files - count_of(states)
-            text = f"Section {number}: {counted(gone, 'file')} of it are gone; restore them."
+            text = f"Section {number} lacks {counted(gone, 'file')} that it had; restore what is "
+            text += "gone."
             self._alert(key, "Files gone", text, number)
             self.commit()
 
@@ -236,34 +241,36 @@ class Watch:
         states = look.states[number]
         limit = self._silence()
         is_silent = limit is not None and now - (self._active or now) > limit
-        own = Open(
+        section = OpenSection(
             len(states),
             now - self._since[number],
             number in look.flags,
-            number in over(look, is_silent=is_silent),
+            number in past_sections(look, is_silent=is_silent),
         )
-        expected = Expected(self.options.settle, self._expected(look), self.folder.flag is not None)
-        return is_complete(own, expected)
+        expected = Expected(
+            self.options.settle, self._expected_files(look), self.folder.flag is not None
+        )
+        return is_complete(section, expected)
 
-    def _usual(self, look: Look) -> Collection[str]:
+    def _usual_names(self, look: Look) -> Collection[str]:
         """Names of the files of the first section that is as most are."""
-        known = sorted(own for own in self.state.usable if own in look.names) or [min(look.names)]
+        known = sorted(n for n in self.state.usable if n in look.names) or [min(look.names)]
         counts = Counter(len(look.names[number]) for number in known)
         ((count, _),) = counts.most_common(1)
         return next(look.names[n] for n in known if len(look.names[n]) == count)
 
-    def _expected(self, look: Look) -> int:
+    def _expected_files(self, look: Look) -> int:
         """Number of files of a section."""
-        usual = self._usual(look)
+        usual = self._usual_names(look)
         if self.folder.are_mosaics or self.options.tiles is None:
             return len(usual)
-        tiles = {self.folder.key_of(name)[:TILE_KEY] for name in usual}
+        tiles = {self.folder.key_of(name)[:TILE_KEY_PARTS] for name in usual}
         return self.options.tiles * max(1, len(usual) // len(tiles))
 
     def _silence(self) -> float | None:
         """Seconds after which the microscope is called silent; None while nobody can tell."""
-        pause = usual_pause([own for _, own in sorted(self.state.sections.items())])
-        return None if pause is None else max(PATIENCE * pause, 2 * self.options.settle)
+        pause = usual_pause([section for _, section in sorted(self.state.sections.items())])
+        return None if pause is None else max(SILENCE_RATIO * pause, 2 * self.options.settle)
 
     def _warn_of_silence(self, now: float) -> None:
         limit, silent = self._silence(), now - (self._active or now)
@@ -271,7 +278,7 @@ class Watch:
             self.state.alerts.pop("silent", None)
         elif "silent" not in self.state.alerts:
             text = f"No file has come for {silent / 60:.1f} min, and the microscope's longest "
-            text += f"pause in a section is usually {limit / PATIENCE / 60:.1f} min."
+            text += f"pause in a section is usually {limit / SILENCE_RATIO / 60:.1f} min."
             self._alert("silent", "Silent microscope", text)
             self.commit()
 
@@ -288,40 +295,46 @@ class Watch:
         # Files of old sections may have been moved away.
         usable = [n for n in self.state.usable if n not in numbers and n in look.names]
         before = [n for n in map(self.state.before, numbers) if n is not None and n in look.names]
-        within = window(usable, numbers, before)
+        within = run_sections(usable, numbers, before)
         ended = self._run(within)
         if ended.code:
             self._fail(numbers, states, look, ended)
             return
         self._failures, self._one_by_one = 0, False
         self.state.alerts.pop("run", None)
-        named = {n: self.folder.name_of(n, look.names[n]) for n in within}
-        judged = self.judge(named, numbers, self.state)
+        names = {n: self.folder.name_of(n, look.names[n]) for n in within}
+        judgements = self.judge(names, numbers, self.state)
         for number in numbers:
-            own = judged[number]
-            save_pictures(self.outdir, number, own.pictures)
-            lacking = self._lacking(number, look)
-            self._enter(number, states[number], own, [*lacking, *own.faults])
+            judgement = judgements[number]
+            save_pictures(self.outdir, number, judgement.pictures)
+            lacking = self._missing_tiles(number, look)
+            self._enter_judgement(number, states[number], judgement, [*lacking, *judgement.faults])
         self._warn_of_disks()
         self.commit()
 
-    def _lacking(self, number: int, look: Look) -> list[Fault]:
+    def _missing_tiles(self, number: int, look: Look) -> list[Fault]:
         """A fault of a section whose tiles have not all come."""
-        names, usual = look.names[number], self._usual(look)
-        gone = missing(names, usual, self.folder.key_of)
+        names, usual = look.names[number], self._usual_names(look)
+        gone = missing_files(names, usual, self.folder.key_of)
         if not gone or self.folder.are_mosaics:
             return []
-        shown = ", ".join(gone[:SHOWN]) + f" and {len(gone) - SHOWN} more" * (len(gone) > SHOWN)
+        shown = ", ".join(gone[:MOST_NAMES]) + f" and {len(gone) - MOST_NAMES} more" * (
+            len(gone) > MOST_NAMES
+        )
         text = f"Section {number} has {len(names)} of {len(usual)} files; it lacks those named "
         return [Fault("Missing tiles", f"{text}like {shown} of another section.")]
 
-    def _enter(self, number: int, states: States, own: Judgement, faults: Sequence[Fault]) -> None:
+    def _enter_judgement(
+        self, number: int, states: States, judgement: Judgement, faults: Sequence[Fault]
+    ) -> None:
         """Enter a section that was judged, with its event and alerts."""
         kinds = [kind for kind, _ in faults]
-        taken = self._taken(number, states, own.name, "look" if faults else "good", kinds)
-        taken.surface, taken.thickness = own.surface, own.thickness
+        taken = self._enter_section(
+            number, states, judgement.name, "look" if faults else "good", kinds
+        )
+        taken.surface, taken.thickness = judgement.surface, judgement.thickness
         again = {"again": taken.again} if taken.again else {}
-        self.state.say(
+        self.state.add_event(
             event="section", time=_now(), section=number, state=taken.state, faults=kinds, **again
         )
         for kind, sentence in faults:
@@ -329,19 +342,21 @@ class Watch:
         if not faults:
             logger.info("Section %d: good.", number)
 
-    def _taken(self, number: int, states: States, name: str, word: str, kinds: list[str]) -> Taken:
+    def _enter_section(
+        self, number: int, states: States, name: str, word: str, kinds: list[str]
+    ) -> SectionEntry:
         before = max((n for n in self.state.sections if n < number), default=None)
         last = None if before is None else self.state.sections[before].last
         earlier = self.state.sections.get(number)
-        taken = Taken(
+        taken = SectionEntry(
             name=name,
             state=word,
             fingerprint=fingerprint_of(states),
             files=count_of(states),
-            size=sum(own.size for own in states.values()),
-            last=newest(states),
+            size=sum(state.size for state in states.values()),
+            last=newest_time(states),
             pause=largest_pause(states, last),
-            free=self._free() if earlier is None else earlier.free,
+            free=self._free_bytes() if earlier is None else earlier.free,
             faults=kinds,
             again=0 if earlier is None else earlier.again + 1,
         )
@@ -350,44 +365,46 @@ class Watch:
         return taken
 
     def _fail(
-        self, numbers: Sequence[int], states: Mapping[int, States], look: Look, ended: Ended
+        self, numbers: Sequence[int], states: Mapping[int, States], look: Look, ended: RunEnd
     ) -> None:
         """A run failed: by a section that it names, which is left out until it changes, or not."""
         sentence = ended.sentence
-        named = [n for n in numbers if self._is_named(n, look, sentence)]
+        named = [n for n in numbers if self._names_section(n, look, sentence)]
         if not named and len(numbers) > 1 and not self._one_by_one:
             # One after another, the odd one is found.
             self._one_by_one = True
             return
         for number in named:
             kinds = ["Unreadable"]
-            taken = self._taken(number, states[number], "", "refused", kinds)
+            taken = self._enter_section(number, states[number], "", "refused", kinds)
             key = f"{number}:Unreadable:{taken.fingerprint[:8]}"
-            self.state.say(
+            self.state.add_event(
                 event="section", time=_now(), section=number, state="refused", faults=kinds
             )
             self._alert(key, "Unreadable", f"Section {number}: {sentence}", number)
         if not named:
             if "run" not in self.state.alerts:
-                self._alert("run", "Run failed", f"{in_words(numbers)}: {sentence}")
+                self._alert("run", "Run failed", f"{section_words(numbers)}: {sentence}")
             # Together they may show what one does not, such as how tiles overlap.
             self._one_by_one = False
             self._back_off()
         self.commit()
 
-    def _is_named(self, number: int, look: Look, sentence: str) -> bool:
+    def _names_section(self, number: int, look: Look, sentence: str) -> bool:
         """Tell whether a sentence names a section, or one of its files."""
         stem = f"section_{number:02d}"
         return stem in sentence or any(name in sentence for name in look.names[number])
 
     def _lacks_some(self) -> bool:
         """Tell whether sections could not be processed, without which the whole run waits."""
-        own = self.state.sections.keys() - self.options.excluded
-        refused = [n for n in own if self.state.sections[n].state == "refused"]
+        used = self.state.sections.keys() - self.options.excluded
+        refused = [n for n in used if self.state.sections[n].state == "refused"]
         if not refused:
             self.state.alerts.pop("refused", None)
         elif "refused" not in self.state.alerts:
-            text = f"The whole run waits: {in_words(refused)} cannot be processed. Restore the "
+            text = (
+                f"The whole run waits: {section_words(refused)} cannot be processed. Restore the "
+            )
             text += f"files, or start again with --exclude_sections '{as_ranges(refused)}'."
             self._alert("refused", "Whole run waits", text)
             self.commit()
@@ -398,7 +415,9 @@ class Watch:
         return self.state.whole == self._all_sections()
 
     def _all_sections(self) -> str:
-        return digest(f"{n} {own.fingerprint}" for n, own in sorted(self.state.sections.items()))
+        return digest(
+            f"{n} {section.fingerprint}" for n, section in sorted(self.state.sections.items())
+        )
 
     def _finish(self) -> None:
         """Run the whole workflow on all sections, unless that was done; finished tasks are kept."""
@@ -415,36 +434,36 @@ class Watch:
         else:
             self.state.alerts.pop("whole", None)
             self.state.whole = self._all_sections()
-            self.state.say(event="done", time=_now())
+            self.state.add_event(event="done", time=_now())
             self.is_done = True
             for line in ended.output.partition("Results:\n")[2].splitlines():
                 logger.info("%s", line)
         self.commit()
 
-    def _run(self, sections: Sequence[int] | None) -> Ended:
+    def _run(self, sections: Sequence[int] | None) -> RunEnd:
         self.state.runs += 1
         save_state(self.state, self.place / "state.json")
         ended = self.workflow.run(self.state.key, self.state.runs, sections)
         return ended
 
-    def _free(self) -> dict[str, int]:
+    def _free_bytes(self) -> dict[str, int]:
         """Bytes free on each disk that fills, by the first of its folders."""
-        found: dict[int, Path] = {}
+        folders: dict[int, Path] = {}
         for folder in (self.folder.path, self.outdir, self.workflow.work):
             with suppress(OSError):
-                found.setdefault(folder.stat().st_dev, folder)
-        return {str(folder): shutil.disk_usage(folder).free for folder in found.values()}
+                folders.setdefault(folder.stat().st_dev, folder)
+        return {str(folder): shutil.disk_usage(folder).free for folder in folders.values()}
 
     def _warn_of_disks(self) -> None:
-        sections = [own for _, own in sorted(self.state.sections.items())]
+        sections = [section for _, section in sorted(self.state.sections.items())]
         last = self.options.last
         to_come = None if last is None else max(0, last - max(self.state.sections))
-        for disk, free in self._free().items():
-            found = disk_warning(sections, disk, free, to_come)
-            if found is None:
+        for disk, free in self._free_bytes().items():
+            forecast = disk_warning(sections, disk, free, to_come)
+            if forecast is None:
                 self.state.alerts.pop(f"disk:{disk}", None)
             elif f"disk:{disk}" not in self.state.alerts:
-                left, days = found
+                left, days = forecast
                 when = "" if days is None else f", in {days:.1f} days"
                 text = f"The disk of {disk} will be full after {counted(left, 'more section')}"
                 more = "" if to_come is None else f", and {to_come} are to come"
@@ -455,8 +474,10 @@ class Watch:
         if key in self.state.alerts:
             return
         self.state.alerts[key] = False
-        own = {} if section is None else {"section": section}
-        self.state.say(event="alert", key=key, time=_now(), fault=kind, sentence=sentence, **own)
+        more = {} if section is None else {"section": section}
+        self.state.add_event(
+            event="alert", key=key, time=_now(), fault=kind, sentence=sentence, **more
+        )
         self._alerts.insert(0, self.state.pending[-1])
         logger.warning("%s", sentence)
 
@@ -495,18 +516,18 @@ class Watch:
     def _back_off(self) -> None:
         """Wait longer after each failure."""
         self._failures += 1
-        wait = min(LONGEST, self.options.poll * 2**self._failures)
+        wait = min(LONGEST_WAIT, self.options.poll * 2**self._failures)
         self._not_before = self.clock() + wait
 
 
-def caller(command: str) -> Callable[[Context], None]:
+def alert_command(command: str) -> Callable[[Context], None]:
     """A function that gives an alert to a shell command as JSON; an empty command does nothing."""
 
     def tell(event: Context) -> None:
         text = json.dumps(event) + "\n"
         try:
             done = subprocess.run(
-                ["bash", "-c", command], input=text, text=True, check=False, timeout=CALL
+                ["bash", "-c", command], input=text, text=True, check=False, timeout=CALL_SECONDS
             )
             failed = f"exit code {done.returncode}" if done.returncode else ""
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -522,7 +543,7 @@ def _now() -> str:
 
 
 @contextmanager
-def alone(outdir: Path) -> Generator[None]:
+def hold_lock(outdir: Path) -> Generator[None]:
     """Refuse a second watcher of the same results."""
     place = outdir / "watch" / ".lock"
     try:
@@ -549,11 +570,11 @@ def alone(outdir: Path) -> Generator[None]:
         yield
 
 
-def watch(own: Watch, sleep: Callable[[float], None] = time.sleep) -> None:
+def watch(watcher: Watch, sleep: Callable[[float], None] = time.sleep) -> None:
     """Watch until the whole run has ended, or for ever if nobody knows the last section."""
-    with alone(own.outdir):
-        own.open()
-        while not own.is_done:
-            own.poll()
-            if not own.is_done:
-                sleep(own.options.poll)
+    with hold_lock(watcher.outdir):
+        watcher.open()
+        while not watcher.is_done:
+            watcher.poll()
+            if not watcher.is_done:
+                sleep(watcher.options.poll)

@@ -325,7 +325,7 @@ def test_an_unstated_orientation_is_told_and_itks_unless_it_is_given(volume, exp
         "does not state an orientation along R L, A P and S I, so a.mha has ITK's default"
         in caplog.text
     )
-    with pytest.raises(InputError, match="does not state an orientation along the axes"):
+    with pytest.raises(InputError, match="does not state an orientation along R L"):
         export(path, "b.mha", reorient="SAR")
     for name, more in (("c.nii", {}), ("d.nii", {"reorient": "SAR"})):
         image = read_nifti(export(path, name, orientation="PIR", **more))

@@ -52,7 +52,7 @@ def test_what_the_data_do_not_tell_is_asked_for(data, write_mosaic):
     assert any("--allow_missing_sections 1" in line for line in undecided)
     assert not found.keys() & {"overlap", "allow_missing_sections"}
     assert not found["section_thickness"].stated
-    assert "14 micrometre, the imaged depth" in found["section_thickness"].found[0]
+    assert "14 micrometre, the imaged depth" in found["section_thickness"].origin[0]
     assert (found["resolution"].value, found["resolution"].stated) == (10, True)
     # Nothing is left to decide once the user says it.
     write_mosaic("data/section_02.ome.zarr", VOXELS, TILE, (3.5, 4.0, 4.0))
@@ -71,7 +71,7 @@ def test_mosaics_of_different_voxels_are_resampled_to_one_size(write_mosaic, tmp
         write_mosaic(name, VOXELS, TILE, (3.5, voxel, voxel))
     about, found = described(tmp_path / "data", overlap="0.2")
     assert "To decide" not in about
-    assert "3.5 x 4 x 4 or 3.5 x 5 x 5 micrometre" in found["resolution"].found[0]
+    assert "3.5 x 4 x 4 or 3.5 x 5 x 5 micrometre" in found["resolution"].origin[0]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_thickness_that_the_data_do_not_tell_is_asked_for(
         write_image(name, VOXELS, edge=(z, 0, 0), attributes={"kind": "section"})
     about, found = described(tmp_path / "data")
     assert ("section_thickness" in found) != is_known
-    assert size in (about if is_known else found["section_thickness"].found[0])
+    assert size in (about if is_known else found["section_thickness"].origin[0])
 
 
 def test_a_channel_is_chosen_and_stated(write_foreign):
@@ -103,9 +103,9 @@ def test_other_channels_are_named_and_angles_asked_about(write_foreign, tmp_path
     source = write_foreign("a.zarr", four, axes="czyx", labels=labels)
     found = settings(source, channel="oct")
     assert (found["channels"].value, found["channels"].stated) == ("all", False)
-    assert "channels 0 'oct', 1 'slow axis', 2 '2', 3 'Orientation'." in found["channels"].found[0]
+    assert "channels 0 'oct', 1 'slow axis', 2 '2', 3 'Orientation'." in found["channels"].origin[0]
     assert not found["channel_kind"].stated
-    assert "'slow axis' and 'Orientation' may hold angles" in found["channel_kind"].found[0]
+    assert "'slow axis' and 'Orientation' may hold angles" in found["channel_kind"].origin[0]
     reading = SubjectOverrides.model_validate({"channel_kind": found["channel_kind"].value})
     assert reading.kinds == {"slow axis": "nearest", "Orientation": "nearest"}
     # What the user states counts.
@@ -268,7 +268,7 @@ def test_what_is_to_be_decided_is_logged_and_stands_in_the_config(data, caplog, 
 def test_a_volume_keeps_its_voxels(write_file):
     found = settings(write_file("brain.nii", VOXELS))
     assert (found["resolution"].value, found["resolution"].stated) == (50, False)
-    assert "The voxels are 40 x 30 x 25 micrometre." in found["resolution"].found[0]
+    assert "The voxels are 40 x 30 x 25 micrometre." in found["resolution"].origin[0]
     assert not found.keys() & {"overlap", "section_thickness", "allow_missing_sections"}
 
 
@@ -291,7 +291,7 @@ def test_stores_that_cannot_be_used_are_named_in_a_line(write_foreign, tmp_path)
     assert "section_1.zarr (and 1 more)" in line
     assert "--input_unit" in line
     given = settings(tmp_path / "data", input_unit="millimeter")
-    assert "10000 x 10000 x 10000 micrometre" in given["resolution"].found[0]
+    assert "10000 x 10000 x 10000 micrometre" in given["resolution"].origin[0]
 
 
 def test_tiles_in_files_are_described_without_mosaics(tmp_path, made):

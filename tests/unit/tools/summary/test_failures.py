@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from octane.tools.summary.failures import cause, failures, in_words, lost_tasks
+from octane.tools.summary.failures import failures, lost_tasks, report_cause, task_words
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def trace(tmp_path):
     [("stack", "STACK"), ("s_1_red_stitch", "STITCH of s_1_red"), ("report", "REPORT")],
 )
 def test_a_task_is_named_by_its_process_and_item(task, words):
-    assert in_words(task) == words
+    assert task_words(task) == words
 
 
 def test_a_task_that_failed_gives_its_own_error_or_the_meaning_of_its_code(trace, tmp_path):
@@ -111,4 +111,4 @@ def nextflows_report(lines):
 
 @pytest.mark.parametrize(("lines", "line"), CAUSES.items())
 def test_the_cause_is_found_in_nextflows_report(lines, line):
-    assert cause(nextflows_report(lines)) == line
+    assert report_cause(nextflows_report(lines)) == line

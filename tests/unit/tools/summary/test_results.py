@@ -5,7 +5,7 @@ import pytest
 from octane.tools.summary.results import (
     Made,
     made_files,
-    remove_emptied,
+    remove_empty_stores,
     set_aside,
     unpublished_results,
 )
@@ -101,8 +101,8 @@ def test_emptied_stores_are_removed_where_a_task_needed_one(task, tmp_path):
             (folder / name / "0" / "emptied.json").touch()
         (folder / "whole" / "0").mkdir(parents=True)
         made.append(Made(subject, tmp_path / subject, folder))
-    remove_emptied(made, "error: another thing")
+    remove_empty_stores(made, "error: another thing")
     assert (made[0].task / "s1").exists()
-    remove_emptied(made, f"error: {made[0].task / 's2'} was emptied by a run")
+    remove_empty_stores(made, f"error: {made[0].task / 's2'} was emptied by a run")
     assert sorted(path.name for path in made[0].task.iterdir()) == [".command.run", "whole"]
     assert (made[1].task / "s1").exists()

@@ -12,7 +12,7 @@ from octane.core.geometry import Grid
 from octane.store.ngff import ShownChannel, Window
 from octane.store.writer import Level, create_image
 from octane.tools.view import neuroglancer
-from octane.tools.view.neuroglancer import DEMO, Source, show
+from octane.tools.view.neuroglancer import DEMO, Source, show_state
 
 GRID = Grid((4, 6, 8), (20.0, 10.0, 5.0), (1000.0, 200.0, -30.0))
 
@@ -86,7 +86,7 @@ def test_each_channel_is_a_layer_and_other_images_are_hidden(source):
 
 def test_without_the_package_the_address_is_that_of_the_web_with_the_state(source):
     state = state_of([source("brain", "uint8")])
-    site, _, shown = show(None, state).partition("#!")
+    site, _, shown = show_state(None, state).partition("#!")
     assert site == DEMO
     assert json.loads(unquote(shown)) == state
 
@@ -100,7 +100,7 @@ def test_a_viewer_gets_the_state(source):
             return "http://localhost:2/v/0/"
 
     viewer, state = Viewer(), state_of([source("brain", "uint8")])
-    assert show(viewer, state) == "http://localhost:2/v/0/"
+    assert show_state(viewer, state) == "http://localhost:2/v/0/"
     assert viewer.state == state
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from octane.core.errors import InputError
-from octane.tools.view.server import CONNECTIONS, ResultsServer, byte_range
+from octane.tools.view.server import MOST_CONNECTIONS, ResultsServer, byte_range
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_idle_connections_of_others_do_not_lock_the_owner_out(server, ask, asked
     name = urlsplit(server.address("s/a.ome.zarr/zarr.json")).path
     own.request("GET", name)
     assert own.getresponse().read() == b"0123456789"
-    with connections(server, 3 * CONNECTIONS) as idle:
+    with connections(server, 3 * MOST_CONNECTIONS) as idle:
         for one in idle:
             one.sendall(asked)
         # The owner's connection is kept, and others can be opened.
@@ -213,9 +213,9 @@ def test_idle_connections_of_others_do_not_lock_the_owner_out(server, ask, asked
             assert own.getresponse().read() == b"0123456789"
         assert own.sock is mine
         deadline = time.monotonic() + 20
-        while threading.active_count() > before + CONNECTIONS and time.monotonic() < deadline:
+        while threading.active_count() > before + MOST_CONNECTIONS and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert threading.active_count() <= before + CONNECTIONS
+        assert threading.active_count() <= before + MOST_CONNECTIONS
     own.close()
 
 
@@ -223,7 +223,7 @@ def test_a_connection_that_is_answered_is_not_closed_for_another(server, ask, fo
     with (folder / "a.ome.zarr" / "shard").open("wb") as file:
         file.truncate(1 << 40)
     own = urlsplit(server.address("s/a.ome.zarr/shard")).path
-    with connections(server, CONNECTIONS) as viewers:
+    with connections(server, MOST_CONNECTIONS) as viewers:
         for viewer in viewers:
             viewer.sendall(f"GET {own} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             assert viewer.recv(12) == b"HTTP/1.1 200"

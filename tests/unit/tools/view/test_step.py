@@ -15,7 +15,7 @@ from python_path import python_path
 
 from octane.core.errors import InputError
 from octane.tools.view.server import ResultsServer
-from octane.tools.view.step import _show, find_subjects, forwarding
+from octane.tools.view.step import _show_subject, find_subjects, forwarding_lines
 
 
 @pytest.fixture
@@ -72,11 +72,11 @@ def test_what_cannot_be_viewed_is_named(outdir):
 
 def test_through_ssh_the_ports_are_forwarded():
     addresses = ["http://localhost:81/t", "http://localhost:82/v/a/", "http://localhost:82/v/b/"]
-    assert forwarding("", addresses) == []
-    (line,) = forwarding("10.0.0.1 5 10.0.0.2 22", addresses)
+    assert forwarding_lines("", addresses) == []
+    (line,) = forwarding_lines("10.0.0.1 5 10.0.0.2 22", addresses)
     assert " ssh -N -L 81:localhost:81 -L 82:localhost:82 " in line
     assert line.endswith("@10.0.0.2")
-    assert "-p 2222" in forwarding("10.0.0.1 5 10.0.0.2 2222", addresses)[0]
+    assert "-p 2222" in forwarding_lines("10.0.0.1 5 10.0.0.2 2222", addresses)[0]
 
 
 def test_the_command_serves_until_it_is_interrupted(outdir, project):
@@ -120,6 +120,6 @@ def test_a_version_that_neuroglancer_does_not_show_is_noted(outdir):
         dataset["coordinateTransformations"] = dataset["coordinateTransformations"][:1]
     group.write_text(json.dumps(stated))
     (subject, _) = find_subjects(outdir)
-    with ResultsServer(subject.served, 0) as server:
-        *_, note = _show(subject, None, server)
+    with ResultsServer(subject.files_by_name, 0) as server:
+        *_, note = _show_subject(subject, None, server)
     assert note.startswith("sub-01.ome.zarr is OME-Zarr 0.6, which neuroglancer 2.41 does not show")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from octane.tools.watch.folder import Folder
-from octane.tools.watch.runs import Ended
+from octane.tools.watch.runs import RunEnd
 from octane.tools.watch.state import Fault, Judgement
 from octane.tools.watch.step import Options, Watch
 
@@ -27,12 +27,12 @@ class Workflow:
     def work(self):
         return self.outdir
 
-    def is_held(self):
+    def is_busy(self):
         return self.held
 
     def run(self, key, number, sections):
         self.runs.append(sections and [*sections])
-        answer = self.answers.pop(0) if self.answers else Ended(0, "")
+        answer = self.answers.pop(0) if self.answers else RunEnd(0, "")
         if isinstance(answer, BaseException):
             raise answer
         return answer

@@ -10,8 +10,8 @@ from octane.processes.stitch.record import StitchFigures, SurfaceFigures
 from octane.tools.watch.faults import Stitched, faults_of
 from octane.tools.watch.folder import TileState
 from octane.tools.watch.outlook import disk_warning, usual_pause
-from octane.tools.watch.sections import largest_pause, missing
-from octane.tools.watch.state import UNMATCHED, Taken
+from octane.tools.watch.sections import largest_pause, missing_files
+from octane.tools.watch.state import UNMATCHED, SectionEntry
 
 SOUND = {"tiles": 4, "shape": (40, 99, 99), "voxel_size": (2, 2, 2)}
 
@@ -48,7 +48,7 @@ def pair():
 
 
 def taken(**more):
-    return Taken(name="", state="good", fingerprint="", files=4, size=1, **more)
+    return SectionEntry(name="", state="good", fingerprint="", files=4, size=1, **more)
 
 
 def kinds(faults):
@@ -88,8 +88,8 @@ def test_surface_and_cut_are_compared_with_those_before(
 
 def test_missing_files_are_named_by_those_of_the_first_section():
     keys = {"1a": (0, 0), "1b": (0, 1), "2a": (0, 0)}
-    assert missing(["2a"], ["1a", "1b"], keys.__getitem__) == ["1b"]
-    assert missing(["2a", "2x"], ["1a", "1b"], keys.__getitem__) == []
+    assert missing_files(["2a"], ["1a", "1b"], keys.__getitem__) == ["1b"]
+    assert missing_files(["2a", "2x"], ["1a", "1b"], keys.__getitem__) == []
 
 
 def test_a_disk_that_fills():

@@ -65,7 +65,7 @@ def test_results_in_the_folder_are_no_tiles(write):
     root = write(
         "section_1_y0_x0.tif", "section_1_y0_x1.tif", "out/x/section_02.ome.zarr/zarr.json"
     )
-    seen = Folder(root, apart=root / "out").look()
+    seen = Folder(root, outdir=root / "out").look()
     assert [*seen.names] == [1]
 
 

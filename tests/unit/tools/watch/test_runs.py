@@ -3,8 +3,8 @@
 import pytest
 
 from octane.core.errors import InputError
-from octane.tools.watch.command import split
-from octane.tools.watch.runs import Ended, Workflow, given_of, session_of
+from octane.tools.watch.command import split_words
+from octane.tools.watch.runs import RunEnd, Workflow, read_parameters, session_of
 
 WORDS = ["-profile", "slurm", "--tile_flip", "x", "--skip_n4", "--overlap=0.2", "-c", "a.config"]
 
@@ -12,14 +12,14 @@ WORDS = ["-profile", "slurm", "--tile_flip", "x", "--skip_n4", "--overlap=0.2", 
 def test_words_are_the_watchers_or_the_workflows():
     own = ["--outdir", "out", "--settle=5", "--last", "9"]
     mixed = ["tiles", *own[:2], *WORDS[:4], *own[2:], *WORDS[4:]]
-    assert split(mixed) == [*own, "--", "tiles", *WORDS]
-    assert given_of(WORDS) == {"tile_flip": "x", "skip_n4": "true", "overlap": "0.2"}
-    assert given_of([]) == {}
+    assert split_words(mixed) == [*own, "--", "tiles", *WORDS]
+    assert read_parameters(WORDS) == {"tile_flip": "x", "skip_n4": "true", "overlap": "0.2"}
+    assert read_parameters([]) == {}
     for word in ("--input", "--until=stitch", "-resume", "--samplesheet"):
         with pytest.raises(InputError, match=word.partition("=")[0]):
-            split(["tiles", "--outdir", "out", word, "x"])
+            split_words(["tiles", "--outdir", "out", word, "x"])
     with pytest.raises(InputError, match="-profile"):
-        split(["-profile", "slurm", "tiles", "--outdir", "out"])
+        split_words(["-profile", "slurm", "tiles", "--outdir", "out"])
 
 
 def test_all_runs_are_one_session(tmp_path):
@@ -55,5 +55,5 @@ def test_the_work_folder(tmp_path):
     ],
 )
 def test_why_a_run_failed(output):
-    assert Ended(1, output).sentence == "STITCH (a:section_03): bad."
-    assert "7" in Ended(7, "").sentence
+    assert RunEnd(1, output).sentence == "STITCH (a:section_03): bad."
+    assert "7" in RunEnd(7, "").sentence

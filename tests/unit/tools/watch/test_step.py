@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from octane.core.errors import NoSpaceError, OctaneError
-from octane.tools.watch.runs import Ended
-from octane.tools.watch.step import LONGEST, alone, watch
+from octane.tools.watch.runs import RunEnd
+from octane.tools.watch.step import LONGEST_WAIT, hold_lock, watch
 
 SECTIONS = range(1, 7)
 
@@ -160,7 +160,7 @@ def test_a_section_that_cannot_be_read_is_left_out_until_it_changes(bench):
     bench.write(1)
     bench.wait(watcher)
     broken = f"Launching\n{bench.tiles}/section_02_y0_x1.tif is truncated; restore it.\n"
-    bench.workflow.answers = [Ended(1, broken)]
+    bench.workflow.answers = [RunEnd(1, broken)]
     bench.write(2)
     bench.wait(watcher)
     assert [(own["section"], own["fault"]) for own in bench.told] == [(2, "Unreadable")]
@@ -176,11 +176,11 @@ def test_a_section_that_cannot_be_read_is_left_out_until_it_changes(bench):
 def test_of_several_sections_the_broken_one_is_found(bench):
     bench.write(1)
     bench.write(2)
-    broken = Ended(1, "Launching\nN4 lacks memory\n")
+    broken = RunEnd(1, "Launching\nN4 lacks memory\n")
     bench.workflow.answers = [
         broken,
-        Ended(0, ""),
-        Ended(1, "octane stopped: MOSAIC (x:section_02): bad"),
+        RunEnd(0, ""),
+        RunEnd(1, "octane stopped: MOSAIC (x:section_02): bad"),
     ]
     watcher = bench.begin()
     bench.wait(watcher)
@@ -190,7 +190,7 @@ def test_of_several_sections_the_broken_one_is_found(bench):
 
 
 def test_a_run_that_fails_is_tried_again_ever_more_seldom(bench):
-    bench.workflow.answers = [Ended(1, "octane stopped: no space is left in x")] * 10
+    bench.workflow.answers = [RunEnd(1, "octane stopped: no space is left in x")] * 10
     bench.write(1)
     watcher = bench.begin()
     times = []
@@ -203,9 +203,9 @@ def test_a_run_that_fails_is_tried_again_ever_more_seldom(bench):
             break
     waits = [b - a for a, b in pairwise(times)]
     assert waits == sorted(waits)
-    assert waits[-1] <= LONGEST + 1
+    assert waits[-1] <= LONGEST_WAIT + 1
     assert [own["fault"] for own in bench.told] == ["Run failed"]
-    bench.now += LONGEST
+    bench.now += LONGEST_WAIT
     bench.wait(watcher)
     assert taken(bench) == [1]
 
@@ -262,7 +262,7 @@ def test_a_full_disk_stops_no_alert(bench, odd, monkeypatch):
         patch.setattr(module, "append_events", full)
         bench.wait(watcher)
     assert len(bench.told) == 1
-    bench.now += LONGEST
+    bench.now += LONGEST_WAIT
     bench.wait(watcher)
     watcher.commit()
     assert len(bench.told) == 1
@@ -273,7 +273,7 @@ def test_the_whole_run_waits_for_a_section_that_cannot_be_read(bench):
     bench.options = replace(bench.options, last=2)
     bench.write(1)
     bench.write(2)
-    bench.workflow.answers = [Ended(1, "octane stopped: MOSAIC (x:section_02): bad")]
+    bench.workflow.answers = [RunEnd(1, "octane stopped: MOSAIC (x:section_02): bad")]
     watcher = bench.begin()
     bench.wait(watcher)
     bench.wait(watcher)
@@ -288,7 +288,7 @@ def test_the_whole_run_waits_for_a_section_that_cannot_be_read(bench):
 
 def test_a_second_watcher_is_refused(bench):
     watcher = bench.begin()
-    with alone(watcher.outdir), pytest.raises(OctaneError, match=str(watcher.outdir)):
+    with hold_lock(watcher.outdir), pytest.raises(OctaneError, match=str(watcher.outdir)):
         watch(bench.begin())
 
 
@@ -351,7 +351,7 @@ def test_the_page_shows_the_state(bench, odd):
 def test_sections_that_fail_alone_are_tried_together_again(bench):
     bench.write(1)
     bench.write(2)
-    doubt = Ended(1, "octane stopped: it is not certain how tiles overlap")
+    doubt = RunEnd(1, "octane stopped: it is not certain how tiles overlap")
     bench.workflow.answers = [doubt, doubt]
     watcher = bench.begin()
     for _ in range(4):
