@@ -15,7 +15,7 @@ include { openRun } from './subworkflows/outdir'
 include { closeRun ; failIfChanged ; outcomes ; reportInputs } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
 include { dataOf ; empty ; inputsOf } from './lib/plan'
-include { codeVersions ; helpText ; switched } from './lib/functions'
+include { codeVersions ; helpText ; isOn } from './lib/functions'
 
 // PREFLIGHT's plan lists every task: its step, its flags, and the names of the data that it reads.
 workflow OCTANE {
@@ -59,7 +59,7 @@ workflow OCTANE {
     REPORT(reportInputs(ended), runRecord(code.toString().md5()), code.report)
     names = PREPARE.out.plans.map { id, _plan -> id }.toSortedList().filter { list -> list.size() > 1 }
     twins = REPORT.out.twin.map { _meta, twin -> twin }.toSortedList { a, b -> a.name <=> b.name }
-    COHORT_REPORT(twins, switched('skip_report') ? channel.empty() : names, code.report)
+    COHORT_REPORT(twins, isOn('skip_report') ? channel.empty() : names, code.report)
 
     records = data
         .filter { name, _files -> name.endsWith('/record') }

@@ -7,10 +7,10 @@ def codeVersions() {
     def root = file("${moduleDir}/../bin/octane")
     def hashes = sourcesIn(root).collectEntries { path -> [root.relativize(path).toString(), path.text.md5()] }
     def shared = hashes.findAll { path, _hash -> !(path ==~ /(processes|tools)\/\w+\/.*/) }
-    def flats = hashes.findAll { path, _hash -> path ==~ /processes\/\w+\/.*/ }
-    def doors = flats.findAll { path, _hash -> path ==~ /processes\/\w+\/(parameters|record|layout\w*)([.]py|\/.*)/ }
-    return flats.groupBy { path, _hash -> path.tokenize('/')[1] }.collectEntries { name, own ->
-        [name, (shared + doors + own).collect { path, hash -> "${path} ${hash}" }.sort().join('\n').md5()]
+    def processes = hashes.findAll { path, _hash -> path ==~ /processes\/\w+\/.*/ }
+    def doors = processes.findAll { path, _hash -> path ==~ /processes\/\w+\/(parameters|record|layout\w*)([.]py|\/.*)/ }
+    return processes.groupBy { path, _hash -> path.tokenize('/')[1] }.collectEntries { name, sources ->
+        [name, (shared + doors + sources).collect { path, hash -> "${path} ${hash}" }.sort().join('\n').md5()]
     }
 }
 
@@ -19,7 +19,7 @@ def outputFolder() {
 }
 
 // Not JsonSlurper, whose lazy maps are not thread-safe: several operators read a plan at once.
-def read(json) {
+def readJson(json) {
     return new groovy.json.JsonSlurperClassic().parseText(json.text)
 }
 
@@ -57,7 +57,7 @@ def volumeOf(meta, step = '') {
 
 // Value of a switch. On Nextflow 26.04 every command-line value is text, and any text is true, even 'false'. A missing
 // parameter, as when another workflow includes this one, is off.
-def switched(name) {
+def isOn(name) {
     def text = (params.containsKey(name) ? params[name] : false).toString().trim().toLowerCase()
     if (!(text in ['true', 'false'])) { error("--${name} is '${params[name]}': write true or false.") }
     return text == 'true'
@@ -72,17 +72,17 @@ def deviceOf(task, flags) {
 def helpText(all) {
     def schema = new groovy.json.JsonSlurper().parseText(file("${moduleDir}/../nextflow_schema.json").text)
     def groups = schema['$defs'].values().collectMany { group ->
-        def entries = group.properties.findAll { _name, own -> all || !own.hidden }.collect { name, own ->
-            def choices = own['enum'] ? " One of ${own['enum'].findAll().join(', ')}." : ''
-            def usual = own['default'] in [null, '', false] ? '' : " [default: ${own['default']}]"
-            wrap("  --${name.padRight(23)} ${own.description}${choices}${usual}", 28)
+        def entries = group.properties.findAll { _name, entry -> all || !entry.hidden }.collect { name, entry ->
+            def choices = entry['enum'] ? " One of ${entry['enum'].findAll().join(', ')}." : ''
+            def usual = entry['default'] in [null, '', false] ? '' : " [default: ${entry['default']}]"
+            wrap("  --${name.padRight(23)} ${entry.description}${choices}${usual}", 28)
         }
         def title = ['', wrap("${group.title}. ${group.description}", 0)]
         entries.empty ? entries : title + entries
     }
-    def call = 'nextflow run main.nf --input TILES_OR_MOSAICS_OR_VOLUME [--outdir DIR] [parameters]'
+    def usage = 'nextflow run main.nf --input TILES_OR_MOSAICS_OR_VOLUME [--outdir DIR] [parameters]'
     def lists = "Write several numbers as '10 8 8' or '10,8,8', in the stated order, or by name: 'z=10,y=8,x=8'."
-    return ([call, wrap(lists, 0)] + groups + (all ? [] : ['', '--help all shows all parameters.'])).join('\n')
+    return ([usage, wrap(lists, 0)] + groups + (all ? [] : ['', '--help all shows all parameters.'])).join('\n')
 }
 
 // A text in lines of 100 columns, all but the first indented.

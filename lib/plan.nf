@@ -6,8 +6,8 @@ include { outputFolder ; stemOf } from './functions'
 // the order of `inputs`, their names in the plan. A task is emitted once all of its data are there; with `partial`, at
 // the end, with those that are.
 def inputsOf(tasks, step, inputs, data, partial = false) {
-    def own = tasks.filter { task -> task.step == step }
-    return own
+    def ofStep = tasks.filter { task -> task.step == step }
+    return ofStep
         .flatMap { task ->
             if (task.reads.keySet() != inputs.toSet()) { error("${step} reads ${task.reads.keySet()}, not ${inputs}.") }
             def names = task.reads.values().flatten().unique()
@@ -17,15 +17,15 @@ def inputsOf(tasks, step, inputs, data, partial = false) {
         .map { name, key, task, files -> [key, task, [name, files]] }
         .groupTuple(remainder: partial)
         .map { _key, list, pairs ->
-            def found = pairs.collectEntries()
-            def files = inputs.collect { input -> list[0].reads[input].collectMany { name -> found[name] ?: [] } }
+            def filesOf = pairs.collectEntries()
+            def files = inputs.collect { input -> list[0].reads[input].collectMany { name -> filesOf[name] ?: [] } }
             [list[0].meta, files[0], list[0].flags] + files.drop(1)
         }
 }
 
 // What a step made, by name: each image, each record, and each record with its preview.
-def dataOf(made, record, step) {
-    def images = made.map { meta, image -> ["${meta.id}/${stemOf(meta, step)}".toString(), [image]] }
+def dataOf(image, record, step) {
+    def images = image.map { meta, store -> ["${meta.id}/${stemOf(meta, step)}".toString(), [store]] }
     def records = record.flatMap { meta, files ->
         def name = "${meta.id}/${stemOf(meta, step)}".toString()
         def json = [files].flatten().find { file -> file.name.endsWith('_metrics.json') }

@@ -11,10 +11,10 @@ process COHORT_REPORT {
     path('cohort_report.html', emit: report)
 
     script:
-    def given = reports ? '--reports reports/*.json' : ''
+    def reportsFlag = reports ? '--reports reports/*.json' : ''
     def names = subjects.collect { name -> "'${name}'" }.join(' ')
     """
-    cohort_report.py cohort_report.html --overwrite ${given} --subjects ${names}
+    cohort_report.py cohort_report.html --overwrite ${reportsFlag} --subjects ${names}
     """
 
     stub:

@@ -33,12 +33,12 @@ process N4 {
     def image = [volume].flatten()[0]
     def args = task.ext.args ?: ''
     def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${meta.id}_${stemOf(meta, 'n4')}'" : ''
-    def masked = mask ? "--n4_mask ${[mask].flatten()[0]}" : ''
-    def compared = truth ? "--truth ${truth}" : ''
-    def like = reference ? "--reference ${[reference].flatten()[0]}" : ''
+    def maskFlag = mask ? "--n4_mask ${[mask].flatten()[0]}" : ''
+    def truthFlag = truth ? "--truth ${truth}" : ''
+    def referenceFlag = reference ? "--reference ${[reference].flatten()[0]}" : ''
     """
     ${profiler} n4.py ${image} '${volumeOf(meta, 'n4')}' ${flags} ${deviceOf(task, flags)} --overwrite \\
-        ${masked} ${compared} ${like} ${args} ${recordsOf(meta, 'n4')} ${resourcesOf(task)}
+        ${maskFlag} ${truthFlag} ${referenceFlag} ${args} ${recordsOf(meta, 'n4')} ${resourcesOf(task)}
     """
 
     stub:

@@ -17,17 +17,17 @@ process REPORT {
     // Only the task knows its image: workflow.container is set before the parameters.
     def image = run.container ? [image: task.container.toString()] : [:]
     def facts = run + meta.subMap('input', 'command', 'outcome', 'decisions').findAll { _key, value -> value } + image
-    def given = records ? '--records records/*.json' : ''
+    def recordsFlag = records ? '--records records/*.json' : ''
     // Nextflow writes the script unescaped into its report.html.
-    def shown = groovy.json.JsonOutput.toJson(facts)
-    shown = shown.replace('<', '\\u003c').replace('>', '\\u003e').replace('&', '\\u0026')
-    def previews = [records].flatten().any { record -> record.name.endsWith('.npz') } ? '--previews records/*.npz' : ''
+    def json = groovy.json.JsonOutput.toJson(facts)
+    json = json.replace('<', '\\u003c').replace('>', '\\u003e').replace('&', '\\u0026')
+    def previewsFlag = [records].flatten().any { record -> record.name.endsWith('.npz') } ? '--previews records/*.npz' : ''
     """
     cat > run.json <<'END_RUN'
-    ${shown}
+    ${json}
     END_RUN
     report.py '${meta.id}_report.html' --subject '${meta.id}' ${flags} --overwrite --run run.json \\
-        ${given} ${previews}
+        ${recordsFlag} ${previewsFlag}
     """
 
     stub:

@@ -21,11 +21,11 @@ process STACK {
 
     script:
     def table = displacements ? "--displacements ${displacements}" : ''
-    def measured = reference
+    def referenceFlag = reference
         ? "--reference ${reference}"
         : "--save_displacements '${meta.id}_displacements.csv'"
     """
-    stack.py '${volumeOf(meta, 'stack')}' input/* ${flags} --overwrite ${table} ${measured} \\
+    stack.py '${volumeOf(meta, 'stack')}' input/* ${flags} --overwrite ${table} ${referenceFlag} \\
         ${recordsOf(meta, 'stack')} ${resourcesOf(task)}
     """
 

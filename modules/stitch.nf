@@ -22,12 +22,13 @@ process STITCH {
     tuple(val(meta), path('*_flat_field.tif'), emit: flat_field, optional: true)
 
     script:
-    def flat = flatField ? "--stitch_flat_field ${flatField}" : ''
-    def bright = gains ? "--stitch_gain ${gains}" : ''
-    def table = positions ? "--positions ${positions}" : ''
-    def like = reference ? "--reference ${reference}" : ''
+    def flatFieldFlag = flatField ? "--stitch_flat_field ${flatField}" : ''
+    def gainFlag = gains ? "--stitch_gain ${gains}" : ''
+    def positionsFlag = positions ? "--positions ${positions}" : ''
+    def referenceFlag = reference ? "--reference ${reference}" : ''
     """
-    stitch.py ${mosaic} '${meta.section}.ome.zarr' ${flags} --overwrite ${table} ${flat} ${bright} ${like} \\
+    stitch.py ${mosaic} '${meta.section}.ome.zarr' ${flags} --overwrite \\
+        ${positionsFlag} ${flatFieldFlag} ${gainFlag} ${referenceFlag} \\
         --save_flat_field '${stemOf(meta)}_flat_field.tif' ${recordsOf(meta, 'stitch')} ${resourcesOf(task)}
     """
 

@@ -1,6 +1,6 @@
 // The end of a run: where the results are and what they lack, or why it stopped and how to continue.
 
-include { outputFolder ; switched } from '../lib/functions'
+include { isOn ; outputFolder } from '../lib/functions'
 
 // The end of each subject: [meta, records, flags, volume], with the last record, or at the end of the run if a task
 // failed. `ended` are the tasks of `report`; `meta.outcome` is what the results lack, or null.
@@ -12,15 +12,15 @@ def outcomes(ended, plans) {
         .combine(plans, by: 0)
         .map { id, files, flags, input, volume, plan ->
             def outcome = outcomeOf(id, plan, files, python)
-            def known = plan.subMap('command', 'decisions') + [input: "${input}".toString()]
-            [[id: id, outcome: outcome] + known, files, flags, volume]
+            def facts = plan.subMap('command', 'decisions') + [input: "${input}".toString()]
+            [[id: id, outcome: outcome] + facts, files, flags, volume]
         }
 }
 
 // What REPORT gets.
 def reportInputs(ended) {
     return ended
-        .filter { meta, files, _flags, _volume -> !switched('skip_report') && (files || meta.outcome) }
+        .filter { meta, files, _flags, _volume -> !isOn('skip_report') && (files || meta.outcome) }
         .map { meta, files, flags, _volume -> [meta, files, flags] }
 }
 
@@ -40,21 +40,22 @@ def outcomeOf(id, plan, files, python) {
     def missing = plan.tasks - files*.name.collect { name -> name - '_metrics.json' }
     // Nextflow writes its trace a moment after it drops a task.
     if (missing) { sleep(1000) }
-    def said = answerOf(python, [trace: trace(), subject: id, missing: missing, states: plan.states])
-    said.warn?.each { text -> log.warn("${id}: ${text}") }
-    def why = missing && !said.missing ? ["${missing.size()} tasks failed or did not start."] : said.missing ?: []
-    def other = (said.changed ?: []).join(', ')
-    def mixed = !other ? '' : "${other} changed while the run read it, so the results mix two states of it; run " +
+    def answer = answerOf(python, [trace: trace(), subject: id, missing: missing, states: plan.states])
+    answer.warn?.each { text -> log.warn("${id}: ${text}") }
+    def failed = ["${missing.size()} tasks failed or did not start."]
+    def why = missing && !answer.missing ? failed : answer.missing ?: []
+    def paths = (answer.changed ?: []).join(', ')
+    def changed = !paths ? '' : "${paths} changed while the run read it, so the results mix two states of it; run " +
         'again with -resume, which repeats the affected steps.'
-    def sentence = (why + [mixed]).findAll().join(' ')
-    return sentence ? [missing: missing, changed: mixed, sentence: sentence] : null
+    def sentence = (why + [changed]).findAll().join(' ')
+    return sentence ? [missing: missing, changed: changed, sentence: sentence] : null
 }
 
 // Nextflow's table of tasks, or null. A run without one may find that of an earlier run.
 def trace() {
     def table = outputFolder().resolve('pipeline_info/trace.txt')
-    def isOwn = table.exists() && table.lastModified() >= workflow.start.toInstant().toEpochMilli()
-    return isOwn ? table.toString() : null
+    def isOfThisRun = table.exists() && table.lastModified() >= workflow.start.toInstant().toEpochMilli()
+    return isOfThisRun ? table.toString() : null
 }
 
 // bin/summary.py, which answers each line of JSON by one, or null.
@@ -67,7 +68,7 @@ def startSummary(word) {
         return [pipe: python.outputStream, lines: python.inputStream.newReader('UTF-8')]
     }
     catch (IOException problem) {
-        log.warn("Nothing says how this run ends: ${problem.message}.")
+        log.warn("How this run ends is not reported, because python3 could not start: ${problem.message}.")
         return null
     }
 }
@@ -91,24 +92,24 @@ def closeRun(run, plans, outcomes, results) {
     plans.subscribe { id, plan -> run.plans[id] = plan }
     outcomes.subscribe { id, outcome -> run.outcomes[id] = outcome }
     results.subscribe { meta, files -> run.made += [files].flatten().collect { file -> [meta.id, file] } }
-    workflow.onComplete { complete(run) }
+    workflow.onComplete { finishRun(run) }
     // After an error outside of a task, Nextflow 26.04 resets errorReport and rewrites its report.html.
     workflow.onError { escapeMarkup() }
 }
 
 // Say how the run ended, and put its files in order.
-def complete(run) {
+def finishRun(run) {
     def plans = run.plans.collectEntries { id, plan ->
         [id, plan.subMap('tasks', 'results') + [inputs: plan.states*.path.unique()]]
     }
-    def ended = answerOf(startSummary('end'), [
+    def answer = answerOf(startSummary('end'), [
         outdir: outputFolder().toString(),
         work: workflow.workDir.toString(),
         trace: trace(),
         started: workflow.start.format('yyyyMMdd-HHmmss'),
         materialize: workflow.projectDir.resolve('bin/materialize.py').toString(),
         is_successful: workflow.success,
-        is_reported: !switched('skip_report'),
+        is_reported: !isOn('skip_report'),
         is_linked: params.publish_dir_mode == 'symlink',
         report: workflow.errorReport ?: '',
         message: workflow.errorMessage ?: '',
@@ -117,14 +118,14 @@ def complete(run) {
         outcomes: run.outcomes,
         files: run.made.collect { id, file -> [id, file.toString()] },
     ])
-    ended.info?.each { text -> log.info(text) }
-    ended.warn?.each { text -> log.warn(text) }
+    answer.info?.each { text -> log.info(text) }
+    answer.warn?.each { text -> log.warn(text) }
     escapeMarkup()
     run.refused = isRefused(run)
     // The lock of a refused run ends with the process, after its file is gone.
     if (!run.refused) { run.lock.close() }
     // Only here are all results published, and no error changes the exit code any more.
-    if (ended.fail) { Runtime.runtime.addShutdownHook(new Thread({ Runtime.runtime.halt(1) })) }
+    if (answer.fail) { Runtime.runtime.addShutdownHook(new Thread({ Runtime.runtime.halt(1) })) }
 }
 
 // Tell whether PREFLIGHT refused the run: no task failed, but no subject was planned.

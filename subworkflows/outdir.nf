@@ -7,17 +7,17 @@ include { outputFolder } from '../lib/functions'
 // those whose tasks have ended, `made` [id, file] of everything published, and `refused`.
 def openRun() {
     def run = [plans: [:], outcomes: [:], made: [], refused: false]
-    forgetIfRefused(run)
+    removeIfRefused(run)
     run.lock = lockOutdir()
     return run
 }
 
 // At the end of a run that is refused, before it takes the lock or by PREFLIGHT (`run.refused`), remove what Nextflow
 // and the lock leave in outdir, if nothing else is there. Another's lock guards the records of another run.
-def forgetIfRefused(run) {
+def removeIfRefused(run) {
     def folder = new File("${params.outdir ?: '.'}/pipeline_info").absoluteFile
     def names = ['trace.txt', 'report.html', 'timeline.html', 'dag.html', '.lock']
-    def forget = {
+    def remove = {
         def isAlone = folder.parentFile.list() as List == ['pipeline_info']
         // These deletions throw nothing, and leave a folder that holds other files.
         if (isAlone && (run.refused || !new File(folder, '.lock').exists())) {
@@ -26,7 +26,7 @@ def forgetIfRefused(run) {
         }
     }
     // Nextflow writes some of them last.
-    Runtime.runtime.addShutdownHook(new Thread(forget))
+    Runtime.runtime.addShutdownHook(new Thread(remove))
 }
 
 // Only one run at a time may write to an outdir. The kernel releases the lock when the launcher ends.
@@ -36,22 +36,22 @@ def lockOutdir() {
     def folder = outputFolder().resolve('pipeline_info').tap { place -> place.mkdirs() }
     def lock = folder.resolve('.lock')
     def places = [workflow.workDir, folder] + (lock.exists() ? [lock] : [])
-    def closed = places.find { path -> !java.nio.file.Files.isWritable(path) }
-    if (closed) {
-        def other = closed == workflow.workDir ? '-work-dir' : '--outdir'
-        error("${closed} cannot be written; check its free space and permissions, or choose another ${other}.")
+    def unwritable = places.find { path -> !java.nio.file.Files.isWritable(path) }
+    if (unwritable) {
+        def flag = unwritable == workflow.workDir ? '-work-dir' : '--outdir'
+        error("${unwritable} cannot be written; check its free space and permissions, or choose another ${flag}.")
     }
     // Opened only once: closing a second handle in this process would release the lock.
     def stream = new RandomAccessFile(lock.toFile(), 'rw')
-    def taken = false
+    def isTaken = false
     try {
-        taken = stream.channel.tryLock() == null
+        isTaken = stream.channel.tryLock() == null
     }
     catch (IOException problem) {
         log.warn("${folder} is on a file system without locks (${problem.message}): " +
             'a second run into this --outdir would not be noticed.')
     }
-    if (taken) {
+    if (isTaken) {
         error("${folder.parent} is being written by ${stream.readLine() ?: 'another run'}; " +
             'wait until it ends, or give another --outdir.')
     }
@@ -66,7 +66,7 @@ def folderProblem() {
     def outdir = (params.outdir ?: '').toString()
     def place = new File(outdir).absolutePath
     def folders = ['--outdir': place, '--scratch_dir': params.scratch_dir, '-work-dir': workflow.workDir]
-    def divided = workflow.containerEngine ? folders.find { _name, path -> "${path}".contains(':') } : null
+    def withColon = workflow.containerEngine ? folders.find { _name, path -> "${path}".contains(':') } : null
     // octane/config/validation.py says the same of data: Nextflow's shell script does not escape these.
     def sign = workflow.workDir.toString().find(/[\[\]*?{}\$\p{Cntrl}]/)
     return outdir in ['', 'true']
@@ -77,8 +77,8 @@ def folderProblem() {
         ? "--outdir is ${outdir}, in which no shell expanded the ~; give the full path."
         : outputFolder().isFile()
         ? "${outputFolder()} is a file, not a folder; choose another --outdir."
-        : divided
-        ? "${divided.key} ${divided.value} contains a :, which containers cannot mount; give another."
+        : withColon
+        ? "${withColon.key} ${withColon.value} contains a :, which containers cannot mount; give another."
         : sign
         ? "${workflow.workDir} has a ${sign} in its path, which Nextflow cannot hand to tasks; rename it."
         : null

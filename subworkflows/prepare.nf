@@ -2,24 +2,24 @@
 
 include { PHANTOM } from '../modules/phantom'
 include { PREFLIGHT } from '../modules/preflight'
-include { codeVersions ; read ; switched } from '../lib/functions'
+include { codeVersions ; isOn ; readJson } from '../lib/functions'
 
 // The subjects of this run: the rows of a samplesheet, a phantom that is made first, or the --input.
 workflow SUBJECTS {
     main:
     // Nextflow formats modes and numbers in the user's locale: in a Turkish one it cannot find the mode SYMLINK.
     Locale.setDefault(Locale.ENGLISH)
-    if (!params.samplesheet && !switched('phantom')) {
+    if (!params.samplesheet && !isOn('phantom')) {
         subjects = channel.of([[:], [], []])
     }
     else {
         CHECK(channel.of([]))
-        named = CHECK.out.found.flatMap { found -> found.subjects }
+        rows = CHECK.out.answer.flatMap { answer -> answer.subjects }
         if (params.samplesheet) {
-            subjects = named.map { row -> [row, row.input, []] }
+            subjects = rows.map { row -> [row, row.input, []] }
         }
         else {
-            PHANTOM(named, codeVersions().phantom)
+            PHANTOM(rows, codeVersions().phantom)
             subjects = PHANTOM.out.subject
         }
     }
@@ -35,7 +35,7 @@ workflow PREPARE {
     main:
     // One task for all subjects, to report all their problems at once.
     CHECK(subjects.toSortedList { a, b -> a[0].id <=> b[0].id }.filter { list -> list })
-    plans = CHECK.out.found.flatMap { found -> found.plans }
+    plans = CHECK.out.answer.flatMap { answer -> answer.plans }
 
     emit:
     tasks = plans.flatMap { plan -> plan.tasks }
@@ -53,10 +53,10 @@ workflow CHECK {
     subjects // a list of [meta, input, truth]
 
     main:
-    PREFLIGHT(subjects.map { list -> mounts(list) }, subjects.map { list -> requestOf(list) })
+    PREFLIGHT(subjects.map { list -> pathsToMount(list) }, subjects.map { list -> requestOf(list) })
 
     emit:
-    found = PREFLIGHT.out.plans.map { file -> passed(file) }
+    answer = PREFLIGHT.out.plans.map { file -> readAnswer(file) }
 }
 
 // PREFLIGHT's request as JSON.
@@ -80,16 +80,16 @@ def requestOf(list) {
 }
 
 // Read a check's result, log its notes, and stop on problems.
-def passed(file) {
-    def found = read(file)
-    found.notes.each { note -> log.info(note) }
-    return found.problems ? error(found.problems.join('\n')) : found
+def readAnswer(file) {
+    def answer = readJson(file)
+    answer.notes.each { note -> log.info(note) }
+    return answer.problems ? error(answer.problems.join('\n')) : answer
 }
 
 // What PREFLIGHT's container must mount: the files that parameters name, and where links in them lead, which Docker
 // would make if they were not there. Nextflow's shell script could not stage paths with these signs, and PREFLIGHT
 // refuses them.
-def mounts(list) {
+def pathsToMount(list) {
     if (!workflow.containerEngine) { return [] }
     def names = ['samplesheet', 'input', 'positions', 'tile_table', 'displacements'] +
         ['n4_mask', 'stitch_flat_field', 'stitch_gain']

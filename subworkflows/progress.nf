@@ -8,13 +8,13 @@ workflow PROGRESS {
 
     main:
     if (isPlain()) {
-        seen = [done: [:], since: System.nanoTime()]
+        finished = [done: [:], since: System.nanoTime()]
         // All plans at once: no task may be counted before it is planned.
         planned = plans
             .map { _id, steps -> steps.tasks }
             .toList()
             .map { lists -> lists.flatten().countBy { task -> task.tokenize('_').last() } }
-        records.combine(planned).subscribe { _meta, files, counts -> tally(seen, stepOf(files), counts) }
+        records.combine(planned).subscribe { _meta, files, counts -> countTask(finished, stepOf(files), counts) }
     }
 }
 
@@ -36,11 +36,13 @@ def stepOf(files) {
 }
 
 // Count a task, and log the counts of all steps if its step is complete, or after a minute.
-def tally(seen, step, planned) {
-    seen.done[step] = (seen.done[step] ?: 0) + 1
+def countTask(finished, step, planned) {
+    finished.done[step] = (finished.done[step] ?: 0) + 1
     def now = System.nanoTime()
-    if (seen.done[step] == planned[step] || now - seen.since >= 60_000_000_000) {
-        seen.since = now
-        log.info(planned.collect { name, total -> "${name.toUpperCase()} ${seen.done[name] ?: 0}/${total}" }.join(', '))
+    def isDone = finished.done[step] == planned[step]
+    if (isDone || now - finished.since >= 60_000_000_000) {
+        finished.since = now
+        def counts = planned.collect { name, total -> "${name.toUpperCase()} ${finished.done[name] ?: 0}/${total}" }
+        log.info(counts.join(', '))
     }
 }

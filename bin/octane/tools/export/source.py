@@ -279,8 +279,8 @@ def _turn(path: Path, orientation: Orientation, asked: Orientation | None) -> Tu
     if directions_of(orientation) is None:
         stated = spelled_orientation(orientation) or "none"
         raise InputError(
-            f"{path} does not state an orientation along R L, A P and S I (but {stated}), which "
-            "--reorient needs; give --orientation."
+            f"{path} does not state an orientation along R L, A P and S I (it states {stated}), "
+            "which --reorient needs; give --orientation."
         )
     return Turn.between(orientation, asked)
 

@@ -700,7 +700,7 @@ def test_oblique_files_keep_the_places_of_their_voxels(write_file, export, rng, 
         atol=1e-5,
     )
     assert not caplog.messages
-    with pytest.raises(InputError, match="does not state an orientation along the axes"):
+    with pytest.raises(InputError, match="does not state an orientation along R L"):
         export(path, f"c{suffix}", reorient="SAR")
     export(path, "c.ozx")
     assert "a.mha has axes oblique to those of the subject, which neither" in caplog.text
