@@ -151,8 +151,8 @@ def warn_reference(channels: Sequence[Channel], kind: str, settings: Settings) -
 def choose_channels(path: Path, labels: Sequence[str], settings: Settings) -> list[Channel]:
     """The channels of an input that has these ``labels``: the reference, and those to be written.
 
-    Raises an InputError that lists the channels if --channel or --channels name another, or if
-    there are several and --channel does not say which one is measured.
+    Raises an InputError that lists the channels if a flag names another one, or if --channel does
+    not say which of several is measured.
     """
     asked, count = settings.input.channel, len(labels)
     reading = AS_STATED.model_copy(update={"channel": asked})

@@ -87,8 +87,8 @@ def _rows(subjects: Sequence[SubjectSummary]) -> list[Context]:
 def _outliers(summaries: Sequence[Summary | None], figure: str) -> list[bool]:
     """Tell which subjects are outliers in a figure; None stands for one that is not compared.
 
-    An outlier in seconds must also be one for its amount of data: a larger subject, or one of more
-    channels, takes longer; a small one takes longer per byte, because tasks need time to start.
+    An outlier in seconds must also be one for its amount of data. A larger subject, or one of more
+    channels, takes longer, and a small one longer per byte, because tasks need time to start.
     """
     far = outliers([getattr(summary, figure, None) for summary in summaries])[1]
     if figure != "seconds":

@@ -25,14 +25,14 @@ MISSING_STATES = ("missing", "unfinished")
 class SectionQuality(BaseModel):
     """Quality of one section.
 
-    ``state`` is ``stitched``, ``imaged`` if STITCH left no record of it, ``missing``, ``excluded``
-    if the user left it out, or ``unfinished`` if one of its tasks failed. Seams are the mismatch in
-    overlaps, over its mean; ``not_imaged`` counts tiles that are declared so, ``moved_in_z`` those
-    that STITCH placed deeper or higher, ``uncovered`` pixels outside all tiles; ``cv_before`` and
-    ``cv_after`` are coefficients of variation in tissue before and after N4; ``flags`` names the
-    checks that mark the section. ``surface`` is what STITCH measured, ``rise`` the largest
-    difference in depth over it that STACK left and its standard deviation, in micrometres, and
-    ``slab`` STACK's record of the section.
+    ``state`` is ``stitched`` or ``missing``, ``imaged`` if STITCH left no record of it,
+    ``excluded`` by the user, or ``unfinished`` if one of its tasks failed. Seams are the mismatch
+    in overlaps, over its mean; ``not_imaged`` counts tiles that are declared so, ``moved_in_z``
+    those that STITCH placed deeper or higher, ``uncovered`` pixels outside all tiles; ``cv_before``
+    and ``cv_after`` are coefficients of variation in tissue before and after N4; ``flags`` names
+    the checks that mark the section. ``surface`` is what STITCH measured. ``rise`` is the largest
+    difference in depth over it that STACK left, and its standard deviation, in micrometres.
+    ``slab`` is STACK's record of the section.
     """
 
     number: int | None

@@ -1,7 +1,7 @@
 """Timelines of the steps as one trace for Perfetto or Chrome (the Trace Event Format).
 
-A task is a process and a track is a thread, so that a viewer shows the workers of every section
-below each other on one clock.
+A task is a process, and a track is a thread: a viewer shows the workers of all sections below each
+other on one clock.
 """
 
 import gzip

@@ -40,8 +40,8 @@ FICLONE = 0x40049409
 def materialize(outdir: Path, *, dry_run: bool = False) -> int:
     """Make real files of links below a folder that lead into a Nextflow work directory.
 
-    Other links stay; the folders they lead to are searched as well. A link within a result that
-    leads out of it raises an error before anything is copied; a link to a missing result raises one
+    Other links stay; the folders they lead to are searched as well. Before anything is copied, a
+    link within a result that leads out of it raises an error. A link to a missing result raises one
     after all others are made real. Returns the number of links that were, or with ``dry_run`` would
     be, made real.
     """

@@ -1,6 +1,6 @@
 """Config of a new subject: its input as PREFLIGHT finds it, and what is still to be decided.
 
-Nothing is guessed. Settings that the data do not determine stay comments, and PREFLIGHT's own
+Nothing is guessed. Settings that the data do not determine stay comments. PREFLIGHT's own
 sentences at the head of the config say which of them the run needs.
 """
 
@@ -96,7 +96,9 @@ def describe_subject(
     if inputs.tiles is not None:
         sentences = [] if tiles.pattern is not None else ["Found in the names of the files."]
         settings["tile_pattern"] = Setting(inputs.tiles.pattern.text, sentences)
-    elif inputs.kind == "mosaic" and overrides.overlap is None and (table := _table(source)):
+    elif (
+        inputs.kind == "mosaic" and overrides.overlap is None and (table := _find_positions(source))
+    ):
         other_files["positions"] = table
         settings["positions"] = Setting(str(table), ["Found next to the data."])
     if overrides.resolution is None:
@@ -172,7 +174,7 @@ def _plan_layout(
     return layout, inputs.decisions, undecided
 
 
-def _table(source: Path) -> Path | None:
+def _find_positions(source: Path) -> Path | None:
     """Find a table of positions in the folder of the data, or next to it."""
     for table in (source / "positions.csv", source.parent / "positions.csv"):
         if table.is_file():

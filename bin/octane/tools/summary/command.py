@@ -15,8 +15,8 @@ from octane.tools.summary.step import Run, conclude
 def main() -> None:
     """Answer each line of JSON from stdin by one, which has texts by level.
 
-    With the argument ``lost`` a line asks what a subject's results lack: why tasks have no record
-    (``missing``), and which files changed during the run (``changed``). With ``end`` it is a run
+    With the argument ``lost`` a line asks what a subject's results lack. ``missing`` says why tasks
+    have no record, and ``changed`` which files changed during the run. With ``end`` it is a run
     that has ended, whose files are put in order: ``info`` and ``warn`` are lines of its log, and
     ``fail`` is there if results are not published.
     """

@@ -94,7 +94,7 @@ def lost_tasks(trace: Path | None, subject: str, missing: list[str]) -> str:
 def report_cause(report: str) -> str:
     """The line of Nextflow's report on a task that names the cause.
 
-    Of its stderr the end of a traceback, or the first line that is neither a warning nor a note on
+    From its stderr, the end of a traceback or the first line that is neither a warning nor on
     progress; else what Nextflow says.
     """
     match = re.search(r"Command error:\n(.*?)(?:\n\n|\Z)", report, re.DOTALL)

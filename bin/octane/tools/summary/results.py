@@ -22,7 +22,7 @@ EMPTY_WORDS = "was emptied"
 
 
 @dataclass(frozen=True)
-class Made:
+class MadeFile:
     """A file of a task, and where it is published."""
 
     subject: str
@@ -37,7 +37,7 @@ def result_folders(outdir: Path, subject: str) -> list[Path]:
 
 def made_files(
     outdir: Path, files: list[tuple[str, Path]], inputs: dict[str, list[str]]
-) -> list[Made]:
+) -> list[MadeFile]:
     """Files that tasks made, of all ``files`` by subject; not ``inputs`` that no step changed.
 
     With -resume a task's folder may be in an earlier work directory.
@@ -48,7 +48,7 @@ def made_files(
         if not is_input and (file.parent / ".command.run").exists():
             paths = [place / file.name for place in result_folders(outdir, subject)]
             path = next((path for path in paths if path.exists()), paths[0])
-            made.append(Made(subject, path, file.parent))
+            made.append(MadeFile(subject, path, file.parent))
     return made
 
 
@@ -75,7 +75,7 @@ def _identifying_file(path: Path) -> Path:
     return next((path / name for name in METADATA if (path / name).exists()), path)
 
 
-def remove_empty_stores(made: list[Made], said: str) -> None:
+def remove_empty_stores(made: list[MadeFile], said: str) -> None:
     """Remove what is left of a subject's emptied outputs if a task failed because of one.
 
     Then -resume makes them again.
@@ -90,11 +90,13 @@ def remove_empty_stores(made: list[Made], said: str) -> None:
                 shutil.rmtree(store)
 
 
-def set_aside(outdir: Path, subject: str, made: list[Made], started: str, *, mixed: bool) -> None:
+def set_aside(
+    outdir: Path, subject: str, made: list[MadeFile], started: str, *, mixed: bool
+) -> None:
     """Move results of an earlier run aside, in a folder of the time when this one ``started``.
 
-    With ``mixed``, delete what this run made of two states of the input, and its tasks' folders,
-    or -resume would reuse them as results of the first state.
+    With ``mixed``, delete what this run made of two states of the input, and its tasks' folders.
+    Else -resume would reuse them as results of the first state.
     """
     published = [
         path

@@ -24,7 +24,7 @@ from octane.tools.summary.failures import (
 )
 from octane.tools.summary.results import (
     RECORD_ENDING,
-    Made,
+    MadeFile,
     made_files,
     remove_empty_stores,
     set_aside,
@@ -163,7 +163,7 @@ def _note_missing_results(run: Run) -> bool:
     return is_lacking
 
 
-def _say_results(run: Run, made: list[Made], say: Say, warn: Say) -> None:
+def _say_results(run: Run, made: list[MadeFile], say: Say, warn: Say) -> None:
     if not made:
         say("Nothing was made.")
         return
@@ -178,7 +178,7 @@ def _say_results(run: Run, made: list[Made], say: Say, warn: Say) -> None:
     _say_states(run, made, say, warn)
 
 
-def _say_states(run: Run, made: list[Made], say: Say, warn: Say, task: str = "") -> None:
+def _say_states(run: Run, made: list[MadeFile], say: Say, warn: Say, task: str = "") -> None:
     """Say the state of each subject, the worst first; for several, the count of each state.
 
     Also how to continue, if a ``task`` failed or some are not done.
@@ -196,7 +196,7 @@ def _say_states(run: Run, made: list[Made], say: Say, warn: Say, task: str = "")
         say(RESUME_ADVICE)
 
 
-def subject_state(run: Run, subject: str, made: list[Made]) -> tuple[str, str, list[str]]:
+def subject_state(run: Run, subject: str, made: list[MadeFile]) -> tuple[str, str, list[str]]:
     """A subject's state, one of ORDER, a sentence on it, and warnings."""
     files = [item.path for item in made if item.subject == subject]
     outcome = run.outcomes.get(subject)
@@ -230,7 +230,7 @@ def subject_state(run: Run, subject: str, made: list[Made]) -> tuple[str, str, l
     return "not begun", "not begun", warnings
 
 
-def _say_failure(run: Run, made: list[Made], say: Say, warn: Say) -> None:
+def _say_failure(run: Run, made: list[MadeFile], say: Say, warn: Say) -> None:
     """Say the failed task and its folder from Nextflow's report, the states, and the cause."""
     match = re.search(r"Error executing process > '(?:[A-Z0-9_]+:)*(.+)'", run.report)
     task = match[1] if match else ""

@@ -85,7 +85,7 @@ def state_of(sources: Sequence[Source]) -> Json:
 
     Raises an InputError for an image that neuroglancer cannot show.
     """
-    channels = [_channels(source.path) for source in sources]
+    channels = [_open_channels(source.path) for source in sources]
     grid = channels[0][0].grid
     extent = max(n * s for n, s in zip(grid.shape, grid.spacing, strict=True)) / min(grid.spacing)
     axes = dict(zip("zyx", zip(grid.shape, grid.spacing, grid.origin, strict=True), strict=True))
@@ -105,7 +105,7 @@ def state_of(sources: Sequence[Source]) -> Json:
     }
 
 
-def _channels(path: Path) -> list[Image]:
+def _open_channels(path: Path) -> list[Image]:
     """All channels of an image."""
     reading = InputParameters(channel="0", timepoint=0)
     first = open_image(path, reading)

@@ -46,7 +46,7 @@ MOST_MISSING = 99
 
 
 @dataclass(frozen=True)
-class Stitched:
+class StitchedSection:
     """A stitched section: its number, its image, its record and its figures."""
 
     number: int
@@ -56,7 +56,7 @@ class Stitched:
     preview: Path
 
     @classmethod
-    def read(cls, number: int, name: str, task: Path) -> "Stitched":
+    def read(cls, number: int, name: str, task: Path) -> "StitchedSection":
         """Read what STITCH left in the folder of its task."""
         record = read_record(task / f"{name}_stitch_metrics.json")
         figures = StitchFigures.model_validate(record.figures)
@@ -74,8 +74,8 @@ class Stitched:
         return self.figures.surface.depth if self.figures.surface else None
 
 
-def compare(
-    before: Stitched, section: Stitched, parameters: StackParameters, scratch: Path
+def compare_sections(
+    before: StitchedSection, section: StitchedSection, parameters: StackParameters, scratch: Path
 ) -> tuple[StackFigures, Record] | None:
     """Compare a section with the one before; None if STACK cannot, which is said."""
     try:
@@ -127,15 +127,15 @@ def thickness_of(pair: tuple[StackFigures, Record] | None) -> float | None:
 
 
 def faults_of(
-    section: Stitched,
-    others: Sequence[Stitched],
+    section: StitchedSection,
+    others: Sequence[StitchedSection],
     pair: tuple[StackFigures, Record] | None,
     earlier: Sequence[SectionEntry] = (),
 ) -> list[Fault]:
     """Faults of a section, by checks of the report.
 
-    ``others`` are sections of the same run, ``pair`` is what STACK says of this one and the one
-    ``before``, the last of the sections that were taken.
+    ``others`` are sections of the same run, and ``earlier`` those taken before. ``pair`` is what
+    STACK says of this one and the one before.
     """
     every = {title_of("", other.number): other for other in (*others, section)}
     stack, record = pair or (None, None)
@@ -167,13 +167,13 @@ def _is_fault(check: Check, title: str) -> bool:
     return is_own and check.name not in COMPARISONS
 
 
-def _unlike_faults(stack: StackFigures, section: Stitched) -> list[Fault]:
+def _unlike_faults(stack: StackFigures, section: StitchedSection) -> list[Fault]:
     pairs = [pair for pair in stack.unlike if section.number in pair]
     text = "{} and {} have no structure in common; look at their pictures."
     return [Fault(UNMATCHED, text.format(f"Sections {a}", b)) for a, b in pairs]
 
 
-def _surface_faults(section: Stitched, before: Sequence[float | None]) -> list[Fault]:
+def _surface_faults(section: StitchedSection, before: Sequence[float | None]) -> list[Fault]:
     """A surface that is lost, or lies elsewhere than in the sections before."""
     known = [depth for depth in before if depth is not None]
     surface, voxel = section.figures.surface, section.figures.voxel_size
@@ -196,7 +196,7 @@ def _surface_faults(section: Stitched, before: Sequence[float | None]) -> list[F
 
 
 def _cut_faults(
-    section: Stitched, thickness: float | None, before: Sequence[float | None]
+    section: StitchedSection, thickness: float | None, before: Sequence[float | None]
 ) -> list[Fault]:
     """A cut that is thinner or thicker than those before."""
     known = [other for other in before if other is not None]
@@ -212,7 +212,7 @@ def _cut_faults(
     return [Fault("Depth of the cut", f"{text}; look at the blade and the stage.")]
 
 
-def draw(section: Stitched) -> Mapping[str, bytes]:
+def draw(section: StitchedSection) -> Mapping[str, bytes]:
     """Pictures of a section, as the report draws them, by the end of their names."""
     try:
         with section.preview.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:

@@ -1,7 +1,7 @@
 """What a watched folder holds: the files of each section, with their sizes and times.
 
-It is looked at again and again, on disks that answer slowly: names are listed, and files are asked
-for their size and time only where something may change.
+It is looked at again and again, on disks that answer slowly. So names are listed, but sizes and
+times are read only where something may change.
 """
 
 import os

@@ -10,7 +10,13 @@ from octane.processes.mosaic.names import NamePattern
 from octane.processes.preflight.schema import settings_of
 from octane.processes.stack.parameters import StackParameters
 from octane.tools.watch.command import WatchOptions
-from octane.tools.watch.faults import Stitched, compare, draw, faults_of, thickness_of
+from octane.tools.watch.faults import (
+    StitchedSection,
+    compare_sections,
+    draw,
+    faults_of,
+    thickness_of,
+)
 from octane.tools.watch.folder import Folder
 from octane.tools.watch.runs import Workflow, read_parameters
 from octane.tools.watch.state import INCOMPARABLE, Judgement, State
@@ -73,13 +79,15 @@ def judge_sections(
     lacking = [names[n] for n in new if names[n] not in tasks]
     if lacking:
         raise OctaneError(f"Nextflow's trace lacks STITCH of {lacking[0]}; see watch/run.log.")
-    every = {n: Stitched.read(n, name, tasks[name]) for n, name in names.items() if name in tasks}
+    every = {
+        n: StitchedSection.read(n, name, tasks[name]) for n, name in names.items() if name in tasks
+    }
     judgements = {}
     sound = {n for n in every.keys() - {*new} if not {*INCOMPARABLE} & {*state.sections[n].faults}}
     for number in sorted(new):
         section, earlier = every[number], [n for n in every if n < number]
         before = max([n for n in earlier if n in sound] or earlier, default=None)
-        pair = None if before is None else compare(every[before], section, *stack)
+        pair = None if before is None else compare_sections(every[before], section, *stack)
         taken = [state.sections[n] for n in sorted(state.sections) if n < number][-MOST_SURFACES:]
         faults = faults_of(section, [*every.values()], pair, taken)
         if stack[0].align in ("translation", "rigid"):

@@ -52,7 +52,7 @@ def is_complete(section: OpenSection, expected: Expected) -> bool:
     return section.files >= expected.files or section.is_over
 
 
-def count_of(states: States) -> int:
+def file_count(states: States) -> int:
     """Number of files of a section: chunks count, because a store grows by them."""
     return sum(state.files for state in states.values())
 

@@ -26,7 +26,7 @@ from octane.tools.watch.runs import RunEnd, Workflow
 from octane.tools.watch.sections import (
     Expected,
     OpenSection,
-    count_of,
+    file_count,
     is_complete,
     largest_pause,
     missing_files,
@@ -126,13 +126,13 @@ class Watch:
         return self.workflow.outdir
 
     @property
-    def place(self) -> Path:
+    def watch_folder(self) -> Path:
         """Folder of the watcher's own files."""
         return self.outdir / "watch"
 
     def open(self) -> None:
         """Read what an earlier watcher did, and say what it could not say any more."""
-        self.state = read_state(self.place / "state.json")
+        self.state = read_state(self.watch_folder / "state.json")
         self._alerts = recent_alerts(self.outdir / LINES)
         self.commit()
 
@@ -162,10 +162,10 @@ class Watch:
         self._note(look, now)
         todo = [n for n in self._open(look) if self._is_complete(n, look, now)]
         self._warn_of_silence(now)
-        is_over = self._is_last() and not self._open(look) and not self._lacks_some()
+        is_over = self._is_last() and not self._open(look) and not self._waits_for_refused()
         if now < self._not_before:
             return self._trouble
-        if (todo or (is_over and not self._is_whole())) and self.workflow.is_busy():
+        if (todo or (is_over and not self._is_finished())) and self.workflow.is_busy():
             return f"Another run is writing into {self.outdir}; sections wait until it ends."
         if todo:
             self._take(todo[: 1 if self._one_by_one else MOST_NEW], look)
@@ -223,10 +223,10 @@ class Watch:
 
     def _reopen(self, number: int, taken: SectionEntry, states: States) -> None:
         """Take a section again whose files changed, but not if some are gone."""
-        if count_of(states) >= taken.files:
+        if file_count(states) >= taken.files:
             self._reopened.add(number)
         elif (key := f"{number}:gone") not in self.state.alerts:
-            gone = taken.files - count_of(states)
+            gone = taken.files - file_count(states)
             text = f"Section {number} lacks {counted(gone, 'file')} that it had; restore what is "
             text += "gone."
             self._alert(key, "Files gone", text, number)
@@ -239,7 +239,7 @@ class Watch:
 
     def _is_complete(self, number: int, look: Look, now: float) -> bool:
         states = look.states[number]
-        limit = self._silence()
+        limit = self._silence_limit()
         is_silent = limit is not None and now - (self._active or now) > limit
         section = OpenSection(
             len(states),
@@ -267,13 +267,13 @@ class Watch:
         tiles = {self.folder.key_of(name)[:TILE_KEY_PARTS] for name in usual}
         return self.options.tiles * max(1, len(usual) // len(tiles))
 
-    def _silence(self) -> float | None:
+    def _silence_limit(self) -> float | None:
         """Seconds after which the microscope is called silent; None while nobody can tell."""
         pause = usual_pause([section for _, section in sorted(self.state.sections.items())])
         return None if pause is None else max(SILENCE_RATIO * pause, 2 * self.options.settle)
 
     def _warn_of_silence(self, now: float) -> None:
-        limit, silent = self._silence(), now - (self._active or now)
+        limit, silent = self._silence_limit(), now - (self._active or now)
         if limit is None or silent <= limit or self._is_last():
             self.state.alerts.pop("silent", None)
         elif "silent" not in self.state.alerts:
@@ -352,7 +352,7 @@ class Watch:
             name=name,
             state=word,
             fingerprint=fingerprint_of(states),
-            files=count_of(states),
+            files=file_count(states),
             size=sum(state.size for state in states.values()),
             last=newest_time(states),
             pause=largest_pause(states, last),
@@ -395,7 +395,7 @@ class Watch:
         stem = f"section_{number:02d}"
         return stem in sentence or any(name in sentence for name in look.names[number])
 
-    def _lacks_some(self) -> bool:
+    def _waits_for_refused(self) -> bool:
         """Tell whether sections could not be processed, without which the whole run waits."""
         used = self.state.sections.keys() - self.options.excluded
         refused = [n for n in used if self.state.sections[n].state == "refused"]
@@ -410,18 +410,18 @@ class Watch:
             self.commit()
         return bool(refused)
 
-    def _is_whole(self) -> bool:
+    def _is_finished(self) -> bool:
         """Tell whether the whole run has processed all sections as they are."""
-        return self.state.whole == self._all_sections()
+        return self.state.whole == self._whole_fingerprint()
 
-    def _all_sections(self) -> str:
+    def _whole_fingerprint(self) -> str:
         return digest(
             f"{n} {section.fingerprint}" for n, section in sorted(self.state.sections.items())
         )
 
     def _finish(self) -> None:
         """Run the whole workflow on all sections, unless that was done; finished tasks are kept."""
-        if self._is_whole():
+        if self._is_finished():
             self.is_done = True
             self.write_page()
             return
@@ -433,7 +433,7 @@ class Watch:
             self._back_off()
         else:
             self.state.alerts.pop("whole", None)
-            self.state.whole = self._all_sections()
+            self.state.whole = self._whole_fingerprint()
             self.state.add_event(event="done", time=_now())
             self.is_done = True
             for line in ended.output.partition("Results:\n")[2].splitlines():
@@ -442,7 +442,7 @@ class Watch:
 
     def _run(self, sections: Sequence[int] | None) -> RunEnd:
         self.state.runs += 1
-        save_state(self.state, self.place / "state.json")
+        save_state(self.state, self.watch_folder / "state.json")
         ended = self.workflow.run(self.state.key, self.state.runs, sections)
         return ended
 
@@ -489,7 +489,7 @@ class Watch:
         """
         problem: OctaneError | OSError | None = None
         try:
-            save_state(self.state, self.place / "state.json")
+            save_state(self.state, self.watch_folder / "state.json")
             append_events(self.state, self.outdir / LINES)
         except (OctaneError, OSError) as error:
             # On a full disk the user must be told all the more.
@@ -499,7 +499,7 @@ class Watch:
             raise problem
         self.state.pending = []
         if told:
-            save_state(self.state, self.place / "state.json")
+            save_state(self.state, self.watch_folder / "state.json")
         self.write_page()
 
     def write_page(self) -> None:

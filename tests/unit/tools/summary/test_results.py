@@ -3,7 +3,7 @@
 import pytest
 
 from octane.tools.summary.results import (
-    Made,
+    MadeFile,
     made_files,
     remove_empty_stores,
     set_aside,
@@ -42,9 +42,9 @@ def test_files_are_found_where_they_are_published(task, outdir):
     files = [("a", folder / name) for name in names] + [("a", given)]
     found = made_files(outdir, files, {"a": [str(folder / "other.csv")]})
     assert found == [
-        Made("a", link, folder),
+        MadeFile("a", link, folder),
         # Not published yet.
-        Made("a", outdir / "a" / "a.ome.zarr", folder),
+        MadeFile("a", outdir / "a" / "a.ome.zarr", folder),
     ]
 
 
@@ -69,7 +69,7 @@ def test_results_of_an_earlier_run_are_set_aside(task, outdir):
     (outdir / "a" / "a.ome.zarr").symlink_to(folder)
     (outdir / "a" / "metrics" / "n4_metrics.json").touch()
     (outdir / "a" / "notes.txt").touch()
-    set_aside(outdir, "a", [Made("a", own, folder)], "2026", mixed=False)
+    set_aside(outdir, "a", [MadeFile("a", own, folder)], "2026", mixed=False)
     left = sorted(str(path.relative_to(outdir / "a")) for path in (outdir / "a").rglob("*"))
     assert left == [
         *("earlier_2026", "earlier_2026/a.ome.zarr", "earlier_2026/metrics"),
@@ -84,7 +84,7 @@ def test_what_was_made_of_two_states_is_deleted_with_its_tasks(task, outdir):
     link.symlink_to(folder / "stack_metrics.json")
     page = outdir / "a" / "a_report.html"
     page.symlink_to(other / "page.html")
-    made = [Made("a", link, folder), Made("a", page, other)]
+    made = [MadeFile("a", link, folder), MadeFile("a", page, other)]
     set_aside(outdir, "a", made, "2026", mixed=True)
     assert not folder.exists()
     assert not link.is_symlink()
@@ -100,7 +100,7 @@ def test_emptied_stores_are_removed_where_a_task_needed_one(task, tmp_path):
             (folder / name / "0").mkdir(parents=True)
             (folder / name / "0" / "emptied.json").touch()
         (folder / "whole" / "0").mkdir(parents=True)
-        made.append(Made(subject, tmp_path / subject, folder))
+        made.append(MadeFile(subject, tmp_path / subject, folder))
     remove_empty_stores(made, "error: another thing")
     assert (made[0].task / "s1").exists()
     remove_empty_stores(made, f"error: {made[0].task / 's2'} was emptied by a run")

@@ -7,7 +7,7 @@ import pytest
 from octane.core.records import Record
 from octane.processes.stack.record import StackFigures
 from octane.processes.stitch.record import StitchFigures, SurfaceFigures
-from octane.tools.watch.faults import Stitched, faults_of
+from octane.tools.watch.faults import StitchedSection, faults_of
 from octane.tools.watch.folder import TileState
 from octane.tools.watch.outlook import disk_warning, usual_pause
 from octane.tools.watch.sections import largest_pause, missing_files
@@ -21,7 +21,7 @@ def stitched():
     def make(number, **figures):
         given = {**SOUND, "section": number, "digest": f"{number}", **figures}
         own, record = StitchFigures.model_validate(given), Record(step="stitch")
-        return Stitched(number, Path(f"section_{number:02d}.ome.zarr"), record, own, Path())
+        return StitchedSection(number, Path(f"section_{number:02d}.ome.zarr"), record, own, Path())
 
     return make
 
