@@ -58,7 +58,6 @@ WHY_NOT = {
     ("hpc.md", "cd /shared/octane          # a clone of the project"): "needs a shared file system",
     ("hpc.md", "#!/bin/bash"): "needs Slurm: tests/slurm",
     ("hpc.md", "docker save octane:0.1.0 --output octane.tar"): "needs Docker and Apptainer",
-    ("python.md", "import cupy"): "needs a GPU: tests/gpu/test_n4_gpu.py",
     (
         "watch.md",
         "bin/watch.py /data/brain_07 --outdir results/brain_07 --last 240 --resolution 10 "
