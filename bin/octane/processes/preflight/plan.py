@@ -236,7 +236,8 @@ class SubjectPlan:
             for channel in channels
         }
         words = [
-            f"'{name}' ({', '.join(said)})" if said else f"'{name}'" for name, said in notes.items()
+            f"'{name}' ({', '.join(remarks)})" if remarks else f"'{name}'"
+            for name, remarks in notes.items()
         ]
         return f"{text} Channels: {', '.join(words)}."
 
@@ -287,11 +288,11 @@ class SubjectPlan:
         ]
         execution = settings.execution.model_copy(update={"backend": "cpu"}).flags()
         leads = [c for c, _ in self.channels if c.is_reference and self.joins_channels]
-        named = [w for c in leads if self.has_others for w in ("--channel", c.name)]
+        channel_words = [w for c in leads if self.has_others for w in ("--channel", c.name)]
         return SubjectTasks(
             *(self.subject, self.layout.kind, [item["id"] for item in self.channels[0][1]]),
             *(channels, steps, self.file_parameters),
-            {"channels": as_script(execution), "report": as_script([*execution, *named])},
+            {"channels": as_script(execution), "report": as_script([*execution, *channel_words])},
             joins_channels=self.joins_channels,
             lead_id="".join(channel.id for channel in leads) if is_chosen_alone else "",
             shares_tissue=masks_tissue(settings),

@@ -86,8 +86,8 @@ def tile_scores(sections: Mapping[str, Sequence[SectionSource]]) -> dict[str, fl
     neighbours fit in none, a tile is compared with itself.
     """
     sections = {word: sources for word, sources in sections.items() if sources}
-    every = [*zip(*sections.values(), strict=True)]
-    for sources in every[:FIRST_SECTIONS]:
+    by_section = [*zip(*sections.values(), strict=True)]
+    for sources in by_section[:FIRST_SECTIONS]:
         scores = dict(zip(sections, map(_seam_score, sources), strict=True))
         if max(scores.values()) >= LIKELY:
             return scores

@@ -176,13 +176,13 @@ def parameter_table() -> str:
             default = as_plain(entry.default)
             kind = _json_type(entry)
             values = kind.get("enum") or kind["type"]
-            shown = ", ".join(map(str, values)) if isinstance(values, list) else str(values)
+            kinds_words = ", ".join(map(str, values)) if isinstance(values, list) else str(values)
             limits = [f"{sign} {kind[name]}" for name, sign in COMPARISONS.items() if name in kind]
             cells = (
                 f"`{entry.name}`",
                 "" if default is None else f"`{as_groovy(default)}`",
                 entry.unit or "",
-                shown + (f" ({', '.join(limits)})" if limits else ""),
+                kinds_words + (f" ({', '.join(limits)})" if limits else ""),
                 "+" if entry.per_subject else "",
                 entry.info.description or "",
             )

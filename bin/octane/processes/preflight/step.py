@@ -169,12 +169,12 @@ def make_plans(run: Run) -> dict[str, object]:
                 for plan in plans:
                     problems.setdefault(plan.idle_flags[flag], [f"{plan.subject}: "])
     if problems:
-        shown = [
+        lines_of_all = [
             f"{name}{line}"
             for line, names in problems.items()
             for name in (names if line in cells or len(names) < len(subjects) else [""])
         ]
-        raise InputError("\n".join(_shorten(shown)))
+        raise InputError("\n".join(_shorten(lines_of_all)))
     notes = _notes(run, plans) if plans else []
     for claim in claims:
         if claim.earlier:
@@ -219,14 +219,14 @@ def _shorten(lines: Sequence[str]) -> list[str]:
     """Shorten lines: of those that differ only in names and numbers, the first and their count."""
     plain = [re.sub(r"'.*?'|\d+", "", line) for line in lines]
     kinds = [" ".join(word for word in line.split() if "/" not in word) for line in plain]
-    counts, seen, shown = Counter(kinds), Counter[str](), list[str]()
+    counts, so_far, kept = Counter(kinds), Counter[str](), list[str]()
     for line, kind in zip(lines, kinds, strict=True):
-        seen[kind] += 1
-        if seen[kind] <= MOST_EXAMPLES:
-            shown.append(line)
-        if seen[kind] == MOST_EXAMPLES < counts[kind]:
-            shown.append(f"({counts[kind] - MOST_EXAMPLES} more like the last one)")
-    return shown
+        so_far[kind] += 1
+        if so_far[kind] <= MOST_EXAMPLES:
+            kept.append(line)
+        if so_far[kind] == MOST_EXAMPLES < counts[kind]:
+            kept.append(f"({counts[kind] - MOST_EXAMPLES} more like the last one)")
+    return kept
 
 
 def plan_of(
@@ -541,11 +541,11 @@ def _require_same_numbers(volumes: Sequence[Volume], workflow: WorkflowParameter
     if workflow.only_sections is None and workflow.exclude_sections is None:
         return
     for volume in volumes:
-        named, stated = section_number(volume.path.name), number_of(volume)
-        if named != stated:
+        by_name, by_metadata = section_number(volume.path.name), number_of(volume)
+        if by_name != by_metadata:
             raise InputError(
-                f"{volume.path} is section {named} by its name, by which sections are chosen, but "
-                f"{stated} by its metadata; rename it."
+                f"{volume.path} is section {by_name} by its name, by which sections are chosen, "
+                f"but {by_metadata} by its metadata; rename it."
             )
 
 
@@ -593,14 +593,14 @@ def _check_volume(
 
 def _require_chunks(volume: Volume) -> None:
     """Raise if chunks are missing; even where they may be, this finds those that are not files."""
-    if not isinstance(volume, Image) or not (lost := volume.missing_chunks()):
+    if not isinstance(volume, Image) or not (missing := volume.missing_chunks()):
         return
     volume.require_any_chunk()
     if volume.missing == "error":
-        least = "at least " if len(lost) == 1000 else ""
-        more = f" and {least}{len(lost) - 1} more" if len(lost) > 1 else ""
+        least = "at least " if len(missing) == 1000 else ""
+        more = f" and {least}{len(missing) - 1} more" if len(missing) > 1 else ""
         raise InputError(
-            f"{volume.path}: chunk {lost[0]}{more} missing; restore it, or give "
+            f"{volume.path}: chunk {missing[0]}{more} missing; restore it, or give "
             "--missing_chunks fill if empty chunks were left out on purpose."
         )
 

@@ -57,7 +57,7 @@ class Channels(NamedTuple):
     def is_nearest(self, name: str) -> bool:
         """Tell whether the values of a channel are never averaged, such as angles."""
         tasks = self.reference_tasks if name == self.reference else self.others.get(name, [])
-        return any(one.name == name and one.kind for one in self.shown) or any(
+        return any(channel.name == name and channel.kind for channel in self.shown) or any(
             task.is_passed_through or task.record.settings.get("channel_kind") for task in tasks
         )
 
@@ -78,14 +78,14 @@ def channels_of(entries: Sequence[TaskRecord], reference: str | None) -> Channel
     reference_tasks = [
         task for task in tasks if reference is None or task.record.channel in ("", reference)
     ]
-    shown = joined[1].channels if joined else []
-    order = [channel.name for channel in shown]
+    channels = joined[1].channels if joined else []
+    order = [channel.name for channel in channels]
     others = sorted(
         {name for name in names if reference not in (None, name)},
         key=lambda name: (order.index(name) if name in order else len(order), name),
     )
     by_channel = {name: [task for task in tasks if task.record.channel == name] for name in others}
-    return Channels(reference, reference_tasks, by_channel, joined[0] if joined else None, shown)
+    return Channels(reference, reference_tasks, by_channel, joined[0] if joined else None, channels)
 
 
 def channel_pictures(channels: Channels, numbers: pictures.Numbers, gallery: Gallery) -> Context:
@@ -103,8 +103,8 @@ def channel_pictures(channels: Channels, numbers: pictures.Numbers, gallery: Gal
         kinds = {"cut": (channel.name or "volume", scale)}
         rows = gallery.cuts(f"channel_{k}", spacing, kinds, cuts, numbers, longest=CARD_EDGE)
         cards.append({"channel": channel, "rows": rows, "scale": scale})
-    every = [k for k, channel in enumerate(channels.shown) if channel.kind is None]
-    averaged = every[:MOST_ADDED]
+    with_brightness = [k for k, channel in enumerate(channels.shown) if channel.kind is None]
+    averaged = with_brightness[:MOST_ADDED]
     several = len(averaged) > 1
     colors = {k: channels.shown[k].color if several else GREY for k in averaged}
     layers = {
@@ -120,7 +120,7 @@ def channel_pictures(channels: Channels, numbers: pictures.Numbers, gallery: Gal
         "cards": cards,
         "composite": gallery.composite("volume", spacing, layers, numbers) if averaged else [],
         "added": [channels.shown[k] for k in averaged],
-        "more": len(every) - len(averaged),
+        "more": len(with_brightness) - len(averaged),
         "left_out": [channel.name for channel in channels.shown if channel.kind is not None],
         "thumbnail": pictures.uri(small),
     }
@@ -166,10 +166,15 @@ def fits_of(channels: Channels, bands: list[Band], gallery: Gallery) -> list[Con
         tasks = channels.reference_tasks if is_reference else channels.others[name]
         steps = [task for task in tasks if task.record.step == "n4"]
         fit = fit_of(tasks)
-        shown = None
+        pictures_and_charts = None
         if fit and not is_reference:
-            shown = correction_of(*fit, bands, gallery, f"{fit[0].name}_")
-        rows += [{"name": name, "figures": fit[1] if fit else None, "shown": shown} for _ in steps]
+            pictures_and_charts = correction_of(*fit, bands, gallery, f"{fit[0].name}_")
+        row: Context = {
+            "name": name,
+            "figures": fit[1] if fit else None,
+            "shown": pictures_and_charts,
+        }
+        rows += [row for _ in steps]
     return rows
 
 

@@ -51,12 +51,12 @@ class SubjectSummary(BaseModel):
 
 def _headline(subjects: Sequence[SubjectSummary]) -> str:
     """Name the subjects that are not good, in one line."""
-    of, sentences = counted(len(subjects), "subject"), []
+    total, sentences = counted(len(subjects), "subject"), []
     for state, words in STATE_WORDS.items():
-        names = [one.subject for one in subjects if one.state == state]
+        names = [subject.subject for subject in subjects if subject.state == state]
         if names and (state != "good" or not sentences):
             after = "" if state == "good" else f": {join_names(names)}"
-            sentences.append(f"{len(names)} of {of} {words[len(names) > 1]}{after}.")
+            sentences.append(f"{len(names)} of {total} {words[len(names) > 1]}{after}.")
     return " ".join(sentences)
 
 
@@ -66,21 +66,21 @@ def _rows(subjects: Sequence[SubjectSummary]) -> list[Context]:
     Incomplete subjects are not compared: they took less time.
     """
     marks: list[dict[str, str]] = [{} for _ in subjects]
-    known = [None if one.state == "incomplete" else one.summary for one in subjects]
+    known = [None if subject.state == "incomplete" else subject.summary for subject in subjects]
     for figure, words in OUTLIER_FIGURES.items():
         far = _outliers(known, figure)
         for mark in (mark for mark, out in zip(marks, far, strict=True) if out):
             mark[figure] = f"{words} above median + 3 MAD of all subjects"
     return [
         {
-            "subject": one,
-            "figures": one.summary,
+            "subject": subject,
+            "figures": subject.summary,
             "marks": mark,
             # Only a subject with a report has a summary.
-            "link": quote(f"{one.subject}/{one.subject}_report.html")
-            * ("summary" in one.model_fields_set),
+            "link": quote(f"{subject.subject}/{subject.subject}_report.html")
+            * ("summary" in subject.model_fields_set),
         }
-        for one, mark in zip(subjects, marks, strict=True)
+        for subject, mark in zip(subjects, marks, strict=True)
     ]
 
 
@@ -137,7 +137,7 @@ def write_cohort_report(
         summary = SubjectSummary(subject=subject, state="incomplete", verdict=NO_REPORT)
         summaries.setdefault(subject, summary)
     order = list(STATE_WORDS)
-    ordered = sorted(summaries.values(), key=lambda one: (order.index(one.state), one.subject))
+    ordered = sorted(summaries.values(), key=lambda s: (order.index(s.state), s.subject))
     html = render("cohort.html.j2", headline=_headline(ordered), rows=_rows(ordered))
     with writing(destination, overwrite=overwrite) as page:
         page.write_text(html, encoding="utf-8")

@@ -53,12 +53,12 @@ def correction_of(
     kinds = {"before": ("before", grey), "after": ("after", grey)}
     kinds |= {kind: (title, diverging) for kind, title in fields.items()}
     threshold = threshold_of(entry)
-    shown: list[Context] = []
+    drawn_charts: list[Context] = []
     if "profile_z" in arrays:
         alt = "Mean in tissue of each plane along z, before and after the correction."
         z, before, after = (arrays[f"profile_{k}"] for k in ("z", "before", "after"))
         chart = charts.profile_chart(z, before, after, bands)
-        shown.append(gallery.chart(f"{prefix}profile", "Profile along z", alt, chart))
+        drawn_charts.append(gallery.chart(f"{prefix}profile", "Profile along z", alt, chart))
     if "histogram_edges" in arrays:
         alt = (
             "Histogram of the intensities in tissue. Their coefficient of variation is "
@@ -67,12 +67,12 @@ def correction_of(
         chart = charts.histogram_chart(
             *(arrays[f"histogram_{k}"] for k in ("edges", "before", "after"))
         )
-        shown.append(gallery.chart(f"{prefix}histogram", "Histogram in tissue", alt, chart))
+        drawn_charts.append(gallery.chart(f"{prefix}histogram", "Histogram in tissue", alt, chart))
     spacing = n4.preview_spacing or n4.shrunk_spacing
     return {
         "figures": n4,
         "strength": entry.record.settings.get("strength", 1),
-        "charts": shown,
+        "charts": drawn_charts,
         "rows": gallery.cuts(f"{prefix}cut", spacing, kinds, arrays),
         "threshold": threshold,
         "grey": grey,

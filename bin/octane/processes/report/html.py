@@ -128,11 +128,11 @@ def build_report(
     checks = check_subject(quality, sections, stack, n4, threshold, outcome, settings)
     decisions = list_decisions(preflight_decisions, sections, stack, n4, settings)
     others = check_others(channels)
-    every = [*checks, *(check for of_channel in others.values() for check in of_channel)]
+    all_checks = [*checks, *(check for of_channel in others.values() for check in of_channel)]
     for section in quality:
-        section.flags = [check.name for check in every if section.title in check.sections]
-    warned = [check for check in every if check.state == "warning"]
-    sentence = verdict(every, len(notices))
+        section.flags = [check.name for check in all_checks if section.title in check.sections]
+    warned = [check for check in all_checks if check.state == "warning"]
+    sentence = verdict(all_checks, len(notices))
     records = [entry.record for entry in entries]
     orientation = next((r.orientation for r in records if any(r.orientation)), UNSTATED)
     html = render(
@@ -149,7 +149,7 @@ def build_report(
         other_checks=others,
         warned=warned,
         verdict=sentence,
-        state=state_of(every),
+        state=state_of(all_checks),
         channels=channels,
         joined=joined,
         fits=fits_of(channels, bands_of(stack), gallery),
@@ -170,22 +170,22 @@ def build_report(
         files=files,
         entries=entries,
     )
-    shown = {channel.name: channel.model_dump(mode="json") for channel in channels.shown}
+    channels_shown = {channel.name: channel.model_dump(mode="json") for channel in channels.shown}
     twin: Context = {
         "subject": subject,
         "run": run or {},
-        "state": state_of(every),
+        "state": state_of(all_checks),
         "verdict": sentence,
         "decisions": [decision.model_dump() for decision in decisions],
         # Those of the result in its order, then a reference channel that is only measured.
         "channels": [
-            {"name": name, "is_reference": name == reference, **shown.get(name, {})}
+            {"name": name, "is_reference": name == reference, **channels_shown.get(name, {})}
             for name in channels.names
         ],
-        "checks": [asdict(check) for check in every],
+        "checks": [asdict(check) for check in all_checks],
         "warnings": [
             *(check.sentence for check in checks if check.state == "warning"),
-            *(f"{k}: {c.sentence}" for k, of in others.items() for c in of if c.state == "warning"),
+            *(f"{k}: {c.sentence}" for k, cs in others.items() for c in cs if c.state == "warning"),
             *(text for _, text in notices),
         ],
         "summary": summary_of(records, quality, n4).model_dump(mode="json"),

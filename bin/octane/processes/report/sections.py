@@ -84,7 +84,7 @@ def thumbnails(
     for entry, figures in stitched:
         thumbnail = entry.previews["thumbnail"]
         sides = zip(voxel, figures.shape, (1, *thumbnail.shape), strict=True)
-        pixel = [spacing * n / shown for spacing, n, shown in sides][1:]
+        pixel = [spacing * n / pixels for spacing, n, pixels in sides][1:]
         draw = partial(
             pictures.panel, thumbnail, pixel, grey, bar=tiles is not None and gallery.bar
         )
@@ -135,10 +135,10 @@ def flat_field_of(
 
     ``prefix`` begins the name of its file.
     """
-    shown = [e.previews["flat_field"] for e, _ in stitched if "flat_field" in e.previews]
-    if not shown:
+    fields = [e.previews["flat_field"] for e, _ in stitched if "flat_field" in e.previews]
+    if not fields:
         return None
-    mean = np.mean([flat for flat in shown if flat.shape == shown[0].shape], axis=0)
+    mean = np.mean([flat for flat in fields if flat.shape == fields[0].shape], axis=0)
     scale = pictures.field_scale([mean])
     picture = pictures.panel(mean, (1, 1), scale, bar=False, longest=216)
     gallery.files[f"{prefix}flat_field.png"] = pictures.png(picture)
@@ -164,19 +164,19 @@ def alignment_of(
             gallery.files[f"alignment_{name}.png"] = pictures.png(drawn[-1][1])
     known = [(s.number, *s.shift, s.rotation or 0.0) for s in stack.sections if s.shift]
     numbers, y, x, turns = zip(*known, strict=True)
-    shown = [
+    drawn_charts = [
         gallery.chart(
             title.lower(),
             title,
             f"{title} of the sections; those beyond {limit:g} {unit} are numbered.",
-            charts.displacement_chart(numbers, named, limit, unit),
+            charts.displacement_chart(numbers, lengths, limit, unit),
         )
-        for title, named, limit, unit in (
+        for title, lengths, limit, unit in (
             ("Shifts", {"y": y, "x": x}, SHIFT_LIMIT * stack.voxel_size[1], "µm"),
             ("Rotations", {"rotation": turns}, ROTATION_LIMIT, "degrees"),
         )
     ]
-    return {"drawn": drawn, "sections": stack.sections, "charts": shown}
+    return {"drawn": drawn, "sections": stack.sections, "charts": drawn_charts}
 
 
 def cut_charts(quality: Sequence[SectionQuality], plane: float, gallery: Gallery) -> list[Context]:
@@ -188,7 +188,7 @@ def cut_charts(quality: Sequence[SectionQuality], plane: float, gallery: Gallery
     thicknesses = [
         (slab.measured_thickness, slab.thickness, slab.thickness_std) for _, slab in known
     ]
-    shown = []
+    drawn_charts = []
     for name, rows, bar in (
         ("Section surface", surfaces, "range over the section"),
         ("Section thickness", thicknesses, "± standard deviation"),
@@ -199,5 +199,5 @@ def cut_charts(quality: Sequence[SectionQuality], plane: float, gallery: Gallery
             numbers, marked = zip(*((b.number, name in a.flags) for a, b in known), strict=True)
             chart = charts.length_chart(numbers, lengths, bar, marked, plane)
             alt = f"{name} as measured and as used; sections that need a look are numbered."
-            shown.append(gallery.chart(name.lower().replace(" ", "_"), name, alt, chart))
-    return shown
+            drawn_charts.append(gallery.chart(name.lower().replace(" ", "_"), name, alt, chart))
+    return drawn_charts

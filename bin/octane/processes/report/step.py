@@ -99,7 +99,7 @@ def _position_table(sections: Sequence[StitchFigures]) -> str:
 def _gain_table(sections: Sequence[StitchFigures]) -> str:
     """Gains of the tiles of sections, as --stitch_gain reads them; empty if none were used."""
     gains = [(section.number, by_tile(section.gains)) for section in sections]
-    rows = [(number, *tile, gain) for number, of in gains for tile, gain in of.items()]
+    rows = [(number, *tile, gain) for number, of_tiles in gains for tile, gain in of_tiles.items()]
     return _csv_text(GAIN_COLUMNS, rows)
 
 

@@ -11,19 +11,21 @@ from octane.processes.preflight.parameters import STEPS
 def step_tables(records: Sequence[Record], *, workflow: bool) -> Context:
     """Sum up the tasks of each step for the page; ``workflow`` selects the workflow's defaults."""
     order = dict.fromkeys((*ORDER, *sorted(record.step for record in records)))
-    steps = {step: of for step in order if (of := [r for r in records if r.step == step])}
+    steps = {step: of_step for step in order if (of_step := [r for r in records if r.step == step])}
     versions: dict[str, dict[str, None]] = {}
     machines: dict[str, dict[str, None]] = {}
-    for step, of in steps.items():
-        for record in of:
+    for step, of_step in steps.items():
+        for record in of_step:
             for name, version in record.versions.items():
                 versions.setdefault(name, {})[version] = None
             machines.setdefault(describe_machine(record), {})[step] = None
     return {
         "steps": steps,
         "expected": ORDER,
-        "settings": {step: _settings(of, step, workflow=workflow) for step, of in steps.items()},
-        "performance": {step: performance(of) for step, of in steps.items()},
+        "settings": {
+            step: _settings(of_step, step, workflow=workflow) for step, of_step in steps.items()
+        },
+        "performance": {step: performance(of_step) for step, of_step in steps.items()},
         "versions": versions,
         "machines": machines,
     }

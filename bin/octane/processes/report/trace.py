@@ -37,7 +37,9 @@ def trace_content(timelines: Mapping[str, Recorded]) -> bytes:
                 {"name": stage, "ts": origin + start, "dur": length, **place}
                 for start, length, stage in track.pieces()
             ]
-    every = [*metadata, *sorted(events, key=itemgetter("ts"))]
-    content = json.dumps({"displayTimeUnit": "ms", "traceEvents": every}, separators=(",", ":"))
+    all_events = [*metadata, *sorted(events, key=itemgetter("ts"))]
+    content = json.dumps(
+        {"displayTimeUnit": "ms", "traceEvents": all_events}, separators=(",", ":")
+    )
     # Without a time stamp, so that the same timelines give the same file.
     return gzip.compress(content.encode(), mtime=0)

@@ -225,8 +225,8 @@ def _name_outlying_seams(
 
 def _refine_remedy(sections: Mapping[str, StitchFigures]) -> str:
     """The remedy of refinement, unless it was taken."""
-    taken = any(section.nominal_positions for section in sections.values())
-    return "" if taken else ", or try --stitch_refine"
+    is_refined = any(section.nominal_positions for section in sections.values())
+    return "" if is_refined else ", or try --stitch_refine"
 
 
 def _check_overlap(axis: str, sections: Mapping[str, StitchFigures], settings: Settings) -> Check:
@@ -259,8 +259,8 @@ def _check_overlap(axis: str, sections: Mapping[str, StitchFigures], settings: S
         )
         even = settings.stitch.get("flat_field", "none") != "none"
         text += "." if even else ", and correct their shading with --stitch_flat_field."
-        seen = any(overlap.axis == axis for _, overlap in overlaps)
-        unknown = skip(name, "as given", NO_STRUCTURE if seen else NO_OVERLAP)
+        has_overlaps = any(overlap.axis == axis for _, overlap in overlaps)
+        unknown = skip(name, "as given", NO_STRUCTURE if has_overlaps else NO_OVERLAP)
         return judge(name, "as given", "none", apart, text) if apart else unknown
     given, fitting_overlap = (
         float(np.median([getattr(o, k) for o in known])) for k in ("given", "found")
@@ -284,17 +284,17 @@ def _check_overlap(axis: str, sections: Mapping[str, StitchFigures], settings: S
 def _check_places(sections: Mapping[str, StitchFigures]) -> Check:
     name, limit = "Tiles out of place", "none"
     if not any(o.found is not None or s.misplaced for s in sections.values() for o in s.overlaps):
-        seen = any(section.overlaps for section in sections.values())
-        return skip(name, limit, NO_STRUCTURE if seen else "No tiles overlap.")
+        has_overlaps = any(section.overlaps for section in sections.values())
+        return skip(name, limit, NO_STRUCTURE if has_overlaps else "No tiles overlap.")
     odd = [
         (title, section, tile) for title, section in sections.items() for tile in section.misplaced
     ]
     plain = [(s, t) for _, s, t in odd if t.planes is None and t.copy_of is None]
     rows = [f"row {s.number},{t.row},{t.column}" for s, t in plain]
-    said = [(t, f"{title}, {t.sentence}") for title, _, t in odd]
-    deep = [text for t, text in said if t.planes is not None]
-    twice = [text for t, text in said if t.copy_of is not None]
-    aside = [text for _, text in said if text not in (*deep, *twice)]
+    sentences = [(t, f"{title}, {t.sentence}") for title, _, t in odd]
+    deep = [text for t, text in sentences if t.planes is not None]
+    twice = [text for t, text in sentences if t.copy_of is not None]
+    aside = [text for _, text in sentences if text not in (*deep, *twice)]
     texts = []
     if aside:
         texts.append(
@@ -327,17 +327,17 @@ def _check_coverage(sections: Mapping[str, StitchFigures]) -> Check:
 
 def _check_holes(sections: Mapping[str, StitchFigures]) -> Check:
     """Check tiles that are declared as not imaged: corners are often left out, tissue is not."""
-    every = sum(section.tiles for section in sections.values())
+    total = sum(section.tiles for section in sections.values())
     gone = sum(len(section.not_imaged) for section in sections.values())
     odd = {title: section.holes for title, section in sections.items() if section.holes}
-    lost = [
+    holes = [
         f"row {tiles[0][0]}, column {tiles[0][1]} of {title}"
         + (f" and {counted(len(tiles) - 1, 'more tile')}" if tiles[1:] else "")
         for title, tiles in odd.items()
     ]
-    text = f"{join_titles(lost)}: not imaged, and zero in the volume, although neighbours show "
+    text = f"{join_titles(holes)}: not imaged, and zero in the volume, although neighbours show "
     text += "tissue there or surround it; image it again."
-    return judge("Tiles not imaged", "none in tissue", f"{gone} of {every}", odd, text)
+    return judge("Tiles not imaged", "none in tissue", f"{gone} of {total}", odd, text)
 
 
 def _check_outliers(name: str, figures: Mapping[str, float | None], least: int = 3) -> Check:
@@ -385,17 +385,17 @@ def _check_surface(
     """Check the surfaces at which STACK cropped the sections; None if none was looked for."""
     slabs = {s.title: s.slab for s in quality if s.slab and not s.slab.missing}
     used = {title: slab.surface for title, slab in slabs.items() if slab.surface is not None}
-    seen = {s.title: s.surface for s in quality if s.surface and s.title in used}
-    depths = {title: surface.depth for title, surface in seen.items() if surface.depth is not None}
-    reasons = {title: surface.reason for title, surface in seen.items() if surface.depth is None}
+    surfaces = {s.title: s.surface for s in quality if s.surface and s.title in used}
+    depths = {title: s.depth for title, s in surfaces.items() if s.depth is not None}
+    reasons = {title: s.reason for title, s in surfaces.items() if s.depth is None}
     auto = any(slabs[title].surface_from != AS_GIVEN for title in used)
-    if not (auto or seen):
+    if not (auto or surfaces):
         return None
     name, limit = (
         "Section surface",
         f"{'measured, flat' if auto else 'as given'} within {plane:.4g} µm",
     )
-    if not seen:
+    if not surfaces:
         return skip(name, limit, "Another run stitched these sections; see STACK's log.")
     if not depths:
         return skip(name, limit, f"{_join_by_reason(reasons)}: no surface was measured.")
@@ -416,12 +416,12 @@ def _check_surface(
     )
     if texts and options:
         texts.append(f"Give {' and '.join(options)}.")
-    lost = [title for title in used if auto and slabs[title].surface_from != MEASURED]
-    if lost:
-        named = _join_by_reason({title: reasons.get(title, "") for title in lost})
-        here = _format_range([used[title] for title in lost])
-        texts.append(f"{named}: no surface was measured, {here} is cropped; look at the pictures.")
-    rough = {t: s.rough for t, s in seen.items() if auto and s.rough and s.rough > plane}
+    unmeasured = [title for title in used if auto and slabs[title].surface_from != MEASURED]
+    if unmeasured:
+        names = _join_by_reason({title: reasons.get(title, "") for title in unmeasured})
+        here = _format_range([used[title] for title in unmeasured])
+        texts.append(f"{names}: no surface was measured, {here} is cropped; look at the pictures.")
+    rough = {t: s.rough for t, s in surfaces.items() if auto and s.rough and s.rough > plane}
     if rough:
         by = _format_range(rough.values())
         texts.append(
@@ -429,35 +429,35 @@ def _check_surface(
         )
     value = f"{_format_range(depths.values())} deep"
     value += f", {len(depths)} of {len(used)} measured" if 0 < len(depths) < len(used) else ""
-    return judge(name, limit, value, [*off, *steep, *lost, *rough], " ".join(texts))
+    return judge(name, limit, value, [*off, *steep, *unmeasured, *rough], " ".join(texts))
 
 
 def _check_thickness(stack: StackFigures) -> Check | None:
     """Check that the thickness of each section was measured, or that taken; None if unknown."""
-    every = {title_of("", s.number): s for s in stack.sections}
-    lost = {title: s.thickness_reason for title, s in every.items() if s.thickness_reason}
-    known = [s.measured_thickness for s in every.values() if s.measured_thickness is not None]
-    if not (lost or known) and stack.distance is not None:
+    sections = {title_of("", s.number): s for s in stack.sections}
+    unmeasured = {title: s.thickness_reason for title, s in sections.items() if s.thickness_reason}
+    known = [s.measured_thickness for s in sections.values() if s.measured_thickness is not None]
+    if not (unmeasured or known) and stack.distance is not None:
         distance, plane = stack.distance, stack.voxel_size[0]
         limit = f"{distance.taken:.4g} µm, as taken, within {plane:.4g} µm"
         value, differs = f"{distance.measured:.4g} µm", _has_other_distance(stack)
         return judge("Section thickness", limit, value, differs, distance.sentence)
-    if not (lost or known):
+    if not (unmeasured or known):
         return None
     texts = []
-    for taken in (MEDIAN, BY_DEPTH, "as stated"):
+    for source in (MEDIAN, BY_DEPTH, "as stated"):
         affected = {
             title: why
-            for title, why in lost.items()
-            if every[title].thickness_from == taken
-            or (taken == "as stated" and every[title].thickness_from not in (MEDIAN, BY_DEPTH))
+            for title, why in unmeasured.items()
+            if sections[title].thickness_from == source
+            or (source == "as stated" and sections[title].thickness_from not in (MEDIAN, BY_DEPTH))
         }
-        texts += [f"{_join_by_reason(affected)}: not measured, so it is {taken}"] * bool(affected)
-    are_stated = all(every[title].thickness_from != BY_DEPTH for title in lost)
+        texts += [f"{_join_by_reason(affected)}: not measured, so it is {source}"] * bool(affected)
+    are_stated = all(sections[title].thickness_from != BY_DEPTH for title in unmeasured)
     remedy = "look at the pictures" if are_stated else "give --section_thickness"
     text = f"{'; '.join(texts)}; {remedy}."
     value = _format_range(known) if known else "none measured"
-    return judge("Section thickness", "measured", value, lost, text)
+    return judge("Section thickness", "measured", value, unmeasured, text)
 
 
 def _has_other_distance(stack: StackFigures) -> bool:
@@ -473,8 +473,8 @@ def _check_depth(stack: StackFigures) -> Check:
 
 def _check_orientation(stack: StackFigures) -> Check:
     name, limit = "Section orientation", "all alike"
-    every = {title_of("", s.number): s.flipped for s in stack.sections}
-    known = {title: flipped for title, flipped in every.items() if flipped is not None}
+    flips_of = {title_of("", s.number): s.flipped for s in stack.sections}
+    known = {title: flipped for title, flipped in flips_of.items() if flipped is not None}
     if not known:
         if stack.order is not None and (stack.order.exchanged or stack.order.repeated):
             return skip(name, limit, "A section in another place fits only by chance.")
@@ -505,8 +505,8 @@ def _check_order(
     exchanged, repeated, unmatched = map(both, (order.exchanged, order.repeated, order.unmatched))
     texts = [f"{join_titles(pair)} fit in each other's place; exchange them" for pair in exchanged]
     texts += [f"{b} shows the tissue of {a} again; leave one of them out" for a, b in repeated]
-    named = {title for pair in (*exchanged, *repeated) for title in pair}
-    apart = [pair for pair in unmatched if not {*pair} & named]
+    in_pairs = {title for pair in (*exchanged, *repeated) for title in pair}
+    apart = [pair for pair in unmatched if not {*pair} & in_pairs]
     if apart:
         pairs = ", ".join(join_titles(pair).replace(", ", " and ") for pair in apart)
         texts.append(
@@ -560,14 +560,15 @@ def _check_alignment(stack: StackFigures, off_surface: Collection[str]) -> Check
         value += f"; {join_titles([*off_surface])} not compared" if off_surface else ""
         return judge(name, limit, value, odd, text)
     apart = [title_of("", number) for pair in stack.unlike for number in pair]
-    lost = [title for title in compared if title not in known and title not in apart]
-    words = [f"{join_titles(lost)}: without a matching neighbour, not moved"] if lost else []
+    unmatched = [title for title in compared if title not in known and title not in apart]
+    text = f"{join_titles(unmatched)}: without a matching neighbour, not moved"
+    words = [text] if unmatched else []
     words += [f"{pairs}: no structure in common, not aligned"] if pairs else []
     text = f"{'; '.join(words)}; check --section_surface and the pictures."
     value = f"up to {shift:.1f} µm and {turn:.2f}°, moved back"
     value += f"; {join_titles(given)} as given" if given else ""
     value += f"; {join_titles([*off_surface])} not compared" if off_surface else ""
-    return judge(name, "all match", value, [*lost, *apart], text)
+    return judge(name, "all match", value, [*unmatched, *apart], text)
 
 
 def state_of(checks: Sequence[Check]) -> State:
@@ -583,10 +584,10 @@ def verdict(checks: Sequence[Check], notes: int) -> str:
     if state_of(checks) == "incomplete":
         return f"Incomplete: {checks[0].sentence}"
     warned = [check.name for check in checks if check.state == "warning"]
-    made = counted(sum(check.state != "not checked" for check in checks), "check")
-    noted = f" {counted(notes, 'note')} from tasks." if notes else ""
+    count = counted(sum(check.state != "not checked" for check in checks), "check")
+    remarks = f" {counted(notes, 'note')} from tasks." if notes else ""
     if warned:
-        return f"Look at {len(warned)} of {made}: {', '.join(warned)}.{noted}"
+        return f"Look at {len(warned)} of {count}: {', '.join(warned)}.{remarks}"
     if state_of(checks) == "look":
-        return f"Nothing could be checked.{noted}"
-    return f"Good: {made} passed.{noted}"
+        return f"Nothing could be checked.{remarks}"
+    return f"Good: {count} passed.{remarks}"

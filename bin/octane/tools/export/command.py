@@ -37,8 +37,8 @@ def main(
     from octane.tools.export.step import export_bids, export_volume
 
     if bids is not None and destination is None:
-        made = export_bids(store, bids, named, parameters, reading, execution)
-        sys.stdout.write(f"Wrote {made}.\n")
+        volume = export_bids(store, bids, named, parameters, reading, execution)
+        sys.stdout.write(f"Wrote {volume}.\n")
     elif destination is not None and bids is None and named == BidsParameters():
         export_volume(store, destination, parameters, reading, execution)
     else:

@@ -202,8 +202,8 @@ def open_source(
     An InputError says that a channel must be chosen, or that the volume lacks the level, the region
     or the orientation that is asked for.
     """
-    every = several and reading.channel is None
-    asked = each_channel(path, parameters.channels or ALL, reading) if every else [reading]
+    are_all = several and reading.channel is None
+    asked = each_channel(path, parameters.channels or ALL, reading) if are_all else [reading]
     channels = [open_volume(path, words) for words in asked]
     levels: list[list[Volume]] = [channels]
     shown = [ShownChannel()] * len(channels)

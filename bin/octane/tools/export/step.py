@@ -95,9 +95,9 @@ def export_volume(
             write_archive(store, partial)
         else:
             # In a folder of this name, which the next call removes if this one is killed.
-            made, packed = partial / destination.with_suffix(ZARR).name, partial / "packed"
-            write_ome_zarr(source, made, OME_ZARR, execution)
-            write_archive(made, packed)
+            written, packed = partial / destination.with_suffix(ZARR).name, partial / "packed"
+            write_ome_zarr(source, written, OME_ZARR, execution)
+            write_archive(written, packed)
             archive = partial.with_name(f"{partial.name}-packed")
             packed.rename(archive)
             put(archive, partial)
@@ -127,8 +127,8 @@ def export_bids(
 def _log_output(source: Source, destination: Path) -> None:
     """Log what is written, and warn of what the format does not state."""
     volume = source.levels[0][0].volume
-    lost = [] if is_whole(destination) else lost_directions(volume)
-    for text in overruled([volume]) + lost + default_directions(volume, destination):
+    directions = [] if is_whole(destination) else lost_directions(volume)
+    for text in overruled([volume]) + directions + default_directions(volume, destination):
         logger.warning("%s", text)
     if any(source.orientation) and destination.name.endswith(TIFF):
         logger.warning(

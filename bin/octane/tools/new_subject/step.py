@@ -207,8 +207,8 @@ def _channels(labels: Sequence[str]) -> dict[str, Setting]:
     )
     settings = {"channels": Setting(ALL, [sentence], False)}
     if doubtful := [name for name in names if NOT_AVERAGED.search(name)]:
-        shown = " and ".join(f"'{name}'" for name in doubtful)
+        quoted = " and ".join(f"'{name}'" for name in doubtful)
         kinds = " ".join(f"{name}={NEAREST}" for name in doubtful)
-        question = f"By the name, {shown} may hold angles or labels. If so, remove the slashes."
+        question = f"By the name, {quoted} may hold angles or labels. If so, remove the slashes."
         settings["channel_kind"] = Setting(kinds, [question], False)
     return settings

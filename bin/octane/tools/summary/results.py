@@ -60,8 +60,10 @@ def unpublished_results(
     A file of an earlier run does not count: it differs from the one that this run made, or for a
     store in its metadata.
     """
-    made = {file.name: file for file in files}
-    return [name for name in results if not _is_same(made.get(name), outdir / subject / name)]
+    made_by_name = {file.name: file for file in files}
+    return [
+        name for name in results if not _is_same(made_by_name.get(name), outdir / subject / name)
+    ]
 
 
 def _is_same(made: Path | None, published: Path) -> bool:

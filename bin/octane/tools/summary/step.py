@@ -170,8 +170,8 @@ def _say_results(run: Run, made: list[MadeFile], say: Say, warn: Say) -> None:
     paths = [i.path for i in made if i.path.name.endswith((".ome.zarr", "_report.html"))]
     paths = [path for path in paths if path.exists()]
     if paths:
-        shown = paths if len(paths) <= MOST_RESULTS else [path.parent for path in paths]
-        say("\n".join(["Results:", *(f"  {path}" for path in sorted({*shown}))]))
+        listed_paths = paths if len(paths) <= MOST_RESULTS else [path.parent for path in paths]
+        say("\n".join(["Results:", *(f"  {path}" for path in sorted({*listed_paths}))]))
     if run.is_linked:
         say(f"They are links into {run.work}, which must stay. To replace them by real files:")
         say(f"  {shlex.join([run.materialize, str(run.outdir)])}")

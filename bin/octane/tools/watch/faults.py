@@ -101,9 +101,9 @@ def stack_pair(
     if parameters.section_thickness is None:
         changes["section_thickness"] = AUTO
     flags = parameters.model_copy(update=changes).flags()
-    made, record = scratch / "pair.ome.zarr", scratch / "pair.json"
+    volume, record = scratch / "pair.ome.zarr", scratch / "pair.json"
     script = Path(__file__).resolve().parents[3] / "stack.py"
-    command = [sys.executable, str(script), str(made), str(before), str(section), *flags]
+    command = [sys.executable, str(script), str(volume), str(before), str(section), *flags]
     try:
         done = subprocess.run(
             [*command, "--overwrite", "--metrics", str(record)],
@@ -113,7 +113,7 @@ def stack_pair(
             stdin=subprocess.DEVNULL,
         )
     finally:
-        remove(made)
+        remove(volume)
     if done.returncode:
         raise OctaneError((done.stderr.strip().splitlines() or ["STACK failed"])[-1])
     read = read_record(record)
@@ -137,7 +137,7 @@ def faults_of(
     ``others`` are sections of the same run, and ``earlier`` those taken before. ``pair`` is what
     STACK says of this one and the one before.
     """
-    every = {title_of("", other.number): other for other in (*others, section)}
+    by_title = {title_of("", other.number): other for other in (*others, section)}
     stack, record = pair or (None, None)
     if stack is not None:
         # Of two sections STACK cannot tell which one is odd, and the one before was judged.
@@ -146,15 +146,15 @@ def faults_of(
         ]
         stack = stack.model_copy(update={"sections": comparable})
     settings = Settings(section.record.settings, record.settings if record else {}, {})
-    figures = {other.image.name: other.figures for other in every.values()}
+    figures = {other.image.name: other.figures for other in by_title.values()}
     checks = check_subject(
         section_qualities(figures, stack, None), figures, stack, None, settings=settings
     )
     faults = [Fault(c.name, c.sentence) for c in checks if _is_fault(c, section.title)]
     if stack is not None:
         faults += _unlike_faults(stack, section)
-    faults += _surface_faults(section, [taken.surface for taken in earlier])
-    return faults + _cut_faults(section, thickness_of(pair), [taken.thickness for taken in earlier])
+    faults += _surface_faults(section, [entry.surface for entry in earlier])
+    return faults + _cut_faults(section, thickness_of(pair), [entry.thickness for entry in earlier])
 
 
 def _without_comparisons(section: SectionFigures) -> SectionFigures:

@@ -79,17 +79,19 @@ def judge_sections(
     lacking = [names[n] for n in new if names[n] not in tasks]
     if lacking:
         raise OctaneError(f"Nextflow's trace lacks STITCH of {lacking[0]}; see watch/run.log.")
-    every = {
+    sections = {
         n: StitchedSection.read(n, name, tasks[name]) for n, name in names.items() if name in tasks
     }
     judgements = {}
-    sound = {n for n in every.keys() - {*new} if not {*INCOMPARABLE} & {*state.sections[n].faults}}
+    sound = {
+        n for n in sections.keys() - {*new} if not {*INCOMPARABLE} & {*state.sections[n].faults}
+    }
     for number in sorted(new):
-        section, earlier = every[number], [n for n in every if n < number]
+        section, earlier = sections[number], [n for n in sections if n < number]
         before = max([n for n in earlier if n in sound] or earlier, default=None)
-        pair = None if before is None else compare_sections(every[before], section, *stack)
-        taken = [state.sections[n] for n in sorted(state.sections) if n < number][-MOST_SURFACES:]
-        faults = faults_of(section, [*every.values()], pair, taken)
+        pair = None if before is None else compare_sections(sections[before], section, *stack)
+        entries = [state.sections[n] for n in sorted(state.sections) if n < number][-MOST_SURFACES:]
+        faults = faults_of(section, [*sections.values()], pair, entries)
         if stack[0].align in ("translation", "rigid"):
             faults = [fault for fault in faults if fault.kind != ALIGNMENT_FAULT]
         if not {*INCOMPARABLE} & {fault.kind for fault in faults}:

@@ -32,7 +32,7 @@ def usual_period(sections: Sequence[SectionEntry]) -> float | None:
 def bytes_a_section(sections: Sequence[SectionEntry], disk: str) -> float | None:
     """Bytes by which a section fills a disk; None if they are unknown."""
     pairs = pairwise(section.free for section in sections[-RECENT:] if disk in section.free)
-    used = [one[disk] - other[disk] for one, other in pairs if one[disk] > other[disk]]
+    used = [before[disk] - after[disk] for before, after in pairs if before[disk] > after[disk]]
     return median(used) if len(used) >= LEAST_INTERVALS else None
 
 
@@ -46,6 +46,10 @@ def disk_warning(
     each = bytes_a_section(sections, disk)
     if each is None:
         return None
-    left, period = int(free / each), usual_period(sections)
-    is_enough = left >= (FEW_SECTIONS if to_come is None else to_come)
-    return None if is_enough else (left, None if period is None else left * period / DAY_SECONDS)
+    sections_left, period = int(free / each), usual_period(sections)
+    is_enough = sections_left >= (FEW_SECTIONS if to_come is None else to_come)
+    return (
+        None
+        if is_enough
+        else (sections_left, None if period is None else sections_left * period / DAY_SECONDS)
+    )

@@ -81,7 +81,7 @@ def write_page(
     """Write the page; ``alerts`` are events, the newest first."""
     sections = state.sections
     last = max(sections, default=None)
-    taken = None if last is None else sections[last]
+    entry = None if last is None else sections[last]
     picture = None if last is None else outdir / picture_of(last)
     tiles = picture and picture.with_name(f"{picture.stem}_tiles.svg")
     now = datetime.now(UTC)
@@ -104,12 +104,12 @@ def write_page(
         "open": sorted({*open_sections} - sections.keys()),
         "faulty": sum(section.state != "good" for section in sections.values()),
         "period": _period([section for _, section in sorted(sections.items())]),
-        "free": format_bytes(min(taken.free.values())) if taken and taken.free else "–",
+        "free": format_bytes(min(entry.free.values())) if entry and entry.free else "–",
         "when": f"{now:%H:%M}",
         "day": f"{now:%Y-%m-%d}",
         "last": last,
         "faults": [alert["sentence"] for alert in alerts if alert.get("section") == last]
-        if taken and taken.state != "good"
+        if entry and entry.state != "good"
         else [],
         "picture": picture and picture.exists() and _data_uri(picture),
         "tiles": tiles and tiles.exists() and tiles.read_text(encoding="utf-8"),

@@ -83,8 +83,8 @@ class Workflow:
         some = [] if sections is None else [*SECTION_FLAGS, "--only_sections", as_ranges(sections)]
         session = session_of(self.launch / ".nextflow" / "history", key)
         resumed = [] if session is None else ["-resume", session]
-        named = ["-name", f"watch-{key}-{number}"]
-        return ["nextflow", "run", str(MAIN), *given, *some, *named, *resumed]
+        name_words = ["-name", f"watch-{key}-{number}"]
+        return ["nextflow", "run", str(MAIN), *given, *some, *name_words, *resumed]
 
     def run(self, key: str, number: int, sections: Sequence[int] | None) -> RunEnd:
         """Run it to its end; an interrupt is passed on, and the run ends first."""

@@ -212,21 +212,21 @@ class Watch:
                 self._seen[number], self._since[number] = states, now
                 self._active = now
         self._active = now if self._active is None else self._active
-        for number, taken in self.state.sections.items():
+        for number, entry in self.state.sections.items():
             names, states = look.names.get(number, ()), look.states.get(number)
-            if states is None and len(names) > taken.files and not self.folder.are_mosaics:
+            if states is None and len(names) > entry.files and not self.folder.are_mosaics:
                 self._reopened.add(number)
-            elif states is not None and fingerprint_of(states) != taken.fingerprint:
-                self._reopen(number, taken, states)
+            elif states is not None and fingerprint_of(states) != entry.fingerprint:
+                self._reopen(number, entry, states)
             elif states is not None:
                 self._reopened.discard(number)
 
-    def _reopen(self, number: int, taken: SectionEntry, states: States) -> None:
+    def _reopen(self, number: int, entry: SectionEntry, states: States) -> None:
         """Take a section again whose files changed, but not if some are gone."""
-        if file_count(states) >= taken.files:
+        if file_count(states) >= entry.files:
             self._reopened.add(number)
         elif (key := f"{number}:gone") not in self.state.alerts:
-            gone = taken.files - file_count(states)
+            gone = entry.files - file_count(states)
             text = f"Section {number} lacks {counted(gone, 'file')} that it had; restore what is "
             text += "gone."
             self._alert(key, "Files gone", text, number)
@@ -234,8 +234,8 @@ class Watch:
 
     def _open(self, look: Look) -> list[int]:
         """Numbers of sections that are not taken, or changed since then."""
-        taken = self.state.sections.keys() - self._reopened | self.options.excluded
-        return [n for n in look.states if n not in taken]
+        closed = self.state.sections.keys() - self._reopened | self.options.excluded
+        return [n for n in look.states if n not in closed]
 
     def _is_complete(self, number: int, look: Look, now: float) -> bool:
         states = look.states[number]
@@ -318,27 +318,27 @@ class Watch:
         gone = missing_files(names, usual, self.folder.key_of)
         if not gone or self.folder.are_mosaics:
             return []
-        shown = ", ".join(gone[:MOST_NAMES]) + f" and {len(gone) - MOST_NAMES} more" * (
+        first_gone = ", ".join(gone[:MOST_NAMES]) + f" and {len(gone) - MOST_NAMES} more" * (
             len(gone) > MOST_NAMES
         )
         text = f"Section {number} has {len(names)} of {len(usual)} files; it lacks those named "
-        return [Fault("Missing tiles", f"{text}like {shown} of another section.")]
+        return [Fault("Missing tiles", f"{text}like {first_gone} of another section.")]
 
     def _enter_judgement(
         self, number: int, states: States, judgement: Judgement, faults: Sequence[Fault]
     ) -> None:
         """Enter a section that was judged, with its event and alerts."""
         kinds = [kind for kind, _ in faults]
-        taken = self._enter_section(
+        entry = self._enter_section(
             number, states, judgement.name, "look" if faults else "good", kinds
         )
-        taken.surface, taken.thickness = judgement.surface, judgement.thickness
-        again = {"again": taken.again} if taken.again else {}
+        entry.surface, entry.thickness = judgement.surface, judgement.thickness
+        again = {"again": entry.again} if entry.again else {}
         self.state.add_event(
-            event="section", time=_now(), section=number, state=taken.state, faults=kinds, **again
+            event="section", time=_now(), section=number, state=entry.state, faults=kinds, **again
         )
         for kind, sentence in faults:
-            self._alert(f"{number}:{kind}:{taken.fingerprint[:8]}", kind, sentence, number)
+            self._alert(f"{number}:{kind}:{entry.fingerprint[:8]}", kind, sentence, number)
         if not faults:
             logger.info("Section %d: good.", number)
 
@@ -348,7 +348,7 @@ class Watch:
         before = max((n for n in self.state.sections if n < number), default=None)
         last = None if before is None else self.state.sections[before].last
         earlier = self.state.sections.get(number)
-        taken = SectionEntry(
+        entry = SectionEntry(
             name=name,
             state=word,
             fingerprint=fingerprint_of(states),
@@ -360,29 +360,29 @@ class Watch:
             faults=kinds,
             again=0 if earlier is None else earlier.again + 1,
         )
-        self.state.sections[number] = taken
+        self.state.sections[number] = entry
         self._reopened.discard(number)
-        return taken
+        return entry
 
     def _fail(
         self, numbers: Sequence[int], states: Mapping[int, States], look: Look, ended: RunEnd
     ) -> None:
         """A run failed: by a section that it names, which is left out until it changes, or not."""
         sentence = ended.sentence
-        named = [n for n in numbers if self._names_section(n, look, sentence)]
-        if not named and len(numbers) > 1 and not self._one_by_one:
+        faulty = [n for n in numbers if self._names_section(n, look, sentence)]
+        if not faulty and len(numbers) > 1 and not self._one_by_one:
             # One after another, the odd one is found.
             self._one_by_one = True
             return
-        for number in named:
+        for number in faulty:
             kinds = ["Unreadable"]
-            taken = self._enter_section(number, states[number], "", "refused", kinds)
-            key = f"{number}:Unreadable:{taken.fingerprint[:8]}"
+            entry = self._enter_section(number, states[number], "", "refused", kinds)
+            key = f"{number}:Unreadable:{entry.fingerprint[:8]}"
             self.state.add_event(
                 event="section", time=_now(), section=number, state="refused", faults=kinds
             )
             self._alert(key, "Unreadable", f"Section {number}: {sentence}", number)
-        if not named:
+        if not faulty:
             if "run" not in self.state.alerts:
                 self._alert("run", "Run failed", f"{section_words(numbers)}: {sentence}")
             # Together they may show what one does not, such as how tiles overlap.
@@ -463,9 +463,10 @@ class Watch:
             if forecast is None:
                 self.state.alerts.pop(f"disk:{disk}", None)
             elif f"disk:{disk}" not in self.state.alerts:
-                left, days = forecast
+                sections_left, days = forecast
                 when = "" if days is None else f", in {days:.1f} days"
-                text = f"The disk of {disk} will be full after {counted(left, 'more section')}"
+                count = counted(sections_left, "more section")
+                text = f"The disk of {disk} will be full after {count}"
                 more = "" if to_come is None else f", and {to_come} are to come"
                 self._alert(f"disk:{disk}", "Disk", f"{text}{when}{more}; free some space.")
 
@@ -494,11 +495,11 @@ class Watch:
         except (OctaneError, OSError) as error:
             # On a full disk the user must be told all the more.
             problem = error
-        told = tell_alerts(self.state, self.tell)
+        new_alerts = tell_alerts(self.state, self.tell)
         if problem is not None:
             raise problem
         self.state.pending = []
-        if told:
+        if new_alerts:
             save_state(self.state, self.watch_folder / "state.json")
         self.write_page()
 
