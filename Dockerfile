@@ -37,3 +37,6 @@ ENV PATH=/opt/octane/bin:$PATH
 ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
 # Tasks run as the user who started them, who does not have a home in the image.
 ENV HOME=/tmp
+# `make image` states it.
+ARG VERSION=
+LABEL org.opencontainers.image.title=octane org.opencontainers.image.version=$VERSION

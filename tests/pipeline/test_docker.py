@@ -89,6 +89,8 @@ def test_the_image_has_what_tasks_need_and_nothing_of_the_machine_that_built_it(
     assert inside(0, f"ls -d {left} 2>/dev/null || find /opt -name tests") == ""
     history = docker("history", "--no-trunc", "--format", "{{.CreatedBy}}", IMAGE)
     assert "--secret" not in history
+    label = '{{index .Config.Labels "org.opencontainers.image.version"}}'
+    assert docker("image", "inspect", "--format", label, IMAGE).strip() == __version__
     # docs/benchmarks.md states 686 MB, measured before imagecodecs was added, which takes 43 MB.
     size = int(docker("image", "inspect", "--format", "{{.Size}}", IMAGE))
     assert size < 760e6

@@ -24,6 +24,7 @@ import SimpleITK as sitk
 from runs import voxels
 from tile_writers import tiles_of, write_ome_tiff
 
+from octane import __version__
 from octane.processes.mosaic.names import NamedFile, NamePattern, find_pattern
 from octane.processes.preflight.schema import WorkflowModel
 from octane.store.image import open_image
@@ -57,7 +58,10 @@ WHY_NOT = {
     ): "needs a GPU: tests/gpu/test_first_run.py",
     ("hpc.md", "cd /shared/octane          # a clone of the project"): "needs a shared file system",
     ("hpc.md", "#!/bin/bash"): "needs Slurm: tests/slurm",
-    ("hpc.md", "docker save octane:0.1.0 --output octane.tar"): "needs Docker and Apptainer",
+    (
+        "hpc.md",
+        f"docker save octane:{__version__} --output octane.tar",
+    ): "needs Docker and Apptainer",
     (
         "watch.md",
         "bin/watch.py /data/brain_07 --outdir results/brain_07 --last 240 --resolution 10 "

@@ -41,11 +41,19 @@ def test_all_that_numbers_depend_on_is_named():
     ("name", "pattern"),
     [
         ("nextflow.config", r"(?m)^    version = '(.*)'$"),
-        ("CITATION.cff", r"(?m)^version: (.*)$"),
         ("docs/hpc.md", r"octane:(\d[^ ]*) "),
         ("docs/hpc.md", r"octane-(\d.*)\.sif "),
     ],
 )
 def test_files_that_repeat_the_version_agree(project, name, pattern):
-    """Wheels, records and the image take it from these: octane/__init__.py and nextflow.config."""
+    """``make generate`` writes them, from octane/__init__.py."""
     assert re.findall(pattern, (project / name).read_text(encoding="utf-8")) == [__version__]
+
+
+def test_the_changelog_begins_with_this_version_and_the_citation_is_of_its_last_release(project):
+    changes = (project / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.findall(r"(?m)^## (\S+)(?:, not released yet| - \d{4}-\d\d-\d\d)$", changes)[0]
+    assert newest == __version__
+    version, date = re.findall(r"(?m)^## (\S+) - (\S+)$", changes)[0]
+    citation = (project / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {version}\ndate-released: {date}\n" in citation
