@@ -6,20 +6,27 @@ import runpy
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 from importlib.metadata import PathDistribution
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from octane import __version__
 
 PROJECT = Path(__file__).resolve().parents[2]
+PYPROJECT = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+FIRST, AFTER = map(int, re.findall(r"3\.(\d+)", PYPROJECT["requires-python"]))
+MINORS = range(FIRST, AFTER)
+"""The N of each Python 3.N that octane supports."""
+
 # Not the last words of a run, which take no arguments.
 COMMANDS = [path for path in (PROJECT / "bin").glob("*.py") if path.stem != "summary"]
+# The others serve the workflow only.
+INSTALLED = [path for path in COMMANDS if path.stem not in ("new_subject", "preflight", "watch")]
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 
@@ -28,8 +35,40 @@ def installed(command):
     return f"octane-{command.stem.replace('_', '-')}"
 
 
+def build_wheel(source, folder):
+    """The wheel of a folder or source archive, built without the network."""
+    words = (*PIP, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", folder, source)
+    subprocess.run([str(word) for word in words], check=True)
+    return next(folder.glob("*.whl"))
+
+
+def test_the_source_archive_is_complete_and_makes_the_same_wheel(tmp_path):
+    if not (PROJECT / ".git").exists():
+        pytest.skip("not a clone")
+    listed = ("git", "ls-files", "--cached", "--others", "--exclude-standard")
+    files = subprocess.check_output(listed, cwd=PROJECT, text=True).splitlines()
+    # A copy, as for `make release`: below a folder /work, hatchling disregards .gitignore.
+    clone = tmp_path / "clone"
+    for name in files:
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(PROJECT / name, clone / name)
+    build = (sys.executable, "-m", "hatchling", "build", "--target", "sdist")
+    subprocess.run([*build, "--directory", tmp_path], cwd=clone, check=True)
+    source = next(tmp_path.glob("octane_microscopy-*.tar.gz"))
+    with tarfile.open(source) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    assert packed == {*files, "PKG-INFO"}
+    # RECORD has the checksums of all other files.
+    record = f"octane_microscopy-{__version__}.dist-info/RECORD"
+    first, second = (
+        ZipFile(build_wheel(given, tmp_path / name)).read(record)
+        for name, given in (("first", PROJECT), ("second", source))
+    )
+    assert first == second
+
+
 def test_the_package_and_its_commands_are_installed(environment, tmp_path):
-    wheels, folder = tmp_path / "wheels", tmp_path / "installed"
+    folder = tmp_path / "installed"
 
     def call(*words):
         env = {**environment, "PYTHONPATH": str(folder)}
@@ -37,9 +76,8 @@ def test_the_package_and_its_commands_are_installed(environment, tmp_path):
             [str(word) for word in words], env=env, cwd=tmp_path, text=True
         )
 
-    # Without the network.
-    call(*PIP, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", wheels, PROJECT)
-    call(*PIP, "install", "--no-deps", "--no-index", "--target", folder, *wheels.iterdir())
+    wheel = build_wheel(PROJECT, tmp_path)
+    call(*PIP, "install", "--no-deps", "--no-index", "--target", folder, wheel)
     package = PROJECT / "bin" / "octane"
     files = {
         path.relative_to(package)
@@ -47,14 +85,12 @@ def test_the_package_and_its_commands_are_installed(environment, tmp_path):
         for path in package.rglob(f"*.{kind}")
     }
     assert [path for path in files if not (folder / "octane" / path).exists()] == []
-    found = PathDistribution(next(folder.glob("octane-*.dist-info")))
-    # These serve the workflow only.
-    scripts = [p for p in COMMANDS if p.stem not in ("new_subject", "preflight", "watch")]
-    assert found.entry_points.names == {installed(path) for path in scripts}
+    found = PathDistribution(next(folder.glob("octane_microscopy-*.dist-info")))
+    assert found.entry_points.names == {installed(path) for path in INSTALLED}
     # Those that the scripts of bin/ call.
     called = {f"{entry.module}" for entry in found.entry_points}
     assert called == {
-        re.findall(r"from (octane\S+) import main", p.read_text())[0] for p in scripts
+        re.findall(r"from (octane\S+) import main", p.read_text())[0] for p in INSTALLED
     }
     assert found.version == __version__
     assert "\n\n# octane\n" in (found.read_text("METADATA") or "")
@@ -70,34 +106,30 @@ def test_the_package_and_its_commands_are_installed(environment, tmp_path):
 
 
 def test_every_page_and_script_allows_the_same_pythons():
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    stated = re.fullmatch(r">=3\.(\d+),<3\.(\d+)", project["requires-python"])
-    assert stated is not None
-    minors = [*range(int(stated[1]), int(stated[2]))]
-    classified = [c.rpartition("3.")[2] for c in project["classifiers"] if ":: 3." in c]
-    assert classified == [*map(str, minors)]
-    words = f"Python 3.{minors[0]} to 3.{minors[-1]}"
+    classified = [c.rpartition("3.")[2] for c in PYPROJECT["classifiers"] if ":: 3." in c]
+    assert classified == [*map(str, MINORS)]
+    words = f"Python 3.{MINORS[0]} to 3.{MINORS[-1]}"
     setup = (PROJECT / "tools/setup.sh").read_text()
     assert words in setup
-    assert f"(3, {minors[0]}) <= sys.version_info[:2] <= (3, {minors[-1]})" in setup
+    assert f"(3, {MINORS[0]}) <= sys.version_info[:2] <= (3, {MINORS[-1]})" in setup
     assert words in (PROJECT / "README.md").read_text()
 
 
-def newest_python():
-    """The newest Python on this machine that octane allows, and its version; of pyenv's too."""
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    allowed = SpecifierSet(project["requires-python"])
+def python_of(minor):
+    """The newest Python 3.``minor`` on this machine that has venv; of pyenv's too."""
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    named = [shutil.which(f"python3.{minor}") for minor in range(11, 30)]
+    named = shutil.which(f"python3.{minor}")
     versions = {}
-    for path in [*filter(None, named), *root.glob("versions/*/bin/python3")]:
+    for path in [*filter(None, [named]), *root.glob(f"versions/3.{minor}.*/bin/python3")]:
         told = subprocess.run(
             [path, "-c", "import ensurepip, platform; print(platform.python_version())"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
-        if not told.returncode and told.stdout.strip() in allowed:
-            versions[Version(told.stdout.strip())] = str(path)
-    return versions[max(versions)], max(versions)
+        if not told.returncode:
+            versions[Version(told.stdout.strip())] = path
+    if not versions:
+        pytest.skip(f"no Python 3.{minor} with venv")
+    return versions[max(versions)]
 
 
 HASHES = """
@@ -111,49 +143,71 @@ for path in sorted(Path(sys.argv[1]).rglob("*.ome.zarr")):
 """Prints a checksum of each level of each store, as zarr reads it."""
 
 
+LINES = (
+    "phantom p --sections 2 --tiles 2 --tile_shape 12,64,64 --bias 0.4",
+    "resample p/mosaics/section_01.ome.zarr 1.ome.zarr --scale 0.5 --codec blosc-lz4",
+    "resample p/mosaics/section_02.ome.zarr 2.ome.zarr --scale 0.5 --codec none",
+    "stitch 1.ome.zarr section_01.ome.zarr --stitch_refine",
+    "stitch 2.ome.zarr section_02.ome.zarr",
+    "stack stack.ome.zarr section_01.ome.zarr section_02.ome.zarr",
+    "n4 stack.ome.zarr n4.ome.zarr",
+    "pyramid n4.ome.zarr brain.ome.zarr --pyramid_resolutions 20 40",
+    "export brain.ome.zarr brain.ome.tif",
+    "export brain.ome.zarr brain.nii.gz",
+    "export brain.ome.zarr old.ome.zarr --ome_zarr_version 0.4",
+    "pyramid brain.ome.tif tif.ome.zarr --pyramid_resolutions 20",
+    "pyramid brain.nii.gz nii.ome.zarr --pyramid_resolutions 20",
+    "export brain.ome.zarr tiles/tile_x0_y0.nii.gz",
+    "export brain.ome.zarr tiles/tile_x1_y0.nii.gz",
+    "mosaic tiles --dry_run",
+)
+"""A small subject, command by command."""
+
+
+def run_lines(folder, python, environment, programs):
+    """Checksums of what LINES make in ``folder``; ``programs`` gives the words of a command."""
+    folder.mkdir()
+    for command, *words in map(str.split, LINES):
+        subprocess.run([*programs(command), *words], env=environment, cwd=folder, check=True)
+    return subprocess.check_output(
+        [python, "-c", HASHES, folder], env=environment, text=True
+    ).splitlines()
+
+
+@pytest.fixture(scope="module")
+def hashes_here(environment, tmp_path_factory):
+    """Checksums of what the commands of ``bin/`` make, with the tests' Python."""
+    folder = tmp_path_factory.mktemp("here") / "made"
+    return run_lines(
+        folder, sys.executable, environment, lambda c: (sys.executable, PROJECT / f"bin/{c}.py")
+    )
+
+
 # It downloads hundreds of megabytes, and compiles twice.
 @pytest.mark.timeout(1800)
 @pytest.mark.soak
-def test_the_newest_versions_on_the_newest_python_make_the_same(environment, tmp_path):
+@pytest.mark.parametrize("minor", MINORS)
+def test_the_newest_versions_on_every_python_make_the_same(
+    environment, hashes_here, minor, tmp_path
+):
     """What pip installs today, at the upper ends of pyproject's bounds."""
-    python, version = newest_python()
-    if version.release[:2] <= sys.version_info[:2]:
-        pytest.skip(f"no Python above {version.major}.{version.minor} that octane allows")
-
-    def call(*words, place=tmp_path):
-        line = [str(word) for word in words]
-        return subprocess.check_output(line, env=environment, cwd=place, text=True)
-
-    call(*PIP, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", "wheels", PROJECT)
-    call(python, "-m", "venv", "newest")
-    folder = tmp_path / "newest" / "bin"
+    subprocess.run([python_of(minor), "-m", "venv", tmp_path / "venv"], check=True)
+    commands = tmp_path / "venv" / "bin"
     pip = ("-m", "pip", "--quiet", "--disable-pip-version-check", "install")
-    call(folder / "python", *pip, *(tmp_path / "wheels").iterdir())
-    lines = (
-        "phantom p --sections 2 --tiles 2 --tile_shape 12,64,64 --bias 0.4",
-        "resample p/mosaics/section_01.ome.zarr 1.ome.zarr --scale 0.5 --codec blosc-lz4",
-        "resample p/mosaics/section_02.ome.zarr 2.ome.zarr --scale 0.5 --codec none",
-        "stitch 1.ome.zarr section_01.ome.zarr --stitch_refine",
-        "stitch 2.ome.zarr section_02.ome.zarr",
-        "stack stack.ome.zarr section_01.ome.zarr section_02.ome.zarr",
-        "n4 stack.ome.zarr n4.ome.zarr",
-        "pyramid n4.ome.zarr brain.ome.zarr --pyramid_resolutions 20 40",
-        "export brain.ome.zarr brain.ome.tif",
-        "export brain.ome.zarr brain.nii.gz",
-        "export brain.ome.zarr old.ome.zarr --ome_zarr_version 0.4",
-        "pyramid brain.ome.tif tif.ome.zarr --pyramid_resolutions 20",
-        "pyramid brain.nii.gz nii.ome.zarr --pyramid_resolutions 20",
+    subprocess.run([commands / "python", *pip, build_wheel(PROJECT, tmp_path)], check=True)
+
+    def told(name, flag):
+        words = [commands / name, flag]
+        return subprocess.check_output(words, env=environment, cwd=tmp_path, text=True)
+
+    for name in map(installed, INSTALLED):
+        assert told(name, "--version") == f"{__version__}\n"
+        assert told(name, "--help").startswith(f"usage: {name} ")
+    made = run_lines(
+        tmp_path / "made", commands / "python", environment, lambda c: (commands / f"octane-{c}",)
     )
-    hashes = {}
-    for name, own in (("theirs", folder / "python"), ("ours", sys.executable)):
-        (tmp_path / name).mkdir()
-        for command, *words in map(str.split, lines):
-            installed = (folder / f"octane-{command}",)
-            here = (sys.executable, PROJECT / "bin" / f"{command}.py")
-            call(*(installed if name == "theirs" else here), *words, place=tmp_path / name)
-        hashes[name] = call(own, "-c", HASHES, tmp_path / name).splitlines()
-    assert len(hashes["ours"]) == 16
-    assert hashes["theirs"] == hashes["ours"]
+    assert len(hashes_here) == 16
+    assert made == hashes_here
 
 
 TAB = """
