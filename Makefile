@@ -10,7 +10,7 @@ PYTEST ?=
 ENV := source tools/env.sh &&
 DEMO := work/demo
 
-.PHONY: help setup demo check test soak test-gpu test-containers lint format generate lock image bench clean
+.PHONY: help setup demo check test soak test-gpu test-containers lint format generate lock image release bench clean
 
 help: ## list all targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s  %s\n", $$1, $$2}'
@@ -118,10 +118,14 @@ lock: ## update requirements/*.txt (needs uv)
 CUDA ?=
 # Further options of docker build, such as the secrets that the Dockerfile names.
 BUILD ?=
-VERSION = $(shell sed -n "s/^    version = '\(.*\)'/\1/p" nextflow.config)
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' bin/octane/__init__.py)
 
 image: ## build the container of -profile docker and apptainer (CUDA=12 or 13 for GPUs)
-	docker build --build-arg CUDA=$(CUDA) $(BUILD) --tag octane:$(VERSION) .
+	docker build --build-arg CUDA=$(CUDA) --build-arg VERSION=$(VERSION) $(BUILD) --tag octane:$(VERSION) .
+
+release: ## run all tests and build what is published into dist/ (RELEASING.md)
+	@tools/setup.sh test
+	@$(ENV) tools/release.sh
 
 bench: ## run the quick form of every benchmark
 	@tools/setup.sh run
@@ -131,6 +135,6 @@ bench: ## run the quick form of every benchmark
 		elif ((code)); then exit "$$code"; fi; done
 
 clean: ## remove results, work files and caches; .venv and .tools stay
-	@rm -rf work results .nextflow .nextflow.log* .nf-test .nf-test.log test-results \
+	@rm -rf work results dist .nextflow .nextflow.log* .nf-test .nf-test.log test-results \
 		.pytest_cache .ruff_cache .hypothesis .import_linter_cache .tools/compiled
 	@find bin tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
