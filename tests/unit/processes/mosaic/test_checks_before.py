@@ -140,11 +140,11 @@ def test_places_that_files_state_become_positions(write_tiles, plan, tmp_path):
     source = write_tiles(write_ome_tiff, placed=True)
     given = {"section_thickness": 10, "allow_missing_sections": 4}
     made = plan(source, **given, overlap="0.12 0.1667")
-    assert not made.idle
+    assert not made.idle_flags
     other = plan(source, **given, overlap="0.5")
-    assert [*other.idle] == ["overlap"]
-    assert "OME-XML" in other.idle["overlap"]
-    assert "with rows and columns from the names and places from OME-XML." in made.found
+    assert [*other.idle_flags] == ["overlap"]
+    assert "OME-XML" in other.idle_flags["overlap"]
+    assert "with rows and columns from the names and places from OME-XML." in made.tiles_sentence
     first = items_of(made)[0]["tables"]["positions"].splitlines()
     assert first[:2] == ["section,row,column,y,x", "2,0,0,0.0,0.0"]
     assert first[-1] == "2,1,2,72.0,200.0"
@@ -155,7 +155,7 @@ def test_places_that_files_state_become_positions(write_tiles, plan, tmp_path):
     table.write_text("\n".join(["section,row,column,y,x", *rows]), encoding="utf-8")
     moved = plan(source, {"positions": table}, **given)
     assert items_of(moved)[0]["tables"]["positions"] == split_sections(table)[2]
-    assert f"places from {table}." in moved.found
+    assert f"places from {table}." in moved.tiles_sentence
     # Neither changes a task of MOSAIC.
     assert [i["tile_list"] for i in items_of(moved)] == [i["tile_list"] for i in items_of(made)]
     assert flags_of(moved)["mosaic"] == flags_of(made)["mosaic"]
@@ -214,7 +214,7 @@ def test_a_table_of_places_is_an_input_of_the_run(write_tiles, plan, tmp_path):
     table = write_csv(tmp_path / "stage.csv", rows)
     made = plan(source, {"tile_table": table}, section_thickness=10, allow_missing_sections=4,
                 tile_table=str(table))  # fmt: skip
-    assert f"places from {table}." in made.found
+    assert f"places from {table}." in made.tiles_sentence
     assert items_of(made)[1]["tables"]["positions"].splitlines()[-1] == "7,1,2,60.0,160.0"
     assert "table" not in flags_of(made)["mosaic"]
 
@@ -239,7 +239,7 @@ def test_a_table_may_place_tiles_of_excluded_sections(write_tiles, plan):
     ]
     table = write_csv(source / "stage.csv", rows)
     made = plan(source, section_thickness=10, exclude_sections="7")
-    assert made.found.endswith(f"places from {table}.")
+    assert made.tiles_sentence.endswith(f"places from {table}.")
     assert made.remarks == []
     assert [item["id"] for item in items_of(made)] == ["section_02"]
     assert items_of(made)[0]["tables"]["positions"].splitlines()[-1] == "2,1,2,60.0,160.0"
