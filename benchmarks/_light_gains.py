@@ -9,12 +9,12 @@ from _stitch_flat_field import LOOKS, SEEDS, left, phantom
 
 from octane.layout.mosaic import Tile
 from octane.layout.placement import TilePlacement
-from octane.processes.stitch.flat_field import estimate
+from octane.processes.stitch.flat_field import estimate_flat_field
 from octane.processes.stitch.gains import (
     MeasuredGains,
-    judged_flat_field,
-    measured_gains,
-    of_one_brightness,
+    equalise_brightness,
+    judge_flat_field,
+    measure_gains,
 )
 
 RANGE = (0.7, 1.4)
@@ -38,7 +38,7 @@ def found_in(
     tiles: Mapping[Tile, Image], placement: TilePlacement, shading: float
 ) -> MeasuredGains:
     """Octane's gains, with those of a flat field if there is shading."""
-    found = measured_gains(tiles, placement, with_flat_field=shading > 0)
+    found = measure_gains(tiles, placement, with_flat_field=shading > 0)
     if found is None:
         raise RuntimeError("nothing to compare")
     return found
@@ -46,7 +46,7 @@ def found_in(
 
 def field_left(tiles: Mapping[Tile, Image], placement: TilePlacement, true: Image) -> float:
     """Root mean square of the shading that an estimated flat field leaves."""
-    flat = estimate(tiles, placement)
+    flat = estimate_flat_field(tiles, placement)
     if flat is None:
         raise RuntimeError("nothing to compare")
     return left(flat.profile, true)[0]
@@ -66,23 +66,25 @@ def case(overlap: float, shading: float, tilt: float, looks: int, seed: int) -> 
     tilted = np.exp(np.add.outer(*ramps)).astype(np.float32)
     tiles, true = {tile: own * tilted for tile, own in tiles.items()}, true * tilted
     gains = drifting(tiles, seed)
-    seen = of_one_brightness(tiles, {tile: 1 / gain for tile, gain in gains.items()}, 0.0)
+    seen = equalise_brightness(tiles, {tile: 1 / gain for tile, gain in gains.items()}, 0.0)
     found, sound = (found_in(own, placement, shading) for own in (seen, tiles))
     errors = {t: float(np.log(found.gains.get(t, 1.0) / gain)) for t, gain in gains.items()}
-    evened = of_one_brightness(seen, found.gains, 0.0)
-    judged = judged_flat_field(evened, placement)
-    changes = [abs(gain - 1) for gain in sound.gains.values()] if sound.held_out.helped else [0.0]
+    evened = equalise_brightness(seen, found.gains, 0.0)
+    judged = judge_flat_field(evened, placement)
+    changes = (
+        [abs(gain - 1) for gain in sound.gains.values()] if sound.held_out.lowers_seams else [0.0]
+    )
     return {
         "error": float(np.std([*errors.values()])),
         "without_trend": float(np.std(without_trend(errors))),
         "largest": max(map(abs, errors.values())),
-        "helped": float(found.held_out.helped),
+        "helped": float(found.held_out.lowers_seams),
         "before": max(found.held_out.before),
         "after": max(found.held_out.after),
         "flat": field_left(evened, placement, true),
         "flat_alone": field_left(tiles, placement, true),
-        "flat_helped": float(judged is not None and judged.helped),
-        "sound_helped": float(sound.held_out.helped),
+        "flat_helped": float(judged is not None and judged.lowers_seams),
+        "sound_helped": float(sound.held_out.lowers_seams),
         "sound_change": max(changes),
     }
 

@@ -25,7 +25,7 @@ from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.core.geometry import vector
 from octane.layout.mosaic import Tile
 from octane.layout.placement import TilePlacement
-from octane.processes.stitch.gains import judged_flat_field, measured_gains
+from octane.processes.stitch.gains import judge_flat_field, measure_gains
 from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
 from octane.processes.stitch.record import StitchFigures, by_tile
 from octane.processes.stitch.step import stitch_section
@@ -178,7 +178,7 @@ def of_gains(
     """Figures of gains that were put in, the worst of the seeds, and of sound tiles."""
     settings = {"gain": ESTIMATE, "flat_field": flat}
     sound = stitched(section, folder, **settings)
-    own = measured_gains(section.means, sound.placement, with_flat_field=flat == ESTIMATE)
+    own = measure_gains(section.means, sound.placement, with_flat_field=flat == ESTIMATE)
     if own is None:
         raise RuntimeError("nothing to compare")
     base = dict.fromkeys(section.tiles, 1.0) if section.is_even else own.gains
@@ -201,7 +201,7 @@ def of_gains(
                 "without_trend": trendless,
                 "before": max(judged.before),
                 "after": max(judged.after),
-                "helped": float(judged.helped),
+                "helped": float(judged.lowers_seams),
             }
         )
         if python:
@@ -214,7 +214,7 @@ def of_gains(
     judged = sound.figures.gains_held_out
     return {
         **{"image": section.name, "flat_field": flat, "seeds": len(seeds), **figures},
-        "sound_helped": judged is not None and judged.helped,
+        "sound_helped": judged is not None and judged.lowers_seams,
         "sound_change": max(abs(gain - 1) for gain in sound.gains.values()),
         "sound_measured": max(abs(gain - 1) for gain in own.gains.values()),
     }
@@ -241,7 +241,7 @@ def of_flat_field(section: Tiles, folder: Path, python: Path | None) -> list[dic
         if python:
             fields["BaSiCPy"] = flat = basicpy(seen, folder, python)
             evened = {tile: own / flat for tile, own in seen.means.items()}
-            again = judged_flat_field(evened, done.placement)
+            again = judge_flat_field(evened, done.placement)
             if again is not None:
                 seams["BaSiCPy"] = max(again.before)
         errors = {}
@@ -250,7 +250,7 @@ def of_flat_field(section: Tiles, folder: Path, python: Path | None) -> list[dic
         else:
             base = fields
         figures = {"image": section.name, "put_in": left(np.ones_like(true), true)[0]}
-        rows.append({**figures, "seams": seams, "helped": judged.helped, "left": errors})
+        rows.append({**figures, "seams": seams, "helped": judged.lowers_seams, "left": errors})
     return rows
 
 

@@ -20,7 +20,7 @@ from uneven_sections import UnevenParameters, render_tile
 from octane.processes.n4.fit import n4_bias_field_correction
 from octane.processes.n4.intensity import z_profile_gain
 from octane.processes.phantom.step import SCALE, Subject, tissue
-from octane.processes.stitch.attenuation import Compensated, compensated
+from octane.processes.stitch.attenuation import CompensatedSection, compensate_light
 
 Volume = npt.NDArray[np.float32]
 
@@ -137,7 +137,9 @@ def errors(values: Volume, truth: Volume, planes: int) -> tuple[float, float]:
     return float(np.nanstd(ratio)), float(np.sqrt(np.nanmean(step**2)))
 
 
-def ways(sections: list[Volume], found: list[Compensated], truth: Volume) -> dict[str, Volume]:
+def ways(
+    sections: list[Volume], found: list[CompensatedSection], truth: Volume
+) -> dict[str, Volume]:
     """Return the stacked sections, by the way in which the decay is undone."""
     planes = len(truth) // SECTIONS
     mask = truth > TISSUE
@@ -158,7 +160,7 @@ def ways(sections: list[Volume], found: list[Compensated], truth: Volume) -> dic
     }
 
 
-def steady(found: list[Compensated]) -> float:
+def steady(found: list[CompensatedSection]) -> float:
     """Return the part of the light from columns that do not decay."""
     parts = [own.brightness[~own.decaying].sum() / own.brightness.sum() for own in found]
     return float(np.mean(parts))
@@ -178,7 +180,7 @@ def row(case: Case, size: int, looks: float, seeds: tuple[int, ...]) -> dict[str
         lengths = (SECTIONS * planes, *p.tile_shape[1:])
         z, y, x = ((np.arange(n) + 0.5) * SPACING for n in lengths)
         truth = tissue(Subject.of(p), z, y, x)
-        found = [compensated(section, SPACING) for section in sections]
+        found = [compensate_light(section, SPACING) for section in sections]
         still.append(steady(found))
         aim = np.sqrt(truth) if case.root else truth
         for way, volume in ways(sections, found, truth).items():

@@ -17,7 +17,7 @@ from octane.layout.mosaic import MosaicGrid, Tile
 from octane.layout.placement import TilePlacement
 from octane.processes.phantom.parameters import PhantomParameters
 from octane.processes.phantom.step import Subject, render_tile, shading
-from octane.processes.stitch.flat_field import FlatField, estimate, shading_of
+from octane.processes.stitch.flat_field import FlatField, estimate_flat_field, shading_of
 
 SHADING = 0.3
 SIZES: dict[str, Mapping[str, object]] = {
@@ -99,7 +99,7 @@ def left(found: npt.NDArray, true: npt.NDArray) -> tuple[float, float]:
 
 def fitted(tiles: dict[Tile, Image], placement: TilePlacement) -> FlatField:
     """Octane's flat field."""
-    flat = estimate(tiles, placement)
+    flat = estimate_flat_field(tiles, placement)
     if flat is None:
         raise RuntimeError("nothing to compare")
     return flat

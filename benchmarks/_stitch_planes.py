@@ -10,7 +10,7 @@ from octane.compare.columns import Columns, columns
 from octane.layout.mosaic import Position, Tile
 from octane.layout.placement import TilePlacement
 from octane.processes.phantom.step import Block, Subject, speckle, stage_errors
-from octane.processes.stitch.planes import refined_depths, shifted_along_z
+from octane.processes.stitch.planes import find_depth_shifts, refine_depths
 
 VOXEL = (3.5, 4.0, 4.0)
 """Voxel size, micrometres."""
@@ -93,12 +93,12 @@ def rows(size: int, seeds: tuple[int, ...], water: bool) -> list[dict[str, objec
         for looks, counts in counted.items():
             profiles = [profiled(p, tiles, looks) for p, (tiles, _) in zip(good, seen, strict=True)]
             for own, (_, starts) in zip(profiles, seen, strict=True):
-                counts["alarms"] += len(shifted_along_z(own, starts, ()))
-                counts["wrong_good"] += len(refined_depths(own, starts, (), {})[0])
+                counts["alarms"] += len(find_depth_shifts(own, starts, ()))
+                counts["wrong_good"] += len(refine_depths(own, starts, (), {})[0])
             for planes in ROLLED:
                 own = {**profiles[0], ODD: np.roll(profiles[0][ODD], planes, axis=0)}
-                found = shifted_along_z(own, seen[0][1], ())
-                depths, _ = refined_depths(own, seen[0][1], (), {})
+                found = find_depth_shifts(own, seen[0][1], ())
+                depths, _ = refine_depths(own, seen[0][1], (), {})
                 # Rolled deeper, a tile lies right if it is moved higher.
                 left = abs(depths.get(ODD, 0) + planes)
                 counts["right"] += left == 0
@@ -123,7 +123,7 @@ def cost(tiles: int, runs: int) -> dict[str, object]:
 
     def compare(profiles: Mapping[Tile, Columns], placement: TilePlacement) -> None:
         starts = {tile: (y.shift, x.shift) for tile, (y, x) in placement.places.items()}
-        shifted_along_z(profiles, starts, ())
+        find_depth_shifts(profiles, starts, ())
 
     return section_cost(tiles, runs, "planes", compare)
 

@@ -13,7 +13,7 @@ from octane.layout.mosaic import MosaicGrid, Position, Tile
 from octane.layout.placement import TilePlacement
 from octane.processes.phantom.step import Subject, speckle, stage_errors
 from octane.processes.stitch.blending import Projections, overlap
-from octane.processes.stitch.refinement import refined_positions
+from octane.processes.stitch.refinement import refine_positions
 from octane.processes.stitch.registration import solve_positions
 
 VOXEL = (3.5, 4.0, 4.0)
@@ -85,7 +85,7 @@ def section(size: int, seed: int) -> list[tuple[int, dict[str, list[float]], boo
             .astype(np.float32)
             for tile, voxels in tiles.items()
         }
-        refinement = refined_positions(grid, nominal, seen, MAX_SHIFT)
+        refinement = refine_positions(grid, nominal, seen, MAX_SHIFT)
         places = (nominal, every_peak(grid, nominal, seen), refinement.positions)
         off = {name: wrong(own, true) for name, own in zip(WAYS, places, strict=True)}
         found.append((looks, off, not refinement.reason))

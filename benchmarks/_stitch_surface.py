@@ -10,7 +10,7 @@ from octane.layout.mosaic import MosaicGrid
 from octane.layout.placement import TilePlacement
 from octane.processes.phantom.step import Subject
 from octane.processes.stitch.record import SurfaceFigures
-from octane.processes.stitch.surface import measured_surface
+from octane.processes.stitch.surface import measure_surface
 
 VOXEL = 10.0
 """Voxel size, micrometres."""
@@ -50,7 +50,7 @@ def measured(p: UnevenParameters, section: int) -> SurfaceFigures:
     grid = MosaicGrid(shape, tile, spacing, vector(0, 0, 0), own, extent, subject.pitch)
     places = grid.positions(subject.pitch)
     seen = {t: columns(render_tile(p, section, t, tile, place)) for t, place in places.items()}
-    return measured_surface(seen, TilePlacement(grid, places))
+    return measure_surface(seen, TilePlacement(grid, places))
 
 
 def row(tiles: int, pixels: int, looks: int, seeds: tuple[int, ...]) -> dict[str, object]:
@@ -86,4 +86,4 @@ def surface(quick: bool) -> dict[str, object]:
         for looks in LOOKS
     ]
     size = (2, 1) if quick else (6, RUNS)
-    return {"rows": rows, "cost": section_cost(*size, "surface", measured_surface)}
+    return {"rows": rows, "cost": section_cost(*size, "surface", measure_surface)}

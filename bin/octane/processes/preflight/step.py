@@ -78,7 +78,7 @@ from octane.processes.stack.layout.stack import given_displacements, given_thick
 from octane.processes.stack.layout.surfaces import require_surfaces
 from octane.processes.stack.record import BY_DEPTH
 from octane.processes.stitch.checks_before import (
-    applicable,
+    applicable_parameters,
     given_flat_field,
     given_gains,
     require_compensable,
@@ -566,7 +566,7 @@ def _check_volume(
         )
     if kind == "mosaic":
         tiling, placement = lay_out_mosaic(volume, settings, other_files.get("positions"))
-        stitch = applicable(settings.stitch, volume, is_placed=False)
+        stitch = applicable_parameters(settings.stitch, volume, is_placed=False)
         if stitch.attenuation != "none":
             dtype = resample.dtype if needs_resample(kind, settings) else "input"
             stitch_dtype = output_type(dtype, volume.dtype)

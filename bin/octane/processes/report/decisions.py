@@ -64,7 +64,7 @@ def _places(sections: Sequence[StitchFigures]) -> Decision:
 
 def _flat_field(sections: Sequence[StitchFigures], *, is_auto: bool) -> Decision:
     judged = [section.flat_held_out for section in sections if section.flat_held_out is not None]
-    used = [figures for figures in judged if figures.helped or not is_auto]
+    used = [figures for figures in judged if figures.lowers_seams or not is_auto]
     return Decision(
         subject="Flat field",
         evidence=_seams(judged),
@@ -75,7 +75,7 @@ def _flat_field(sections: Sequence[StitchFigures], *, is_auto: bool) -> Decision
 
 def _gains(sections: Sequence[StitchFigures]) -> Decision:
     judged = [section.gains_held_out for section in sections if section.gains_held_out is not None]
-    used = [figures for figures in judged if figures.helped]
+    used = [figures for figures in judged if figures.lowers_seams]
     return Decision(
         subject="Gains of tiles",
         evidence=_seams(judged),

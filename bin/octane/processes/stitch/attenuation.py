@@ -29,7 +29,7 @@ LEAST_DECAY = 1.0
 """Least decay of the deepest planes, 1/mm; without decay, the light from below has no bound."""
 LEAST_LIGHT = 1e-3
 """Least part of the light that is compensated; noise prevails below it."""
-DARK = 1e-6
+LEAST_TAIL = 1e-6
 """Least brightness of the deepest planes, relative to the mean of the column."""
 MOST_STEADY = 0.4
 """Part of the light, in columns that do not decay, above which the model does not fit."""
@@ -37,7 +37,7 @@ MOST_STEADY = 0.4
 Map = npt.NDArray[np.float64]
 
 
-class Compensated(NamedTuple):
+class CompensatedSection(NamedTuple):
     """Section without attenuation, (z, y, x), and maps of its columns, (y, x).
 
     ``brightness`` is the mean over depth, and ``light`` all that comes back from a column, also
@@ -57,7 +57,7 @@ class Compensated(NamedTuple):
         return self.section * scale.astype(self.section.dtype)
 
 
-def compensated(section: npt.NDArray, spacing: float) -> Compensated:
+def compensate_light(section: npt.NDArray, spacing: float) -> CompensatedSection:
     """Divide intensities by the part of the light that reaches them.
 
     Parameters
@@ -76,15 +76,15 @@ def compensated(section: npt.NDArray, spacing: float) -> Compensated:
     total = smooth(mean * len(section) * spacing + below)
     result = np.empty_like(section)
     for k in range(len(section) - 1, -1, -1):
-        above = below + _known(section[k]) * spacing
+        above = below + _valid_intensities(section[k]) * spacing
         # The light that reaches the middle of the plane.
         left = smooth(np.sqrt(above * below)) - total
         result[k] = section[k] * np.exp(-np.maximum(left, np.log(LEAST_LIGHT)))
         below = above
-    return Compensated(result, mean, np.where(lit, np.exp(total), 0), decaying)
+    return CompensatedSection(result, mean, np.where(lit, np.exp(total), 0), decaying)
 
 
-def _known(plane: npt.NDArray) -> npt.NDArray:
+def _valid_intensities(plane: npt.NDArray) -> npt.NDArray:
     """Intensities of a plane, 0 where they are unknown or below the noise."""
     return np.where(np.isfinite(plane), np.maximum(plane, 0), 0)
 
@@ -92,7 +92,7 @@ def _known(plane: npt.NDArray) -> npt.NDArray:
 def _mean(planes: npt.NDArray) -> Map:
     total = np.zeros(planes.shape[1:])
     for plane in planes:
-        total += _known(plane)
+        total += _valid_intensities(plane)
     return total / len(planes)
 
 
@@ -112,7 +112,7 @@ def _tail(section: npt.NDArray, mean: Map, spacing: float) -> tuple[Map, npt.NDA
     half = len(section) // 6
     smooth = _smoothing(mean > 0, TAIL_SIGMA)
     upper, lower = (
-        smooth(np.maximum(_mean(planes), DARK * mean))
+        smooth(np.maximum(_mean(planes), LEAST_TAIL * mean))
         for planes in (section[-2 * half : -half], section[-half:])
     )
     decay, least = (upper - lower) / (half * spacing), LEAST_DECAY / 1000
@@ -122,7 +122,7 @@ def _tail(section: npt.NDArray, mean: Map, spacing: float) -> tuple[Map, npt.NDA
     return np.where(mean > 0, below, 0), decay > least
 
 
-def _rolled(section: npt.NDArray, planes: npt.NDArray[np.int64]) -> npt.NDArray:
+def _roll_deeper(section: npt.NDArray, planes: npt.NDArray[np.int64]) -> npt.NDArray:
     """Columns rolled deeper, each by its own number of planes (y, x)."""
     depth = len(section)
     start = (np.arange(depth)[:, None, None] - planes) % depth
@@ -162,8 +162,8 @@ class Compensation:
             deeper = None if self._lacking is None else self._lacking[tuple(grown)]
             if deeper is not None:
                 # The decay of the deepest planes counts, so that they come last.
-                whole = _rolled(seen, deeper)
-            found = compensated(whole, self._grid.spacing[0])
+                whole = _roll_deeper(seen, deeper)
+            found = compensate_light(whole, self._grid.spacing[0])
             own = tuple(
                 slice(r.start - g.start, r.stop - g.start)
                 for r, g in zip(region[1:], grown, strict=True)
@@ -173,10 +173,10 @@ class Compensation:
             self._light[region[1].start, region[2].start] = (float(light.sum()), float(steady))
             values = found.coefficient if self._coefficient else found.section
             if deeper is not None:
-                values = _rolled(values, -deeper)
+                values = _roll_deeper(values, -deeper)
             both = [part[(region[0], *own)] for part in (seen, values)]
             self._planes[tuple(r.start for r in region)] = np.array(
-                [[_known(plane).sum() for plane in part] for part in both], np.float64
+                [[_valid_intensities(plane).sum() for plane in part] for part in both], np.float64
             )
             return both[1]
 

@@ -33,7 +33,7 @@ def taper(place: Placement, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.fl
     return np.clip(np.minimum(left, right), 1e-3, 1.0).astype(np.float32)
 
 
-def placed(
+def interpolate_tile(
     tile: npt.NDArray,
     places: tuple[Placement, Placement],
     area: tuple[slice, slice],
@@ -53,7 +53,7 @@ def _operators(
     ]
 
 
-class Seen(NamedTuple):
+class TilePart(NamedTuple):
     """A tile's planes of a block, which begin at ``start`` of an array, both (z, y, x)."""
 
     voxels: npt.NDArray
@@ -64,7 +64,7 @@ def accumulate(
     total: npt.NDArray,
     weights: npt.NDArray,
     region: Region,
-    tile: Seen,
+    tile: TilePart,
     places: tuple[Placement, Placement],
     *,
     gain: npt.NDArray[np.float32] | np.float32 | None = None,
@@ -83,7 +83,7 @@ def accumulate(
     weight = _weight(area, places)
     if isinstance(gain, np.ndarray):
         # The gain is smooth, so it is interpolated separately, once for all planes.
-        gain = placed(gain[None], places, area)[0]
+        gain = interpolate_tile(gain[None], places, area)[0]
     part = weight if gain is None else weight * gain
     here = place_in(region[1:], area)
     _add(total, tile, _operators(places, area), here, part, dark)
@@ -92,7 +92,7 @@ def accumulate(
 
 def _add(
     total: npt.NDArray,
-    tile: Seen,
+    tile: TilePart,
     operators: Sequence[tuple[AxisOperator, slice]],
     here: Region,
     part: npt.NDArray[np.float32],
@@ -123,7 +123,9 @@ def _add(
     )
 
 
-def divided(total: npt.NDArray, weights: npt.NDArray[np.float32], out: npt.NDArray) -> npt.NDArray:
+def divide_by_weights(
+    total: npt.NDArray, weights: npt.NDArray[np.float32], out: npt.NDArray
+) -> npt.NDArray:
     """Mean of the tiles of a block in the type of ``out``; 0 where there is none.
 
     ``total`` and ``weights`` are as for :func:`accumulate`; the former and ``out``, of which one
@@ -144,7 +146,7 @@ def choose(
     chosen: npt.NDArray,
     weights: npt.NDArray,
     region: Region,
-    tile: Seen,
+    tile: TilePart,
     places: tuple[Placement, Placement],
 ) -> None:
     """Take from a tile the columns of a block that it shows with the largest weight so far.
@@ -184,7 +186,7 @@ def _weight(
     return np.outer(*(taper(place, np.arange(own.start, own.stop)) for place, own in pairs))
 
 
-def shared(placement: TilePlacement, first: Tile, second: Tile) -> tuple[slice, slice] | None:
+def shared_area(placement: TilePlacement, first: Tile, second: Tile) -> tuple[slice, slice] | None:
     """Rows and columns of the section that two tiles share; None if these are too few."""
     pairs = zip(placement.places[first], placement.places[second], strict=True)
     y, x = (slice(max(a.first, b.first), min(a.last, b.last)) for a, b in pairs)
@@ -195,10 +197,11 @@ def overlap(
     placement: TilePlacement, projections: Projections, first: Tile, second: Tile
 ) -> tuple[npt.NDArray, npt.NDArray] | None:
     """The area that two tiles share, as each saw it; None if that is too small."""
-    area = shared(placement, first, second)
+    area = shared_area(placement, first, second)
     if area is None:
         return None
     one, other = (
-        placed(projections[tile][None], placement.places[tile], area)[0] for tile in (first, second)
+        interpolate_tile(projections[tile][None], placement.places[tile], area)[0]
+        for tile in (first, second)
     )
     return one, other

@@ -14,13 +14,13 @@ from octane.core.geometry import Region, place_in, shape_of
 from octane.layout.mosaic import Tile
 from octane.layout.placement import TilePlacement, shown_planes
 from octane.pipeline.lanes import Lane
-from octane.processes.stitch.blending import Seen, accumulate, choose, divided
+from octane.processes.stitch.blending import TilePart, accumulate, choose, divide_by_weights
 from octane.processes.stitch.flat_field import FlatField
 from octane.processes.stitch.gains import Gains
 from octane.processes.stitch.measurement import Mosaic
 
 
-def blended(
+def blend_block(
     mosaic: Mosaic,
     placement: TilePlacement,
     empty: Collection[Tile],
@@ -53,7 +53,7 @@ def blended(
                 if not planes.start <= slab.start < planes.stop:
                     continue
                 sums, place = total[place_in(region[:1], (slab,))], (slab, *region[1:])
-                seen = Seen(voxels, (corner[0] + slab.start - planes.start, *corner[1:]))
+                seen = TilePart(voxels, (corner[0] + slab.start - planes.start, *corner[1:]))
                 if mosaic.nearest:
                     choose(sums, weight, place, seen, own)
                 else:
@@ -64,10 +64,10 @@ def blended(
     with lane.timed("compute"):
         out = lane.buffer("blended", shape, image.dtype.newbyteorder("="))
         if len(slabs) == 1:
-            return divided(total, weights[0], out)
+            return divide_by_weights(total, weights[0], out)
         for slab, weight in zip(slabs, weights, strict=True):
             here = place_in(region[:1], (slab,))
-            out[here] = divided(total[here], weight, out[here])
+            out[here] = divide_by_weights(total[here], weight, out[here])
         return out
 
 

@@ -25,7 +25,7 @@ from octane.compare.comparison import (
 )
 from octane.core.records import OverlapFigures
 from octane.layout.mosaic import Position, Tile
-from octane.processes.stitch.exposure import uneven, unlit
+from octane.processes.stitch.exposure import uneven_tiles, unlit_tiles
 from octane.processes.stitch.record import EXPOSED, STRONG, MisplacedFigures, UnevenFigures
 from octane.processes.stitch.seams import seam, seam_without_speckle
 
@@ -72,9 +72,9 @@ def compare(
     tiles = CoarseTiles.of(projections, starts)
     along = compared(tiles)
     of = _by_tile(tiles, along)
-    same = copies(projections, of)
-    swaps = [pair for pair in swapped(tiles, of) if same.keys().isdisjoint(pair)]
-    shifts = {} if swaps else {t: by for t, by in shifted(of).items() if t not in same}
+    same = find_copies(projections, of)
+    swaps = [pair for pair in find_swaps(tiles, of) if same.keys().isdisjoint(pair)]
+    shifts = {} if swaps else {t: by for t, by in find_shifts(of).items() if t not in same}
     odd = {*same, *shifts, *(tile for pair in swaps for tile in pair)}
     overlaps = []
     for axis, own in enumerate(along):
@@ -90,7 +90,7 @@ def compare(
         shifts = {}
     misplaced = [MisplacedFigures(row=y, column=x, copy_of=b) for (y, x), b in same.items()]
     misplaced += [
-        MisplacedFigures(row=a[0], column=a[1], swapped=b)
+        MisplacedFigures(row=a[0], column=a[1], find_swaps=b)
         for pair in swaps
         for a, b in (pair, pair[::-1])
     ]
@@ -98,17 +98,17 @@ def compare(
         shift = (y * tiles.factor * spacing[0], x * tiles.factor * spacing[1])
         misplaced.append(MisplacedFigures(row=row, column=column, shift=shift))
     tissue = _tissue(tiles)
-    others = unlit(tiles, along, odd, tissue)
+    others = unlit_tiles(tiles, along, odd, tissue)
     odd |= {(own.row, own.column) for own in others}
     # A tile with hardly any light shows no structure, but is in its place.
-    others += uneven(tiles, along, {*odd, *saturated}, STRONG)
+    others += uneven_tiles(tiles, along, {*odd, *saturated}, STRONG)
     odd |= {(own.row, own.column) for own in others}
     if are_wrong:
         # Tiles show different tissue where they seem to overlap.
         return overlaps, misplaced, others
-    gone = lost(tiles, of, odd, tissue)
+    gone = find_misfits(tiles, of, odd, tissue)
     misplaced += [MisplacedFigures(row=row, column=column) for row, column in gone]
-    others += uneven(tiles, along, {*odd, *gone, *saturated}, EXPOSED)
+    others += uneven_tiles(tiles, along, {*odd, *gone, *saturated}, EXPOSED)
     return overlaps, misplaced, others
 
 
@@ -121,9 +121,9 @@ def compare_brightness(
     """
     tiles = CoarseTiles.of(projections, starts)
     along = placed_pairs(tiles)
-    dark = unlit(tiles, along, odd, _tissue(tiles))
+    dark = unlit_tiles(tiles, along, odd, _tissue(tiles))
     left_out = {*odd, *((own.row, own.column) for own in dark)}
-    return [*dark, *uneven(tiles, along, left_out, EXPOSED)]
+    return [*dark, *uneven_tiles(tiles, along, left_out, EXPOSED)]
 
 
 def _by_tile(tiles: CoarseTiles, along: Iterable[Sequence[ComparedPair]]) -> Pairs:
@@ -181,7 +181,7 @@ def overlap_along(
     return found
 
 
-def swapped(tiles: CoarseTiles, of: Pairs) -> list[tuple[Tile, Tile]]:
+def find_swaps(tiles: CoarseTiles, of: Pairs) -> list[tuple[Tile, Tile]]:
     """Pairs of tiles that fit in each other's place, but not in their own."""
     images = dict(tiles.structure)
     fit = {t: np.median([p.placed for p in own]) for t, own in of.items() if own}
@@ -206,7 +206,7 @@ def swapped(tiles: CoarseTiles, of: Pairs) -> list[tuple[Tile, Tile]]:
         found.append((one, other))
 
 
-def shifted(of: Pairs) -> dict[Tile, Position]:
+def find_shifts(of: Pairs) -> dict[Tile, Position]:
     """Shifts (y, x) in coarse pixels on which most of a tile's neighbours, at least two, agree."""
     found: dict[Tile, Position] = {}
     while True:
@@ -230,7 +230,7 @@ def shifted(of: Pairs) -> dict[Tile, Position]:
         found[worst] = moved[worst][1]
 
 
-def copies(images: Images, of: Pairs) -> dict[Tile, Tile]:
+def find_copies(images: Images, of: Pairs) -> dict[Tile, Tile]:
     """Tiles that hold the very image of another, and that other, which fits its place better."""
     same: dict[bytes, list[Tile]] = {}
     for tile, image in images.items():
@@ -244,7 +244,7 @@ def copies(images: Images, of: Pairs) -> dict[Tile, Tile]:
     return found
 
 
-def lost(tiles: CoarseTiles, of: Pairs, odd: Collection[Tile], tissue: float) -> list[Tile]:
+def find_misfits(tiles: CoarseTiles, of: Pairs, odd: Collection[Tile], tissue: float) -> list[Tile]:
     """Tiles that hardly correlate with their neighbours, at least two, and differ from them.
 
     Pairs with ``odd`` tiles are ignored, and those with a tile that was found.

@@ -20,7 +20,9 @@ from octane.store.formats.tiff_files import FAULTS
 from octane.store.volumes import Volume
 
 
-def applicable(parameters: StitchParameters, image: Volume, *, is_placed: bool) -> StitchParameters:
+def applicable_parameters(
+    parameters: StitchParameters, image: Volume, *, is_placed: bool
+) -> StitchParameters:
     """Switch off what does not apply to a channel.
 
     Tiles that a reference has placed (``is_placed``) are not refined, and values that must not be
@@ -39,7 +41,7 @@ def applicable(parameters: StitchParameters, image: Volume, *, is_placed: bool) 
     return parameters.model_copy(update=changed)
 
 
-def fitted_to(profile: npt.NDArray, shape: tuple[int, int], path: Path) -> Profile:
+def resample_flat_field(profile: npt.NDArray, shape: tuple[int, int], path: Path) -> Profile:
     """Resample a file's flat field, of any resolution and scale, to a tile's shape, with mean 1.
 
     Raises an OctaneError if it does not fit such tiles.
@@ -94,7 +96,7 @@ def given_flat_field(
         whole = slice(None)
         given = np.load(stream) if path.suffix.lower() == ".npy" else imread(stream, key=whole)
         # An archive of arrays lacks a shape.
-        return fitted_to(given, (tiling.tile[1], tiling.tile[2]), path)
+        return resample_flat_field(given, (tiling.tile[1], tiling.tile[2]), path)
     except (OSError, EOFError, *FAULTS) as error:
         text = f"{path} cannot be read as a flat field; give a TIFF or .npy file, or {ESTIMATE}."
         raise InputError(text) from error

@@ -61,7 +61,7 @@ def _ratio(first: Tile, second: Tile, shown: Sequence[Image]) -> Ratio | None:
     return Ratio(first, second, value, error)
 
 
-def _without_usual(along: Iterable[Sequence[Ratio]]) -> list[Ratio]:
+def _subtract_usual(along: Iterable[Sequence[Ratio]]) -> list[Ratio]:
     """Ratios relative to the usual one along their axis."""
     found: list[Ratio] = []
     for own in along:
@@ -72,7 +72,7 @@ def _without_usual(along: Iterable[Sequence[Ratio]]) -> list[Ratio]:
     return found
 
 
-def _fitted(ratios: Sequence[Ratio], at: Mapping[Tile, int]) -> npt.NDArray[np.float64]:
+def _fit_factors(ratios: Sequence[Ratio], at: Mapping[Tile, int]) -> npt.NDArray[np.float64]:
     """Logarithms of the tiles' factors that fit their ratios best."""
     first, second = (
         np.array([at[tile] for tile in own]) for own in list(zip(*ratios, strict=True))[:2]
@@ -88,17 +88,17 @@ def _fitted(ratios: Sequence[Ratio], at: Mapping[Tile, int]) -> npt.NDArray[np.f
     return factors
 
 
-def odd_ones(along: Iterable[Sequence[Ratio]], limit: float) -> dict[Tile, float]:
+def odd_tiles(along: Iterable[Sequence[Ratio]], limit: float) -> dict[Tile, float]:
     """Tiles that differ from the section's others by more than ``limit``, as logarithms.
 
     ``along`` holds the ratios along y and along x. Neighbours that differ by less belong together,
     and the largest such group is as tiles should be; another needs at least two pairs that show it.
     """
-    ratios = _without_usual(along)
+    ratios = _subtract_usual(along)
     if not ratios:
         return {}
     tiles = sorted({tile for ratio in ratios for tile in ratio[:2]})
-    factors = _fitted(ratios, {tile: k for k, tile in enumerate(tiles)})
+    factors = _fit_factors(ratios, {tile: k for k, tile in enumerate(tiles)})
     of = dict(zip(tiles, factors, strict=True))
     # The error of a single pair is known badly.
     usual = float(np.median([ratio.error for ratio in ratios]))
@@ -133,7 +133,7 @@ def odd_ones(along: Iterable[Sequence[Ratio]], limit: float) -> dict[Tile, float
     return found
 
 
-def unlit(
+def unlit_tiles(
     tiles: CoarseTiles,
     along: Iterable[Sequence[ComparedPair]],
     odd: Collection[Tile],
@@ -141,14 +141,14 @@ def unlit(
 ) -> list[UnevenFigures]:
     """Tiles without any light where a neighbour is brighter than ``tissue``, but ``odd`` ones."""
     found: set[Tile] = set()
-    for first, second, *shared in _shared(tiles, along, odd):
+    for first, second, *shared in _shared_areas(tiles, along, odd):
         for tile, other in zip((second, first), shared, strict=True):
             if not tiles.values[tile].any() and other.mean() > tissue:
                 found.add(tile)
     return [UnevenFigures(row=row, column=column, brightness=0.0) for row, column in sorted(found)]
 
 
-def uneven(
+def uneven_tiles(
     tiles: CoarseTiles,
     along: Iterable[Sequence[ComparedPair]],
     odd: Collection[Tile],
@@ -163,7 +163,7 @@ def uneven(
     ratios = [
         [
             ratio
-            for first, second, *shown in _shared(tiles, [pairs], odd)
+            for first, second, *shown in _shared_areas(tiles, [pairs], odd)
             if max(float(part.mean()) for part in shown) > least
             and (ratio := _ratio(first, second, shown)) is not None
         ]
@@ -171,11 +171,11 @@ def uneven(
     ]
     return [
         UnevenFigures(row=row, column=column, brightness=float(np.exp(ratio)))
-        for (row, column), ratio in odd_ones(ratios, float(np.log(limit))).items()
+        for (row, column), ratio in odd_tiles(ratios, float(np.log(limit))).items()
     ]
 
 
-def _shared(
+def _shared_areas(
     tiles: CoarseTiles, along: Iterable[Sequence[ComparedPair]], odd: Collection[Tile]
 ) -> Iterator[tuple[Tile, Tile, Image, Image]]:
     """Pairs without ``odd`` tiles, and what both show of their common area."""
@@ -185,7 +185,7 @@ def _shared(
             yield pair.first, pair.second, *shared
 
 
-def blurred(
+def blurred_tiles(
     images: Images, starts: Mapping[Tile, Position], odd: Collection[Tile]
 ) -> list[BlurredFigures]:
     """Tiles with less contrast between adjacent pixels than their neighbours have in common areas.
@@ -207,7 +207,7 @@ def blurred(
             ratios[pair[0][0] == pair[1][0]].append(ratio)
     return [
         BlurredFigures(row=tile[0], column=tile[1], contrast=float(np.exp(ratio / 2)))
-        for tile, ratio in odd_ones(ratios, float(np.log(BLURRED))).items()
+        for tile, ratio in odd_tiles(ratios, float(np.log(BLURRED))).items()
         if ratio < 0
     ]
 

@@ -12,14 +12,14 @@ from octane.layout.mosaic import MosaicGrid, Position, Tile
 from octane.layout.placement import TilePlacement
 from octane.processes.stitch.blending import Projections
 from octane.processes.stitch.checks import Findings, compare, compare_brightness
-from octane.processes.stitch.exposure import blurred
+from octane.processes.stitch.exposure import blurred_tiles
 from octane.processes.stitch.flat_field import Image as Profile
 from octane.processes.stitch.light import Light, light_of
 from octane.processes.stitch.parameters import StitchParameters
-from octane.processes.stitch.planes import shifted_along_z
+from octane.processes.stitch.planes import find_depth_shifts
 from octane.processes.stitch.record import BlurredFigures, MisplacedFigures
 from octane.processes.stitch.reference import Reference
-from octane.processes.stitch.refinement import Refinement, refined_positions
+from octane.processes.stitch.refinement import Refinement, refine_positions
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class TileFit:
     refinement: Refinement | None = None
 
     @property
-    def misplaced(self) -> set[Tile]:
+    def misplaced_tiles(self) -> set[Tile]:
         """Tiles that are out of place otherwise than along z."""
         return {(own.row, own.column) for own in self.findings[1] if own.planes is None}
 
@@ -83,10 +83,10 @@ def fit_of(
         light = light_of(seen, placement, given, parameters)
         if parameters.refine:
             # Evened tiles register better, and registered tiles show their shading better.
-            refinement = _refinement(views.tiling, stated, light.evened(seen), parameters)
+            refinement = _refinement(views.tiling, stated, light.even_out(seen), parameters)
             placement = TilePlacement(views.tiling, refinement.positions, stated.depths)
             light = light_of(seen, placement, given, parameters)
-        evened = light.evened(seen)
+        evened = light.even_out(seen)
     starts = {tile: (y.shift, x.shift) for tile, (y, x) in placement.places.items()}
     full = {*views.saturated}
     with metrics.timed("check"):
@@ -94,12 +94,12 @@ def fit_of(
             odd = views.reference.odd | full
             findings = [], [], compare_brightness(evened, starts, odd)
             return TileFit(placement, light, evened, findings, odd)
-        findings, turned = _compared(views, placement, evened, starts)
+        findings, turned = _compare_tiles(views, placement, evened, starts)
         overlaps, misplaced, _ = findings
         odd = {(t.row, t.column) for t in misplaced if t.planes is None} | full
         # Where tiles do not overlap as placed, they show different tissue.
         fits = turned is None and not any(overlap.better for overlap in overlaps)
-        unsharp = blurred(evened, starts, odd | {*views.empty}) if fits else []
+        unsharp = blurred_tiles(evened, starts, odd | {*views.empty}) if fits else []
     return TileFit(
         *(placement, light, evened, findings, odd, fits, turned, unsharp), refinement=refinement
     )
@@ -115,10 +115,10 @@ def _refinement(
     imaged = {tile: evened[tile] for tile in middle_tiles(tiling)}
     if parameters.refine == AUTO and likeness(imaged) > ALIKE:
         return Refinement(stated.positions, "all tiles show the same pattern")
-    return refined_positions(tiling, stated.positions, evened, parameters.max_shift)
+    return refine_positions(tiling, stated.positions, evened, parameters.max_shift)
 
 
-def _compared(
+def _compare_tiles(
     views: Views,
     placement: TilePlacement,
     evened: Projections,
@@ -131,19 +131,19 @@ def _compared(
     if not any(overlap.better for overlap in overlaps):
         # A tile that lies deeper shows more water, or less, and is of another brightness.
         known = {(own.row, own.column) for own in misplaced}
-        deeper = shifted_along_z(views.profiles, starts, known, placement.depths)
+        deeper = find_depth_shifts(views.profiles, starts, known, placement.depths)
         misplaced += [
             MisplacedFigures(row=y, column=x, planes=planes) for (y, x), planes in deeper.items()
         ]
     turned = None
     if any(overlap.found is None or overlap.better for overlap in overlaps):
-        turned = _turned(tiling, evened, positions)
+        turned = _better_orientation(tiling, evened, positions)
     if turned is not None:
         overlaps, misplaced = turned.best.instead(overlaps), []
     return (overlaps, misplaced, uneven), turned
 
 
-def _turned(
+def _better_orientation(
     tiling: MosaicGrid, projections: Projections, positions: dict[Tile, Position]
 ) -> FoundOrientation | None:
     """Find the orientation of rows and columns under which several neighbours fit, if another."""

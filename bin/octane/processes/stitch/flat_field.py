@@ -15,7 +15,7 @@ from numpy.polynomial.legendre import leggrid2d
 from octane.compare.correlation import neighbours
 from octane.layout.placement import TilePlacement
 from octane.processes.stitch.blending import Projections
-from octane.processes.stitch.ratios import TERMS, Compared, Values, compared, fitted
+from octane.processes.stitch.ratios import TERMS, ComparedBlocks, Values, compare_blocks, fit_light
 
 MOST_PAIRS = 100
 """Maximum number of compared pairs: more would change the fit by less than its error."""
@@ -49,7 +49,7 @@ class FlatField:
         return (tile - np.float32(self.dark)) * self.gain[: tile.shape[0], : tile.shape[1]]
 
 
-def estimate(
+def estimate_flat_field(
     projections: Projections, placement: TilePlacement, *, dark: float = 0.0
 ) -> FlatField | None:
     """Fit the flat field of a section to the overlaps of its tiles.
@@ -57,11 +57,11 @@ def estimate(
     ``projections`` are the tiles' means over depth, and ``dark`` is the grey level without light.
     Returns None if fewer than two pairs of tiles share anything above it.
     """
-    found = sample(projections, placement, dark)
+    found = compare_sample(projections, placement, dark)
     if len(found) < 2:
         return None
     # Both halves show the real shading, and each its own chance errors, which must not be applied.
-    one, other = (fitted(found[k::2]).coefficients for k in (0, 1))
+    one, other = (fit_light(found[k::2]).coefficients for k in (0, 1))
     norm = float(np.sqrt((one @ one) * (other @ other))) or 1.0
     agreed = max(0.0, float(one @ other) / norm)
     shape = full_shape(projections)
@@ -71,12 +71,14 @@ def estimate(
     return FlatField((profile / profile.mean()).astype(np.float32), dark, error)
 
 
-def sample(projections: Projections, placement: TilePlacement, dark: float) -> list[Compared]:
+def compare_sample(
+    projections: Projections, placement: TilePlacement, dark: float
+) -> list[ComparedBlocks]:
     """Compare pairs of tiles, which are spread over the section, and always the same."""
     pairs = neighbours([*placement.places])
     order = np.random.default_rng(0).permutation(len(pairs))[:MOST_PAIRS]
     chosen = (pairs[k] for k in np.sort(order))
-    return compared(projections, placement, chosen, full_shape(projections), dark)
+    return compare_blocks(projections, placement, chosen, full_shape(projections), dark)
 
 
 def full_shape(projections: Projections) -> tuple[int, int]:

@@ -20,17 +20,17 @@ from octane.layout.mosaic import Tile
 from octane.layout.placement import TilePlacement
 from octane.processes.stitch.blending import Projections
 from octane.processes.stitch.exposure import DIM
-from octane.processes.stitch.flat_field import full_shape, sample
+from octane.processes.stitch.flat_field import compare_sample, full_shape
 from octane.processes.stitch.ratios import (
     ALIKE,
     EXPECTED,
     TILTS,
-    Compared,
+    ComparedBlocks,
     Fit,
     Groups,
     Values,
-    compared,
-    fitted,
+    compare_blocks,
+    fit_light,
     groups,
 )
 from octane.processes.stitch.record import HeldOutFigures
@@ -40,7 +40,7 @@ CHANCE = 2.0
 
 Gains = Mapping[Tile, float]
 """Brightness of tiles relative to their geometric mean; voxels are divided by it."""
-Halves = tuple[Sequence[Compared], Sequence[Compared]]
+Halves = tuple[Sequence[ComparedBlocks], Sequence[ComparedBlocks]]
 """Two halves of the blocks that tiles share."""
 
 
@@ -55,7 +55,7 @@ class MeasuredGains:
     held_out: HeldOutFigures
 
 
-def measured_gains(
+def measure_gains(
     projections: Projections,
     placement: TilePlacement,
     odd: Collection[Tile] = (),
@@ -71,17 +71,17 @@ def measured_gains(
     """
     pairs = [own for own in neighbours([*placement.places]) if not {*own} & {*odd}]
     shape = full_shape(projections)
-    halves = _halves(compared(projections, placement, pairs, shape, dark))
+    halves = _halves(compare_blocks(projections, placement, pairs, shape, dark))
     if not all(halves):
         return None
     tiles = sorted({tile for own in halves[0] for tile in own[:2]})
-    fits = [fitted(half, tiles) for half in halves]
-    held_out = _held_out(halves, [fitted(half) for half in halves], fits)
+    fits = [fit_light(half, tiles) for half in halves]
+    held_out = _held_out_seams(halves, [fit_light(half) for half in halves], fits)
     logs = np.mean([[*fit.gains.values()] for fit in fits], axis=0)
     places = np.array([[own.shift for own in placement.places[tile]] for tile in tiles])
     group = groups(halves[0], tiles)
     # As a flat field's terms have them.
-    at = _centred(2 * places / shape, group)
+    at = _centre(2 * places / shape, group)
     # Without a tilt of the flat field.
     logs = logs - at @ np.mean([fit.coefficients[TILTS] for fit in fits], axis=0)
     if with_flat_field:
@@ -90,7 +90,7 @@ def measured_gains(
     return MeasuredGains(gains, held_out)
 
 
-def _centred(values: Values, group: Groups) -> Values:
+def _centre(values: Values, group: Groups) -> Values:
     """Values (tiles, n) relative to their means in each group of tiles."""
     sums = np.zeros((len(group), values.shape[1]))
     np.add.at(sums, group, values)
@@ -109,21 +109,21 @@ def _trend(logs: Values, at: Values, group: Groups) -> Values:
     return np.where(np.abs(slopes) * reach > CHANCE * spread, slopes, 0.0)
 
 
-def judged_flat_field(
+def judge_flat_field(
     projections: Projections, placement: TilePlacement, *, dark: float = 0.0
 ) -> HeldOutFigures | None:
     """Judge whether a flat field of a section lowers seams that it was not fitted to.
 
     Arguments are as for :func:`measured_gains`. Returns None if no overlap shows light.
     """
-    halves = _halves(sample(projections, placement, dark))
+    halves = _halves(compare_sample(projections, placement, dark))
     if not all(halves):
         return None
     none = Fit(np.zeros(len(EXPECTED)), {})
-    return _held_out(halves, [none, none], [fitted(half) for half in halves])
+    return _held_out_seams(halves, [none, none], [fit_light(half) for half in halves])
 
 
-def of_one_brightness(projections: Projections, gains: Gains, dark: float) -> Projections:
+def equalise_brightness(projections: Projections, gains: Gains, dark: float) -> Projections:
     """Projections of tiles as if all had the same gain; ``dark`` is the grey level without it."""
     return {
         tile: dark + (own - dark) / np.float32(gains[tile]) if tile in gains else own
@@ -131,7 +131,7 @@ def of_one_brightness(projections: Projections, gains: Gains, dark: float) -> Pr
     }
 
 
-def _halves(found: Sequence[Compared]) -> Halves:
+def _halves(found: Sequence[ComparedBlocks]) -> Halves:
     """Both halves of the lit blocks of those pairs that have some in each."""
     shown = [values for own in found for values in (own.one, own.other)]
     dim = DIM * float(np.percentile(np.concatenate(shown), 95)) if shown else 0.0
@@ -141,7 +141,7 @@ def _halves(found: Sequence[Compared]) -> Halves:
     return first, second
 
 
-def _held_out(halves: Halves, before: Sequence[Fit], after: Sequence[Fit]) -> HeldOutFigures:
+def _held_out_seams(halves: Halves, before: Sequence[Fit], after: Sequence[Fit]) -> HeldOutFigures:
     """Seams of each half, with the fits to the other one.
 
     A seam is the root mean square of what is left of the logarithms of ratios, which includes
@@ -150,7 +150,7 @@ def _held_out(halves: Halves, before: Sequence[Fit], after: Sequence[Fit]) -> He
     """
     rows: list[tuple[float, float, float]] = []
     for half, old, new in zip(halves, before[::-1], after[::-1], strict=True):
-        squares = [(old.left(own) ** 2, new.left(own) ** 2) for own in half]
+        squares = [(old.residues(own) ** 2, new.residues(own) ** 2) for own in half]
         means = np.mean([[own.mean() for own in both] for both in squares], axis=0)
         errors = [np.var(a - b) / max(1, len(a) - 1) for a, b in squares]
         one, other = (sqrt(float(mean)) for mean in means)

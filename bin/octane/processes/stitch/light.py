@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from octane.config.types import AUTO
 from octane.layout.placement import TilePlacement
 from octane.processes.stitch.blending import Projections
-from octane.processes.stitch.flat_field import FlatField, Image, estimate, shading_of
-from octane.processes.stitch.gains import judged_flat_field
+from octane.processes.stitch.flat_field import FlatField, Image, estimate_flat_field, shading_of
+from octane.processes.stitch.gains import judge_flat_field
 from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
 from octane.processes.stitch.record import HeldOutFigures
 
@@ -24,15 +24,17 @@ class Light:
     is_given: bool = False
     held_out: HeldOutFigures | None = None
 
-    def evened(self, projections: Projections) -> Projections:
+    def even_out(self, projections: Projections) -> Projections:
         """Projections evened out by the applied flat field, if any."""
         flat = self.applied
         return {t: flat.correct(own) for t, own in projections.items()} if flat else projections
 
-    def left(self, evened: Projections, placement: TilePlacement) -> FlatField | None:
+    def remaining_flat_field(
+        self, evened: Projections, placement: TilePlacement
+    ) -> FlatField | None:
         """Flat field that evened projections still show; None if unknown."""
         if self.is_given:
-            return estimate(evened, placement)
+            return estimate_flat_field(evened, placement)
         return None if self.applied else self.measured
 
     def shading(self, left: FlatField | None) -> tuple[float | None, float | None]:
@@ -56,11 +58,11 @@ def light_of(
     By itself, it is applied only where it lowers seams that it was not fitted to.
     """
     dark = parameters.dark_offset
-    measured = estimate(projections, placement, dark=dark)
+    measured = estimate_flat_field(projections, placement, dark=dark)
     if given is not None:
         return Light(measured, FlatField(given, dark), is_given=True)
     if parameters.flat_field not in (ESTIMATE, AUTO):
         return Light(measured)
-    judged = judged_flat_field(projections, placement, dark=dark)
-    is_kept = parameters.flat_field == ESTIMATE or (judged is not None and judged.helped)
+    judged = judge_flat_field(projections, placement, dark=dark)
+    is_kept = parameters.flat_field == ESTIMATE or (judged is not None and judged.lowers_seams)
     return Light(measured, measured if is_kept else None, held_out=judged)

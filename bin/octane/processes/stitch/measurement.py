@@ -23,12 +23,12 @@ from octane.processes.stitch.flat_field import Image as Profile
 from octane.processes.stitch.gains import (
     Gains,
     MeasuredGains,
-    measured_gains,
-    of_one_brightness,
+    equalise_brightness,
+    measure_gains,
 )
 from octane.processes.stitch.light import Light, light_of
 from octane.processes.stitch.parameters import ESTIMATE, StitchParameters
-from octane.processes.stitch.planes import refined_depths, why_not_compared
+from octane.processes.stitch.planes import reason_not_to_compare, refine_depths
 from octane.processes.stitch.record import (
     SATURATED,
     BlurredFigures,
@@ -39,8 +39,8 @@ from octane.processes.stitch.record import (
 from octane.processes.stitch.reference import Reference
 from octane.processes.stitch.refinement import Refinement
 from octane.processes.stitch.saturation import saturation
-from octane.processes.stitch.seams import Seams, measured_seams
-from octane.processes.stitch.surface import NOT_AVERAGED, measured_surface
+from octane.processes.stitch.seams import Seams, measure_seams
+from octane.processes.stitch.surface import NOT_AVERAGED, measure_surface
 from octane.store.image import Image
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class Measurement:
     dim: Collection[Tile] = ()
 
     @property
-    def saturated(self) -> list[SaturatedFigures]:
+    def saturated_tiles(self) -> list[SaturatedFigures]:
         """Tiles with too many voxels at their highest value."""
         return [
             SaturatedFigures(row=tile[0], column=tile[1], share=share, level=level)
@@ -121,21 +121,21 @@ def measure(
     """
     tiling, dark = mosaic.tiling, parameters.dark_offset
     with metrics.timed("project"):
-        seen, profiles, shares = _projected(mosaic, metrics)
-    empty, digest = _empty(mosaic.image.path.name, tiling, seen, metrics), _digest(seen)
+        seen, profiles, shares = _project_tiles(mosaic, metrics)
+    empty, digest = _empty_tiles(mosaic.image.path.name, tiling, seen, metrics), _digest(seen)
     if mosaic.nearest:
         surface = SurfaceFigures(reason=NOT_AVERAGED) if reference is None else reference.surface
         return Measurement(stated, empty, digest, surface)
     full = {tile for tile, (share, _) in shares.items() if share > SATURATED}
     views = Views(tiling, profiles, full, empty, reference)
     if stated.depths:
-        seen = _in_common(mosaic, seen, stated, metrics)
+        seen = _common_means(mosaic, seen, stated, metrics)
     fit = fit_of(views, stated, seen, given, parameters, metrics)
     if parameters.refine:
-        depths = _refined_depths(views, fit, stated.depths, mosaic.image.path.name, metrics)
+        depths = _refine_depths(views, fit, stated.depths, mosaic.image.path.name, metrics)
         if depths != stated.depths:
             moved = TilePlacement(tiling, stated.positions, depths)
-            seen = _in_common(mosaic, seen, moved, metrics)
+            seen = _common_means(mosaic, seen, moved, metrics)
             # Tiles register better by the same planes.
             fit = fit_of(views, moved, seen, given, parameters, metrics)
     if fit.refinement is not None:
@@ -144,7 +144,7 @@ def measure(
     why = ""
     if reference is None:
         shared = max(place.before for pair in placement.places.values() for place in pair)
-        why = why_not_compared(profiles, shared)
+        why = reason_not_to_compare(profiles, shared)
     gains, found = given_gains or {}, None
     with metrics.timed("overlaps"):
         if parameters.gain == ESTIMATE:
@@ -152,27 +152,29 @@ def measure(
             if fit.fits:
                 found = _gains(seen, placement, light, fit.odd | blur, parameters)
             gains = dict.fromkeys(tiling.imaged, 1.0)
-            if found is not None and found.held_out.helped:
+            if found is not None and found.held_out.lowers_seams:
                 gains |= found.gains
         if any(gain != 1 for gain in gains.values()):
-            seen = of_one_brightness(seen, gains, dark)
+            seen = equalise_brightness(seen, gains, dark)
             light = light_of(seen, placement, given, parameters)
-            evened = light.evened(seen)
+            evened = light.even_out(seen)
             findings = *findings[:2], compare_brightness(evened, fit.starts, fit.odd)
         even, uneven = seen, findings[2]
         if any(tile.brightness > 0 for tile in uneven):
             # A factor of one tile is not taken for a pattern that all tiles share.
             times = {(own.row, own.column): own.brightness for own in uneven if own.brightness > 0}
-            even = of_one_brightness(seen, times, dark)
+            even = equalise_brightness(seen, times, dark)
             light = light_of(even, placement, given, parameters)
-            evened = light.evened(seen)
-        left = light.left(light.evened(even) if light.is_given else evened, placement)
+            evened = light.even_out(seen)
+        left = light.remaining_flat_field(
+            light.even_out(even) if light.is_given else evened, placement
+        )
         # Only one of the two is kept in memory.
         del seen, even
-        seams = measured_seams(placement, {t: evened[t] for t in tiling.imaged}, left)
+        seams = measure_seams(placement, {t: evened[t] for t in tiling.imaged}, left)
     if reference is None:
         with metrics.timed("surface"):
-            surface = measured_surface(profiles, placement, dark=dark)
+            surface = measure_surface(profiles, placement, dark=dark)
     else:
         surface = reference.surface
     return Measurement(
@@ -194,12 +196,12 @@ def _gains(
     """Measure the gains of tiles, in the light of a given flat field or with one to estimate."""
     dark = parameters.dark_offset
     if light.is_given:
-        return measured_gains(light.evened(projections), placement, odd)
+        return measure_gains(light.even_out(projections), placement, odd)
     with_flat = parameters.flat_field == ESTIMATE or light.applied is not None
-    return measured_gains(projections, placement, odd, dark=dark, with_flat_field=with_flat)
+    return measure_gains(projections, placement, odd, dark=dark, with_flat_field=with_flat)
 
 
-def _projected(
+def _project_tiles(
     mosaic: Mosaic, metrics: Metrics
 ) -> tuple[Projections, dict[Tile, Columns], dict[Tile, tuple[float, float]]]:
     """Read every tile, and take what tells tiles apart.
@@ -262,7 +264,9 @@ def _digest(projections: Projections) -> str:
     return found.hexdigest()
 
 
-def _empty(name: str, tiling: MosaicGrid, projections: Projections, metrics: Metrics) -> set[Tile]:
+def _empty_tiles(
+    name: str, tiling: MosaicGrid, projections: Projections, metrics: Metrics
+) -> set[Tile]:
     """Tiles that were not imaged, which must not darken what their neighbours saw."""
     empty = {tile for tile, own in projections.items() if not own.any()}
     unsaid = empty - tiling.not_imaged
@@ -279,7 +283,7 @@ def _empty(name: str, tiling: MosaicGrid, projections: Projections, metrics: Met
     return empty
 
 
-def _in_common(
+def _common_means(
     mosaic: Mosaic, projections: Projections, placement: TilePlacement, metrics: Metrics
 ) -> Projections:
     """Means of the tiles over the planes that all of them show at their depths."""
@@ -308,14 +312,14 @@ def _in_common(
     return found
 
 
-def _refined_depths(
+def _refine_depths(
     views: Views, fit: TileFit, stated: Depths, name: str, metrics: Metrics
 ) -> Depths:
     """Refine the depths of tiles that fit their neighbours deeper; say if some stay."""
     if all(own.planes is None for own in fit.findings[1]):
         return stated
     with metrics.timed("check"):
-        depths, stay = refined_depths(views.profiles, fit.starts, fit.misplaced, stated)
+        depths, stay = refine_depths(views.profiles, fit.starts, fit.misplaced_tiles, stated)
     if stay:
         tiles = ", ".join(f"row {row}, column {column}" for row, column in stay)
         metrics.warn_in_report(

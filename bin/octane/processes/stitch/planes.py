@@ -25,7 +25,7 @@ EDGE = 24
 """Longest edge of a compared tile, columns."""
 DEEPEST = 0.25
 """Largest shift searched, as a fraction of the planes."""
-DARK = 0.01
+LEAST_BRIGHTNESS = 0.01
 """Brightness relative to the section's mean below which differences do not count."""
 ASIDE = (0, -1, 1)
 """Columns along y and x by which tiles may be off: slanted tissue then seems shifted along z."""
@@ -41,7 +41,7 @@ CLEAR = 1.25
 Values = npt.NDArray[np.float64]
 
 
-def shifted_along_z(
+def find_depth_shifts(
     profiles: Mapping[Tile, Columns],
     starts: Mapping[Tile, Position],
     odd: Collection[Tile],
@@ -53,11 +53,11 @@ def shifted_along_z(
     tiles' first voxels in the section, and ``depths`` how deep they are placed. ``odd`` tiles,
     which are out of place, are ignored. A tile that fits higher has negative planes.
     """
-    tiles = _profiled(profiles, starts, odd, depths)
-    return {} if tiles is None else agreed(tiles, compared(tiles))
+    tiles = _profile_tiles(profiles, starts, odd, depths)
+    return {} if tiles is None else agreeing_shifts(tiles, compare_neighbours(tiles))
 
 
-def refined_depths(
+def refine_depths(
     profiles: Mapping[Tile, Columns],
     starts: Mapping[Tile, Position],
     odd: Collection[Tile],
@@ -70,17 +70,17 @@ def refined_depths(
     """
     found, doubtful = dict(depths), set[Tile]()
     for _ in range(ROUNDS):
-        tiles = _profiled(profiles, starts, odd, found)
+        tiles = _profile_tiles(profiles, starts, odd, found)
         if tiles is None:
             break
-        shifts = agreed(tiles, compared(tiles))
+        shifts = agreeing_shifts(tiles, compare_neighbours(tiles))
         if not shifts:
             break
-        halves = [compared(replace(tiles, half=half)) for half in (0, 1)]
+        halves = [compare_neighbours(replace(tiles, half=half)) for half in (0, 1)]
         deeper = {
             tile: found.get(tile, 0) + by
             for tile, by in shifts.items()
-            if all(_best(tile, _pairs_of(tile, half, shifts)) == by for half in halves)
+            if all(_best_shift(tile, _pairs_of(tile, half, shifts)) == by for half in halves)
         }
         deeper = {t: by for t, by in deeper.items() if 2 * abs(by) < len(profiles[t])}
         doubtful |= shifts.keys()
@@ -91,7 +91,7 @@ def refined_depths(
     return {tile: by for tile, by in found.items() if by}, sorted(stay)
 
 
-def _profiled(
+def _profile_tiles(
     profiles: Mapping[Tile, Columns],
     starts: Mapping[Tile, Position],
     odd: Collection[Tile],
@@ -104,7 +104,7 @@ def _profiled(
     return replace(ProfiledTiles.of(lit, starts), depths=depths)
 
 
-def why_not_compared(profiles: Mapping[Tile, Columns], overlap: float) -> str:
+def reason_not_to_compare(profiles: Mapping[Tile, Columns], overlap: float) -> str:
     """Reason why tiles are not compared along z, empty if they are; ``overlap`` is in pixels."""
     if not profiles or len(next(iter(profiles.values()))) < FEWEST:
         return f"fewer than {FEWEST} planes"
@@ -145,7 +145,7 @@ class SharedColumns:
         np.cumsum(apart**2, axis=1, out=squares[:, 1:])
         return sums, squares
 
-    def _unmoved(self, n: int) -> Values:
+    def _differences_in_place(self, n: int) -> Values:
         """Differences without a shift and without ``n`` planes, where they are least.
 
         A shift leaves ``n`` planes of each tile without a partner. They may be spoilt, so that only
@@ -160,7 +160,7 @@ class SharedColumns:
         planes = slice(*spans[span])
         return self.first[planes] - self.second[place, planes]
 
-    def _moved(self, planes: int) -> Values:
+    def _differences_at(self, planes: int) -> Values:
         """Differences with the second tile moved deeper."""
         own = self.deeper(planes)
         return own.first - own.second[0]
@@ -172,16 +172,18 @@ class SharedColumns:
         """
         found = np.zeros(2 * most + 1)
         for n in range(1, most + 1):
-            stays = _residue(self._unmoved(n))
+            stays = _residue(self._differences_in_place(n))
             for planes in (-n, n):
-                found[most + planes] = np.log(stays / _residue(self._moved(planes)))
+                found[most + planes] = np.log(stays / _residue(self._differences_at(planes)))
         return found
 
     def certainty(self, planes: int) -> float:
         """Standard deviations by which the second tile fits better if moved that much deeper."""
         if planes == 0:
             return 0.0
-        better = _squares(self._unmoved(abs(planes))) - _squares(self._moved(planes))
+        better = _squares(self._differences_in_place(abs(planes))) - _squares(
+            self._differences_at(planes)
+        )
         spread = float(np.sqrt(np.einsum("zc,zc->", better, better)))
         return float(better.sum()) / spread if spread > 0 else 0.0
 
@@ -217,7 +219,7 @@ class ProfiledTiles:
     ) -> "ProfiledTiles":
         """Those of tiles with light; ``starts`` are in voxels."""
         width = _width(profiles)
-        least = DARK * float(np.mean([np.nanmean(own) for own in profiles.values()]))
+        least = LEAST_BRIGHTNESS * float(np.mean([np.nanmean(own) for own in profiles.values()]))
         wide = {t: own if width == 1 else columns(own, width) for t, own in profiles.items()}
         logs = {tile: np.log(np.maximum(own, np.float32(least))) for tile, own in wide.items()}
         return cls(logs, {tile: np.asarray(starts[tile]) / (COLUMN * width) for tile in logs})
@@ -227,7 +229,7 @@ class ProfiledTiles:
         """Largest shift searched, planes."""
         return int(DEEPEST * len(next(iter(self.logarithms.values()))))
 
-    def shared(self, first: Tile, second: Tile) -> SharedColumns | None:
+    def shared_columns(self, first: Tile, second: Tile) -> SharedColumns | None:
         """Columns that two tiles share; None if they share no known one, or too few planes."""
         deeper = self.depths.get(second, 0) - self.depths.get(first, 0)
         if abs(deeper) > self.most:
@@ -290,7 +292,7 @@ class PlanePair:
 
     def fit(self, tiles: ProfiledTiles, tile: Tile, planes: int) -> int:
         """1 if both fit clearly better with ``tile`` moved deeper, -1 if worse, 0 if neither."""
-        shared = tiles.shared(self.first, self.second)
+        shared = tiles.shared_columns(self.first, self.second)
         if shared is None:
             return 0
         own = shared.deeper(self.usual).certainty(planes if tile == self.second else -planes)
@@ -298,32 +300,32 @@ class PlanePair:
         return int(own >= CERTAIN and clear) - int(own <= -CERTAIN)
 
 
-def compared(tiles: ProfiledTiles) -> list[PlanePair]:
+def compare_neighbours(tiles: ProfiledTiles) -> list[PlanePair]:
     """Compare all neighbours along y, then along x."""
     along: tuple[list[tuple[Tile, Tile]], list[tuple[Tile, Tile]]] = ([], [])
     for first, second in neighbours([*tiles.logarithms]):
         along[first[0] == second[0]].append((first, second))
     found: list[PlanePair] = []
     for pairs in along:
-        own = _compared(tiles, pairs, 0)
-        usual = _usual(tiles, own)
-        found += _compared(tiles, pairs, usual) if usual else own
+        own = _compare_pairs(tiles, pairs, 0)
+        usual = _usual_shift(tiles, own)
+        found += _compare_pairs(tiles, pairs, usual) if usual else own
     return found
 
 
-def _compared(
+def _compare_pairs(
     tiles: ProfiledTiles, pairs: Sequence[tuple[Tile, Tile]], usual: int
 ) -> list[PlanePair]:
     found = []
     for first, second in pairs:
-        shared = tiles.shared(first, second)
+        shared = tiles.shared_columns(first, second)
         if shared is not None:
             gains = shared.deeper(usual).gains(tiles.most)
             found.append(PlanePair(first, second, usual, shared.first.shape[1], gains))
     return found
 
 
-def _usual(tiles: ProfiledTiles, pairs: Sequence[PlanePair]) -> int:
+def _usual_shift(tiles: ProfiledTiles, pairs: Sequence[PlanePair]) -> int:
     """The shift that most neighbours along an axis share: the scan is tilted against the stage."""
     shifts = []
     for pair in pairs:
@@ -345,7 +347,7 @@ def _pairs_of(
     return [pair for pair, own in both if tile in own and not own & left_out]
 
 
-def _best(tile: Tile, pairs: Sequence[PlanePair]) -> int:
+def _best_shift(tile: Tile, pairs: Sequence[PlanePair]) -> int:
     """Planes by which pairs of a tile fit best with it moved deeper; 0 without any."""
     if not pairs:
         return 0
@@ -353,7 +355,7 @@ def _best(tile: Tile, pairs: Sequence[PlanePair]) -> int:
     return int(gains.argmax()) - len(gains) // 2
 
 
-def agreed(tiles: ProfiledTiles, pairs: Sequence[PlanePair]) -> dict[Tile, int]:
+def agreeing_shifts(tiles: ProfiledTiles, pairs: Sequence[PlanePair]) -> dict[Tile, int]:
     """Planes by which tiles lie too high, on which most neighbours of each, at least two, agree."""
     of: dict[Tile, list[PlanePair]] = {tile: [] for tile in tiles.logarithms}
     for pair in pairs:
@@ -366,7 +368,7 @@ def agreed(tiles: ProfiledTiles, pairs: Sequence[PlanePair]) -> dict[Tile, int]:
             own = [pair for pair in every if pair.first not in found and pair.second not in found]
             if len(own) < 2:
                 continue
-            planes = _best(tile, own)
+            planes = _best_shift(tile, own)
             index = planes + len(own[0].gains) // 2
             if sum(pair.of(tile)[index] >= np.log(CLEAR) for pair in own) < 2:
                 continue

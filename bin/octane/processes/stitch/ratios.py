@@ -57,7 +57,7 @@ Groups = npt.NDArray[np.int64]
 """Groups of tiles that overlaps connect: one number for the tiles of each."""
 
 
-class Compared(NamedTuple):
+class ComparedBlocks(NamedTuple):
     """Blocks of pixels that two tiles saw.
 
     ``one`` and ``other`` are the tiles' means above the grey level without light, (n,);
@@ -76,10 +76,12 @@ class Compared(NamedTuple):
         """Logarithms of the blocks' ratios."""
         return np.log(self.one / self.other)
 
-    def part(self, kept: npt.NDArray[np.bool_]) -> "Compared":
+    def part(self, kept: npt.NDArray[np.bool_]) -> "ComparedBlocks":
         """Some of the blocks."""
         shown = self.one[kept], self.other[kept]
-        return Compared(self.first, self.second, *shown, self.difference[kept], self.half[kept])
+        return ComparedBlocks(
+            self.first, self.second, *shown, self.difference[kept], self.half[kept]
+        )
 
 
 class Fit(NamedTuple):
@@ -88,23 +90,23 @@ class Fit(NamedTuple):
     coefficients: Values
     gains: Mapping[Tile, float]
 
-    def left(self, own: Compared) -> Values:
+    def residues(self, own: ComparedBlocks) -> Values:
         """What the fit leaves of the blocks' ratios."""
         apart = self.gains.get(own.first, 0.0) - self.gains.get(own.second, 0.0)
         return own.ratio - own.difference @ self.coefficients - apart
 
 
-def compared(
+def compare_blocks(
     projections: Projections,
     placement: TilePlacement,
     pairs: Iterable[tuple[Tile, Tile]],
     shape: tuple[int, int],
     dark: float,
-) -> list[Compared]:
+) -> list[ComparedBlocks]:
     """Compare blocks of pixels that two tiles saw, in tiles of at most ``shape``."""
     places = placement.places
     size = max(SMALL_BLOCK, max(shape) // CELLS)
-    found: list[Compared] = []
+    found: list[ComparedBlocks] = []
     for pair in pairs:
         images = overlap(placement, projections, *pair)
         if images is None:
@@ -131,11 +133,11 @@ def compared(
         square = -(-APART // edge)
         half = np.add(*(k // square for k in blocks)) % 2
         shown = (means[0][lit] - dark, means[1][lit] - dark)
-        found.append(Compared(*pair, *shown, first - second, half))
+        found.append(ComparedBlocks(*pair, *shown, first - second, half))
     return found
 
 
-def fitted(found: Sequence[Compared], tiles: Sequence[Tile] = ()) -> Fit:
+def fit_light(found: Sequence[ComparedBlocks], tiles: Sequence[Tile] = ()) -> Fit:
     """Fit a flat field, and gains of ``tiles``, to ratios by robust least squares.
 
     The noise of the ratios, estimated from the residuals, weighs them against the expected sizes.
@@ -160,7 +162,7 @@ def fitted(found: Sequence[Compared], tiles: Sequence[Tile] = ()) -> Fit:
         if graph:
             sums = graph.sums(np.column_stack([weights, weighted, weights * ratio]))
             least = (ALIKE * noise / EXPECTED_GAIN) ** 2
-            coefficients, gains = graph.solved(normal, right, sums, least)
+            coefficients, gains = graph.solve(normal, right, sums, least)
             apart = graph.apart(gains)
         else:
             coefficients = np.linalg.solve(normal, right)
@@ -170,7 +172,7 @@ def fitted(found: Sequence[Compared], tiles: Sequence[Tile] = ()) -> Fit:
     return Fit(coefficients, dict(zip(tiles, map(float, gains), strict=True)))
 
 
-def groups(found: Sequence[Compared], tiles: Sequence[Tile]) -> Groups:
+def groups(found: Sequence[ComparedBlocks], tiles: Sequence[Tile]) -> Groups:
     """Groups of ``tiles`` that pairs connect."""
     at = {tile: k for k, tile in enumerate(tiles)}
     group = np.arange(len(tiles))
@@ -183,7 +185,7 @@ def groups(found: Sequence[Compared], tiles: Sequence[Tile]) -> Groups:
 class _Graph:
     """Tiles and the pairs of them that were compared."""
 
-    def __init__(self, found: Sequence[Compared], tiles: Sequence[Tile]) -> None:
+    def __init__(self, found: Sequence[ComparedBlocks], tiles: Sequence[Tile]) -> None:
         at = {tile: k for k, tile in enumerate(tiles)}
         self._first = np.array([at[own.first] for own in found])
         self._second = np.array([at[own.second] for own in found])
@@ -204,7 +206,7 @@ class _Graph:
         """Difference of the logarithms of two tiles' gains, at each block."""
         return np.repeat(gains[self._first] - gains[self._second], self._counts)
 
-    def solved(
+    def solve(
         self, normal: Values, right: Values, sums: Values, least: float
     ) -> tuple[Values, Values]:
         """Solve the equations of a flat field and those of the gains at once.

@@ -32,7 +32,7 @@ SATURATED = 0.01
 displays that cut off the brightest few, stay below it."""
 
 
-def fitting(overlaps: Collection[OverlapFigures]) -> str:
+def overlap_values(overlaps: Collection[OverlapFigures]) -> str:
     """Format overlaps for ``--overlap``, y before x: the found one if it fits better."""
     values = []
     for axis in "yx":
@@ -44,7 +44,7 @@ def fitting(overlaps: Collection[OverlapFigures]) -> str:
     return ",".join(values)
 
 
-def deeper(planes: int) -> str:
+def depth_words(planes: int) -> str:
     """Say how much deeper or higher: 3 planes deeper."""
     return f"{counted(abs(planes), 'plane')} {'deeper' if planes > 0 else 'higher'}"
 
@@ -70,7 +70,7 @@ class MisplacedFigures(Figures):
         """The tile in words."""
         name = f"row {self.row}, column {self.column}"
         if self.planes is not None:
-            return f"{name} fits {deeper(self.planes)}"
+            return f"{name} fits {depth_words(self.planes)}"
         if self.copy_of is not None:
             return f"{name} holds the image of row {self.copy_of[0]}, column {self.copy_of[1]}"
         if self.swapped is not None:
@@ -176,7 +176,7 @@ class HeldOutFigures(Figures):
     noise: tuple[float, float]
 
     @property
-    def helped(self) -> bool:
+    def lowers_seams(self) -> bool:
         """True if the fit lowers the seams of both halves beyond their noise."""
         every = zip(self.before, self.after, self.noise, strict=True)
         return all(before - after > CERTAIN * noise for before, after, noise in every)

@@ -189,7 +189,7 @@ def stage_spread(pairs: Sequence[Match], start: float) -> float:
     return spread
 
 
-def measured(pair: Match, spread: float) -> TilePair:
+def measure_shift(pair: Match, spread: float) -> TilePair:
     """Most likely shift of a pair; its weight is the correlation, as far as the peak is certain."""
     near, stray = _prior(pair.likelihood.shape, spread)
     likely = pair.likelihood * (near + stray)
@@ -242,7 +242,7 @@ def _moves(stated: Places, places: Places) -> npt.NDArray[np.float64]:
     return moves - moves.mean(axis=0)
 
 
-def refined_positions(
+def refine_positions(
     tiling: MosaicGrid,
     nominal: Mapping[Tile, Position],
     projections: Projections,
@@ -268,17 +268,17 @@ def refined_positions(
     every, *halves = zip(*each, strict=True)
     del each
     spread = stage_spread(every, max(reach) / 2)
-    pixels = solve_positions(start, [measured(pair, spread) for pair in every], reach)
+    pixels = solve_positions(start, [measure_shift(pair, spread) for pair in every], reach)
     fitted = []
     for half in halves:
         by = stage_spread(half, max(reach) / 2)
-        fitted.append(solve_positions(start, [measured(pair, by) for pair in half], reach))
+        fitted.append(solve_positions(start, [measure_shift(pair, by) for pair in half], reach))
     if why := doubt(start, pixels, fitted, halves):
         return Refinement(dict(nominal), why)
     positions = {tile: (y * sy, x * sx) for tile, (y, x) in pixels.items()}
     # A third pass gains little.
     pairs = [
-        measured(*matches(*pair, views, most, halves=False), spread)
+        measure_shift(*matches(*pair, views, most, halves=False), spread)
         for *pair, views in _overlaps(tiling, positions, projections)
     ]
     solved = solve_positions(pixels, pairs, reach)

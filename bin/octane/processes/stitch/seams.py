@@ -8,7 +8,7 @@ import numpy.typing as npt
 from octane.compare.correlation import coarse, neighbours
 from octane.layout.mosaic import Tile
 from octane.layout.placement import Placement, TilePlacement
-from octane.processes.stitch.blending import Projections, overlap, shared
+from octane.processes.stitch.blending import Projections, overlap, shared_area
 from octane.processes.stitch.exposure import DIM
 from octane.processes.stitch.flat_field import FlatField
 from octane.processes.stitch.record import SeamFigures
@@ -51,7 +51,7 @@ def speckle_seam(first: npt.NDArray, second: npt.NDArray) -> float:
     return sum(float(np.mean(own**2)) for own in means) ** 0.5 / level if level > 0 else 0.0
 
 
-def _imaged(
+def _nearest_pixels(
     places: tuple[Placement, Placement], tile: npt.NDArray, area: tuple[slice, slice]
 ) -> npt.NDArray:
     """Pixels of a tile nearest to an area of the section, not interpolated."""
@@ -78,7 +78,7 @@ class Seams:
     worst: dict[str, SeamFigures] = field(default_factory=dict)
 
 
-def measured_seams(
+def measure_seams(
     placement: TilePlacement, projections: Projections, left: FlatField | None
 ) -> Seams:
     """Measure the seams of a section.
@@ -92,7 +92,7 @@ def measured_seams(
     along: dict[str, list[float]] = {}
     worst: dict[str, SeamFigures] = {}
     for pair in neighbours([*projections]):
-        area, common = shared(placement, *pair), overlap(placement, projections, *pair)
+        area, common = shared_area(placement, *pair), overlap(placement, projections, *pair)
         if area is None or common is None:
             continue
         seams[pair] = seam(*common)
@@ -100,7 +100,7 @@ def measured_seams(
         if left is not None:
             even = {tile: left.correct(image) for tile, image in even.items()}
             common = overlap(placement, even, *pair) or common
-        own = (_imaged(placement.places[tile], image, area) for tile, image in even.items())
+        own = (_nearest_pixels(placement.places[tile], image, area) for tile, image in even.items())
         axis = "yx"[pair[0][0] == pair[1][0]]
         blocks, speckle = block_seam(*common), speckle_seam(*own)
         along.setdefault(f"seam_{axis}", []).append(blocks)

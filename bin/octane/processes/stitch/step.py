@@ -24,9 +24,9 @@ from octane.layout.sections import number_of
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.processes.stitch.attenuation import MOST_STEADY, REACH, Compensation
-from octane.processes.stitch.blocks import blended
+from octane.processes.stitch.blocks import blend_block
 from octane.processes.stitch.checks_before import (
-    applicable,
+    applicable_parameters,
     given_flat_field,
     given_gains,
     require_compensable,
@@ -44,8 +44,8 @@ from octane.processes.stitch.record import (
     STRONG,
     StitchFigures,
     SurfaceFigures,
-    deeper,
-    fitting,
+    depth_words,
+    overlap_values,
 )
 from octane.processes.stitch.reference import reference_of
 from octane.store.channels import is_nearest, name_of
@@ -69,7 +69,7 @@ Shown = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 """First plane that tiles show at each pixel (y, x), and the one after the last."""
 
 
-def _planned(
+def _plan_mosaic(
     image: Image,
     tiling: MosaicGrid,
     grid: Grid,
@@ -99,7 +99,7 @@ def _planned(
     return Mosaic(image, tiling, working, workers, voxels, nearest)
 
 
-def _checked(
+def _check_findings(
     name: str,
     measured: Measurement,
     parameters: StitchParameters,
@@ -125,14 +125,14 @@ def _checked(
         text = " and ".join(f"{o.found:.3f} along {o.axis}, not {o.given:.3g}" for o in wrong)
         scaled = as_if_scaled(wrong) if is_placed else ""
         text = f"{name}: its tiles correlate at an overlap of {text}{scaled}; "
-        mended = f"give --overlap {fitting(overlaps)}"
+        mended = f"give --overlap {overlap_values(overlaps)}"
         text += CORRECT_PLACES if is_placed else mended
         if any(o.certain for o in wrong) and parameters.check_overlap == "error":
             raise InputError(f"{text}, {KEEP_PLACES}.")
         metrics.warn(f"{text}.")
     # Tiles without light were named before.
     lit = [tile for tile in uneven if tile.brightness > 0]
-    others = (*measured.blurred, *measured.saturated)
+    others = (*measured.blurred, *measured.saturated_tiles)
     if odd := [tile.sentence for tile in (*misplaced, *lit, *others)]:
         metrics.warn(f"{name}: {', '.join(odd)}.")
 
@@ -171,7 +171,7 @@ def _note_gains(
             f"{name}: too few overlaps show light, and the same tissue, to estimate gains; none "
             "are applied."
         )
-    elif not judged.helped:
+    elif not judged.lowers_seams:
         metrics.warn_in_report(
             "--stitch_gain estimate does not lower the seams that it was not fitted to; no gains "
             "are applied."
@@ -319,7 +319,7 @@ def stitch_section(
     for text in overruled([image]):
         metrics.warn_in_report(text)
     tiling = MosaicGrid.of(image)
-    parameters = applicable(parameters, image, is_placed=reference_record is not None)
+    parameters = applicable_parameters(parameters, image, is_placed=reference_record is not None)
     if parameters.attenuation != "none":
         require_compensable(str(image.path), image.dtype, tiling.shape[0])
     reference = None if reference_record is None else reference_of(reference_record, image, tiling)
@@ -334,13 +334,13 @@ def stitch_section(
         nominal, depths = reference.positions, reference.depths
     placement = TilePlacement(tiling, nominal, depths)
     given = given_flat_field(image, tiling, placement, parameters)
-    mosaic = _planned(image, tiling, placement.grid, parameters, execution)
+    mosaic = _plan_mosaic(image, tiling, placement.grid, parameters, execution)
     metrics.figures["kept_in_memory"] = mosaic.voxels is not None
     gains = given_gains(image, tiling, parameters)
     measured = measure(mosaic, placement, given, parameters, reference, metrics, gains)
     placement, light = measured.placement, measured.light
     is_placed = positions_table is not None
-    _checked(image.path.name, measured, parameters, metrics, is_placed=is_placed)
+    _check_findings(image.path.name, measured, parameters, metrics, is_placed=is_placed)
     _note_light(image.path.name, measured, parameters, metrics)
     _note_gains(image.path.name, measured, parameters, metrics)
     if save_flat_field is not None and light.applied is not None and not light.is_given:
@@ -358,7 +358,7 @@ def stitch_section(
     _log_depths(image.path.name, placement)
     shown = placement.shown(placement.places.keys() - measured.empty)
     flat = _flat_field(light, tiling, parameters)
-    blend = functools.partial(blended, mosaic, placement, measured.empty, flat, measured.gains)
+    blend = functools.partial(blend_block, mosaic, placement, measured.empty, flat, measured.gains)
     compensation = None
     if parameters.attenuation != "none":
         coefficient = parameters.attenuation == "coefficient"
@@ -406,13 +406,13 @@ def stitch_section(
         not_refined=measured.not_refined,
         uneven=uneven,
         blurred=measured.blurred,
-        saturated=measured.saturated,
+        saturated=measured.saturated_tiles,
         saturation=max((share for share, _ in measured.shares.values()), default=None),
         surface=measured.surface,
         digest=measured.digest,
         shading_before=before,
         shading_after=after,
-        gains=_named(measured.gains),
+        gains=_by_name(measured.gains),
         gains_held_out=measured.gains_held_out,
         flat_held_out=measured.flat_held_out,
         uncovered_pixels=uncovered,
@@ -420,9 +420,9 @@ def stitch_section(
         mosaic_extent=tiling.extent[1:],
         not_imaged=sorted(tiling.not_imaged),
         holes=sorted(tiling.holes | (dark & tiling.not_imaged) - outside),
-        positions=_named(placement.positions),
-        nominal_positions=_named(nominal) if parameters.refine else {},
-        depths=_named(placement.depths),
+        positions=_by_name(placement.positions),
+        nominal_positions=_by_name(nominal) if parameters.refine else {},
+        depths=_by_name(placement.depths),
     )
     metrics.add_figures(noted)
     each = seams.each.items()
@@ -435,7 +435,7 @@ def _log_depths(name: str, placement: TilePlacement) -> None:
     for (row, column), depth in placement.depths.items():
         logger.info(
             "STITCH: %s: row %d, column %d lies %s; its %s %s cut",
-            *(name, row, column, deeper(depth), "last" if depth > 0 else "first"),
+            *(name, row, column, depth_words(depth), "last" if depth > 0 else "first"),
             "plane is" if abs(depth) == 1 else f"{abs(depth)} planes are",
         )
 
@@ -449,6 +449,6 @@ def _origin(table: Path | None, reference: Path | None) -> str:
     return "unset" if table is None else FROM_TABLE
 
 
-def _named(tiles: Mapping[Tile, T]) -> dict[str, T]:
+def _by_name(tiles: Mapping[Tile, T]) -> dict[str, T]:
     """What belongs to tiles by "row,column"."""
     return {f"{row},{column}": own for (row, column), own in tiles.items()}

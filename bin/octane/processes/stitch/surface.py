@@ -96,7 +96,7 @@ class Rises:
         return Rises(*(np.where(near, np.nan, own) for own in (self.depths, self.heights)))
 
 
-def measured_surface(
+def measure_surface(
     profiles: Mapping[Tile, Columns], placement: TilePlacement, *, dark: float = 0.0
 ) -> SurfaceFigures:
     """Measure the surface of a section on columns of its tiles.
@@ -120,10 +120,10 @@ def measured_surface(
         shift = [place.shift for place in placement.places[tile]]
         places.append((shift + (index + 0.5) * COLUMN) * pitch + corner)
     profile, place = np.concatenate(values), np.concatenate(places)
-    return fitted_surface(profile - dark, place, float(grid.spacing[0]))
+    return fit_surface(profile - dark, place, float(grid.spacing[0]))
 
 
-def fitted_surface(values: Values, places: Values, spacing: float) -> SurfaceFigures:
+def fit_surface(values: Values, places: Values, spacing: float) -> SurfaceFigures:
     """Fit the surface to columns.
 
     Parameters
@@ -151,17 +151,17 @@ def fitted_surface(values: Values, places: Values, spacing: float) -> SurfaceFig
         return without(SHALLOW)
     own, places = np.maximum(values[lit], 0), places[lit]
     terms = np.column_stack([np.ones(len(places)), places / spacing])
-    if not _enough(terms):
+    if not _has_enough(terms):
         return without(FEW)
     own += SOFT * np.percentile(own[own > 0], 95)
     levels = Levels.of(np.log(own))
     rises = levels.rises()
-    plane = _agreed(rises, terms)
+    plane = _find_plane(rises, terms)
     if plane is None:
-        return without(_unseen(levels, rises, terms))
-    if reason := _refused(plane, levels, rises, terms, spacing):
+        return without(_reason_unseen(levels, rises, terms))
+    if reason := _reason_against(plane, levels, rises, terms, spacing):
         return without(reason)
-    figures = _fitted(plane, rises, terms, spacing)
+    figures = _fit_plane(plane, rises, terms, spacing)
     return figures.model_copy(update={"columns": len(values)})
 
 
@@ -172,7 +172,7 @@ class Levels:
     The medians are NaN where no plane is.
     """
 
-    own: Values
+    logs: Values
     above: Values
     below: Values
 
@@ -184,8 +184,8 @@ class Levels:
 
     def rises(self) -> Rises:
         """Find where columns rise steeply and stay high, at a fraction of a plane."""
-        height, steep = self.below - self.above, np.zeros_like(self.own)
-        steep[:, 1:-1] = self.own[:, 2:] - self.own[:, :-2]
+        height, steep = self.below - self.above, np.zeros_like(self.logs)
+        steep[:, 1:-1] = self.logs[:, 2:] - self.logs[:, :-2]
         found = (height >= RISE) & (steep >= HALF * height)
         found[:, 1:] &= steep[:, 1:] > steep[:, :-1]
         found[:, :-1] &= steep[:, :-1] >= steep[:, 1:]
@@ -201,7 +201,7 @@ class Levels:
 
         Voxels mix water and tissue in proportion, so this is found on the linear scale.
         """
-        values, dark, bright = np.exp(self.own), np.exp(above), np.exp(below)
+        values, dark, bright = np.exp(self.logs), np.exp(above), np.exp(below)
         half = (dark + bright) / 2
         depths = np.full(planes.shape, np.nan)
         for step in (2, 1, 0, -1):
@@ -216,7 +216,7 @@ class Levels:
 
     def at(self, depths: Values) -> tuple[Values, Values]:
         """Medians above and below depths in planes, (n)."""
-        planes = np.clip(depths.astype(np.int64), 1, self.own.shape[1] - 2)[:, None]
+        planes = np.clip(depths.astype(np.int64), 1, self.logs.shape[1] - 2)[:, None]
         above, below = (
             np.take_along_axis(own, planes, axis=1)[:, 0] for own in (self.above, self.below)
         )
@@ -224,8 +224,8 @@ class Levels:
 
     def steepness(self, depths: Values) -> Values:
         """Part of the rise at depths in planes, (n), that lies within three planes."""
-        planes = np.clip(depths.astype(np.int64), 1, self.own.shape[1] - 2)[:, None]
-        last, first = (np.take_along_axis(self.own, planes + k, axis=1)[:, 0] for k in (1, -1))
+        planes = np.clip(depths.astype(np.int64), 1, self.logs.shape[1] - 2)[:, None]
+        last, first = (np.take_along_axis(self.logs, planes + k, axis=1)[:, 0] for k in (1, -1))
         above, below = self.at(depths)
         with np.errstate(divide="ignore", invalid="ignore"):
             # Blur spreads both ends of a rise alike only on the linear scale.
@@ -233,7 +233,7 @@ class Levels:
 
     def lines(self) -> Values:
         """Depths of the brightest thin line of columns, (n), NaN if none."""
-        height = self.own - np.maximum(self.above, self.below)
+        height = self.logs - np.maximum(self.above, self.below)
         height = np.nan_to_num(height, nan=-np.inf)
         highest = height.argmax(axis=1)
         clear = np.take_along_axis(height, highest[:, None], axis=1)[:, 0] >= LINE
@@ -259,19 +259,19 @@ def _medians(logarithm: Values, count: int) -> Values:
     return np.take_along_axis(windows, middle[None, :, None], axis=2)[:, :, 0]
 
 
-def _enough(terms: Values, total: int = 0) -> bool:
+def _has_enough(terms: Values, total: int = 0) -> bool:
     """Whether columns suffice for a plane, of a ``total`` of columns."""
     across = min(len(np.unique(axis)) for axis in terms[:, 1:].T)
     return len(terms) >= max(LEAST, PART * total) and across >= LEAST_ACROSS
 
 
-def _agreed(rises: Rises, terms: Values) -> Values | None:
+def _find_plane(rises: Rises, terms: Values) -> Values | None:
     """Find the plane with most candidates close to it; None if these are too few.
 
     ``terms`` (n, 3) are 1 and the places in planes; so are the plane's coefficients.
     """
     column, _ = known = np.nonzero(np.isfinite(rises.depths))
-    if not _enough(terms[np.unique(column)], len(terms)):
+    if not _has_enough(terms[np.unique(column)], len(terms)):
         return None
     depths = rises.depths[known]
     chosen = np.random.default_rng(0).integers(len(depths), size=(TRIALS, 3))
@@ -287,9 +287,9 @@ def _agreed(rises: Rises, terms: Values) -> Values | None:
     for _ in range(ROUNDS):
         near = rises.near(_on(plane, terms))[0]
         known = np.isfinite(near)
-        if not _enough(terms[known], len(terms)):
+        if not _has_enough(terms[known], len(terms)):
             return None
-        plane, _ = _solved(terms[known], near[known], np.ones(np.count_nonzero(known)))
+        plane, _ = _solve_plane(terms[known], near[known], np.ones(np.count_nonzero(known)))
     return plane
 
 
@@ -310,19 +310,19 @@ def _on(plane: Values, terms: Values) -> Values:
     return terms[:, 0] * plane[0] + terms[:, 1] * plane[1] + terms[:, 2] * plane[2]
 
 
-def _solved(terms: Values, depths: Values, weights: Values) -> tuple[Values, Values]:
+def _solve_plane(terms: Values, depths: Values, weights: Values) -> tuple[Values, Values]:
     """Plane of weighted least squares, and the inverse of its normal matrix."""
     # Not a product of BLAS, whose sums depend on the number of threads.
     inverse = np.linalg.pinv(np.einsum("ni,n,nj->ij", terms, weights, terms), hermitian=True)
     return np.einsum("ij,nj,n->i", inverse, terms, weights * depths), inverse
 
 
-def _unseen(levels: Levels, rises: Rises, terms: Values) -> str:
+def _reason_unseen(levels: Levels, rises: Rises, terms: Values) -> str:
     """Say why no plane is found."""
     lines = levels.lines()
-    if _agreed(Rises(lines[:, None], lines[:, None]), terms) is not None:
+    if _find_plane(Rises(lines[:, None], lines[:, None]), terms) is not None:
         return LINE_ONLY
-    low, high = np.percentile(levels.own.mean(axis=1), (5, 95))
+    low, high = np.percentile(levels.logs.mean(axis=1), (5, 95))
     if high - low <= RISE:
         return NO_CONTRAST
     # Lower rises may be speckle.
@@ -330,17 +330,17 @@ def _unseen(levels: Levels, rises: Rises, terms: Values) -> str:
     return DISAGREE if rising.mean() >= HALF else WITHIN
 
 
-def _refused(
+def _reason_against(
     plane: Values, levels: Levels, rises: Rises, terms: Values, spacing: float
 ) -> str | None:
     """Say why a plane is not the surface; None if it is."""
     surface = _on(plane, terms)
     used = np.isfinite(rises.near(surface)[0])
-    over, under = surface < 1, surface > levels.own.shape[1] - SHORT
+    over, under = surface < 1, surface > levels.logs.shape[1] - SHORT
     above, below = levels.at(surface)
     tissue = (below > np.median(above[used]) + RISE) & ~over & ~under
     if np.count_nonzero(used & tissue) < max(LEAST, HALF * np.count_nonzero(tissue)):
-        return _unseen(levels, rises, terms)
+        return _reason_unseen(levels, rises, terms)
     if over.mean() > BEYOND:
         return TOO_HIGH.format(part=100 * over.mean())
     if under.mean() > BEYOND:
@@ -360,14 +360,14 @@ def _second(plane: Values, rises: Rises, terms: Values) -> Values | None:
     """Find another plane at which most of the columns at ``plane`` rise as well."""
     surface = _on(plane, terms)
     height, rest = rises.near(surface)[1], rises.apart(surface)
-    other = _agreed(rest, terms)
+    other = _find_plane(rest, terms)
     if other is None:
         return None
     both = rest.near(_on(other, terms))[1] >= HALF * height
     return other if np.count_nonzero(both) >= HALF * np.isfinite(height).sum() else None
 
 
-def _fitted(plane: Values, rises: Rises, terms: Values, spacing: float) -> SurfaceFigures:
+def _fit_plane(plane: Values, rises: Rises, terms: Values, spacing: float) -> SurfaceFigures:
     """Fit the plane to the candidates near it by robust least squares, if these lie on a plane."""
     near = rises.near(_on(plane, terms))[0]
     known = np.isfinite(near)
@@ -376,7 +376,7 @@ def _fitted(plane: Values, rises: Rises, terms: Values, spacing: float) -> Surfa
         away = near - _on(plane, terms)
         spread = max(1.4826 * float(np.median(np.abs(away))), LEVEL)
         weights = np.maximum(0, 1 - (away / (OUTLIER * spread)) ** 2) ** 2
-        plane, inverse = _solved(terms, near, weights)
+        plane, inverse = _solve_plane(terms, near, weights)
     away = near - _on(plane, terms)
     spread = 1.4826 * float(np.median(np.abs(away)))
     errors = spread * np.sqrt(np.diag(inverse))

@@ -5,7 +5,7 @@ import pytest
 
 from octane.core.arrays import as_dtype
 from octane.layout.placement import Placement
-from octane.processes.stitch.blending import Seen, accumulate, divided, taper
+from octane.processes.stitch.blending import TilePart, accumulate, divide_by_weights, taper
 from octane.resample.operator import interpolator, unchanged
 from octane.resample.resampler import resample
 
@@ -65,11 +65,11 @@ def test_every_block_has_the_bits_of_whole_arrays(rng, dtype, dark):
             # Within an array of several tiles.
             voxels = np.zeros(np.add(tile.shape, (0, 3, 2)), dtype)
             voxels[:, 3:, 2:] = tile
-            seen = Seen(voxels, (1, 3, 2))
+            seen = TilePart(voxels, (1, 3, 2))
             accumulate(own, sums, region, seen, PLACES[name], gain=gain, dark=dark)
         np.testing.assert_array_equal(own, total[region])
         with np.errstate(invalid="ignore"):
-            found = divided(own, sums, out)
+            found = divide_by_weights(own, sums, out)
         np.testing.assert_array_equal(found, whole[region])
 
 
@@ -79,9 +79,9 @@ def test_an_infinite_part_of_a_complex_value_stays_in_its_part(rng):
     tile[0, 10, 10] = np.inf + 1j
     total = np.zeros((2, 40, 50), np.complex64)
     weights, region = np.zeros((40, 50), np.float32), (slice(0, 2), slice(0, 40), slice(0, 50))
-    accumulate(total, weights, region, Seen(tile, (0, 0, 0)), places, dark=2.0)
+    accumulate(total, weights, region, TilePart(tile, (0, 0, 0)), places, dark=2.0)
     for part, dark in (("real", 2.0), ("imag", 0.0)):
         alone, own = np.zeros(total.shape, np.float32), np.zeros_like(weights)
         real = np.ascontiguousarray(getattr(tile, part))
-        accumulate(alone, own, region, Seen(real, (0, 0, 0)), places, dark=dark)
+        accumulate(alone, own, region, TilePart(real, (0, 0, 0)), places, dark=dark)
         np.testing.assert_array_equal(getattr(total, part), alone)

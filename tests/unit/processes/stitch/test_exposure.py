@@ -5,7 +5,7 @@ import pytest
 
 from octane.core.filters import gaussian
 from octane.processes.stitch.checks import compare
-from octane.processes.stitch.exposure import blurred
+from octane.processes.stitch.exposure import blurred_tiles
 from octane.processes.stitch.record import SATURATED
 from octane.processes.stitch.saturation import saturation
 
@@ -48,7 +48,7 @@ def test_tiles_of_another_gain_are_named_alone_or_together(tissue, gains, shape)
     *_, misplaced, uneven = compare(tiles, starts, starts, (EDGE, EDGE), (1.0, 1.0))
     assert {(t.row, t.column): t.brightness for t in uneven} == pytest.approx(gains, rel=0.05)
     assert misplaced == []
-    assert blurred(tiles, starts, ()) == []
+    assert blurred_tiles(tiles, starts, ()) == []
 
 
 def test_light_that_drifts_from_tile_to_tile_marks_none(tissue):
@@ -61,11 +61,11 @@ def test_light_that_drifts_from_tile_to_tile_marks_none(tissue):
 def test_a_blurred_tile_is_out_of_focus_and_in_its_place(tissue):
     blur = {(1, 1): lambda image: gaussian(image.astype(np.float64), 2.0)}
     tiles, starts = tiles_of(tissue, (3, 3), blur)
-    (found,) = blurred(tiles, starts, ())
+    (found,) = blurred_tiles(tiles, starts, ())
     assert (found.row, found.column) == (1, 1)
     assert found.contrast < 0.5
     assert compare(tiles, starts, starts, (EDGE, EDGE), (1.0, 1.0))[1:] == ([], [])
-    assert blurred(tiles, starts, {(1, 1)}) == []
+    assert blurred_tiles(tiles, starts, {(1, 1)}) == []
 
 
 @pytest.mark.parametrize("kind", ["copy", "noise", "transposed", "flipped"])

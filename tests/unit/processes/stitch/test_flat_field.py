@@ -9,8 +9,8 @@ from scipy import ndimage
 from seen_tiles import light, seen_tiles
 
 from octane.core.errors import OctaneError
-from octane.processes.stitch.checks_before import fitted_to
-from octane.processes.stitch.flat_field import FlatField, estimate, shading_of
+from octane.processes.stitch.checks_before import resample_flat_field
+from octane.processes.stitch.flat_field import FlatField, estimate_flat_field, shading_of
 
 FILE = Path("flat.tif")
 TILE = 96
@@ -30,7 +30,7 @@ def left(found, flat):
 
 def fitted(*given, **more):
     """Flat field that must be found."""
-    found = estimate(*given, **more)
+    found = estimate_flat_field(*given, **more)
     assert isinstance(found, FlatField)
     return found
 
@@ -113,7 +113,7 @@ def test_the_last_tiles_may_be_cut(seen):
 @pytest.mark.parametrize("shape", [(96, 96), (48, 48), (37, 37), (200, 200)])
 def test_a_flat_field_of_another_resolution_is_brought_to_the_tile(shape):
     given = 7 * light(shape[0], 0.3)
-    made = fitted_to(given, (96, 96), FILE)
+    made = resample_flat_field(given, (96, 96), FILE)
     assert made.mean() == pytest.approx(1, abs=1e-6)
     np.testing.assert_allclose(made, light(96, 0.3), atol=0.015)
     zoomed = ndimage.zoom(
@@ -140,4 +140,4 @@ def holed(value):
 )
 def test_what_is_no_flat_field_is_refused(given, sentence):
     with pytest.raises(OctaneError, match=sentence):
-        fitted_to(given, (96, 96), FILE)
+        resample_flat_field(given, (96, 96), FILE)

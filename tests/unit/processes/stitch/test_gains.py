@@ -7,12 +7,12 @@ import pytest
 from scipy import ndimage
 from seen_tiles import light, seen_tiles
 
-from octane.processes.stitch.flat_field import estimate
+from octane.processes.stitch.flat_field import estimate_flat_field
 from octane.processes.stitch.gains import (
     MeasuredGains,
-    judged_flat_field,
-    measured_gains,
-    of_one_brightness,
+    equalise_brightness,
+    judge_flat_field,
+    measure_gains,
 )
 
 EVEN = light(96, 0)
@@ -33,12 +33,12 @@ def drifting(rng, tiles):
 
 def times(tiles, gains, dark=0.0):
     """Tiles as bright as their gains make them."""
-    return of_one_brightness(tiles, {tile: 1 / gain for tile, gain in gains.items()}, dark)
+    return equalise_brightness(tiles, {tile: 1 / gain for tile, gain in gains.items()}, dark)
 
 
 def found_in(*given, **more):
     """Gains that must be found."""
-    found = measured_gains(*given, **more)
+    found = measure_gains(*given, **more)
     assert isinstance(found, MeasuredGains)
     return found
 
@@ -64,7 +64,7 @@ def test_gains_are_found_whatever_the_tissue(seen, rng, flat, count, overlap, no
     true = drifting(rng, tiles)
     found = found_in(times(tiles, true, dark), placement, dark=dark)
     assert off(found, true) < 0.01
-    assert found.held_out.helped
+    assert found.held_out.lowers_seams
     assert np.prod([*found.gains.values()]) == pytest.approx(1)
 
 
@@ -76,7 +76,7 @@ def test_a_flat_field_and_gains_are_told_apart(seen, rng, tilt):
     shown = times(tiles, true)
     found = found_in(shown, placement, with_flat_field=True)
     assert off(found, true) < 0.01
-    evened = estimate(of_one_brightness(shown, found.gains, 0.0), placement)
+    evened = estimate_flat_field(equalise_brightness(shown, found.gains, 0.0), placement)
     assert evened is not None
     assert (flat / evened.profile).std() < 0.01
 
@@ -92,7 +92,7 @@ def test_a_trend_is_one_of_the_gains_unless_a_flat_field_explains_it(seen):
 @pytest.mark.parametrize("flat", [EVEN, SHADED])
 def test_tiles_of_one_brightness_are_not_helped(seen, flat):
     found = found_in(*seen(flat, 4, noise=0.15))
-    assert not found.held_out.helped
+    assert not found.held_out.lowers_seams
     assert max(abs(gain - 1) for gain in found.gains.values()) < 0.02
 
 
@@ -101,7 +101,7 @@ def test_a_single_bright_tile_is_found(seen):
     true = dict.fromkeys(tiles, 3 ** (-1 / 16)) | {(1, 2): 3 ** (15 / 16)}
     found = found_in(times(tiles, true), placement)
     assert off(found, true) < 0.01
-    assert found.held_out.helped
+    assert found.held_out.lowers_seams
 
 
 def test_odd_and_dark_tiles_are_left_out(seen, rng):
@@ -114,8 +114,8 @@ def test_odd_and_dark_tiles_are_left_out(seen, rng):
     assert {*tiles} - {*found.gains} == {(0, 0), (3, 3)}
     assert off(found, {tile: true[tile] for tile in found.gains}) < 0.01
     dark = {tile: np.zeros_like(own) for tile, own in tiles.items()}
-    assert measured_gains(dark, placement) is None
-    assert judged_flat_field(dark, placement) is None
+    assert measure_gains(dark, placement) is None
+    assert judge_flat_field(dark, placement) is None
 
 
 def test_groups_of_tiles_without_a_common_overlap_each_have_the_mean_1(seen, rng):
@@ -132,14 +132,14 @@ def test_groups_of_tiles_without_a_common_overlap_each_have_the_mean_1(seen, rng
 
 def test_seams_that_were_not_fitted_are_those_of_the_noise(seen):
     tiles, placement = seen(SHADED, 4, noise=0.1)
-    judged = judged_flat_field(tiles, placement)
+    judged = judge_flat_field(tiles, placement)
     assert judged is not None
-    assert judged.helped
+    assert judged.lowers_seams
     # Blocks of 3 x 3 pixels of two tiles.
     assert judged.after == pytest.approx([0.1 * 2**0.5 / 3] * 2, rel=0.1)
-    even = judged_flat_field(*seen(EVEN, 4, noise=0.1))
+    even = judge_flat_field(*seen(EVEN, 4, noise=0.1))
     assert even is not None
-    assert not even.helped
+    assert not even.lowers_seams
 
 
 def test_tiles_beside_their_places_are_not_helped_by_what_both_halves_share(seen, rng):
@@ -148,4 +148,4 @@ def test_tiles_beside_their_places_are_not_helped_by_what_both_halves_share(seen
         for tile in tiles:
             shift = rng.uniform(-most, most, 2)
             tiles[tile] = ndimage.shift(tiles[tile], shift, order=1, mode="nearest")
-        assert not found_in(tiles, placement).held_out.helped
+        assert not found_in(tiles, placement).held_out.lowers_seams

@@ -6,7 +6,7 @@ from scipy import ndimage
 
 from octane.compare.columns import COLUMN
 from octane.processes.stitch.checks import compare
-from octane.processes.stitch.planes import refined_depths, shifted_along_z
+from octane.processes.stitch.planes import find_depth_shifts, refine_depths
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -59,20 +59,20 @@ def rolled(profiles, tile, planes):
 @pytest.mark.parametrize(("tile", "pitch"), [((1, 1), PITCH), ((0, 1), PITCH), ((2, 2), 8.6)])
 def test_a_tile_that_lies_too_deep_fits_higher(rng, tissue, planes, tile, pitch):
     profiles, starts = tiles_of(rng, tissue, pitch=pitch)
-    assert shifted_along_z(rolled(profiles, tile, planes), starts, ()) == {tile: -planes}
+    assert find_depth_shifts(rolled(profiles, tile, planes), starts, ()) == {tile: -planes}
 
 
 def test_several_tiles_are_named_each_by_its_own_shift(rng):
     profiles, starts = tiles_of(rng, rows=5, columns=5)
     moved = rolled(rolled(profiles, (1, 1), 3), (3, 2), -2)
-    assert shifted_along_z(moved, starts, ()) == {(1, 1): -3, (3, 2): 2}
+    assert find_depth_shifts(moved, starts, ()) == {(1, 1): -3, (3, 2): 2}
 
 
 def test_rows_and_columns_may_be_numbered_against_the_axis(rng):
     profiles, starts = tiles_of(rng)
     turned = {(2 - y, 2 - x): own for (y, x), own in rolled(profiles, (0, 1), 2).items()}
     starts = {(2 - y, 2 - x): own for (y, x), own in starts.items()}
-    assert shifted_along_z(turned, starts, ()) == {(2, 1): -2}
+    assert find_depth_shifts(turned, starts, ()) == {(2, 1): -2}
 
 
 def spoilt(planes, factor):
@@ -128,14 +128,14 @@ def tilted_scan(profiles, along=(1, 1)):
 def test_good_tiles_are_not_named(rng, change, tissue, looks):
     profiles, starts = tiles_of(rng, tissue, looks=looks)
     change(profiles)
-    assert shifted_along_z(profiles, starts, ()) == {}
+    assert find_depth_shifts(profiles, starts, ()) == {}
 
 
 @pytest.mark.parametrize("along", [(1, 1), (0, 1), (-1, 0)])
 def test_a_tilted_scan_hides_no_tile(rng, along):
     profiles, starts = tiles_of(rng, rows=4, columns=4)
     tilted_scan(profiles, along)
-    assert shifted_along_z(rolled(profiles, (1, 2), 3), starts, ()) == {(1, 2): -3}
+    assert find_depth_shifts(rolled(profiles, (1, 2), 3), starts, ()) == {(1, 2): -3}
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_tilted_scan_hides_no_tile(rng, along):
 )
 def test_what_cannot_be_told_is_not_said(rng, tissue, shape, tile):
     profiles, starts = tiles_of(rng, tissue, *shape)
-    assert shifted_along_z(rolled(profiles, tile, 4), starts, ()) == {}
+    assert find_depth_shifts(rolled(profiles, tile, 4), starts, ()) == {}
 
 
 def test_tiles_without_light_or_planes_say_nothing():
@@ -153,7 +153,7 @@ def test_tiles_without_light_or_planes_say_nothing():
     for shape in ((DEPTH, EDGE, EDGE), (1, EDGE, EDGE), (DEPTH, 0, EDGE)):
         for value in (0, 1, np.nan):
             profiles = dict.fromkeys(starts, np.full(shape, value, np.float32))
-            assert shifted_along_z(profiles, starts, ()) == {}
+            assert find_depth_shifts(profiles, starts, ()) == {}
 
 
 def test_a_tile_off_by_a_column_under_a_tilted_surface_is_not_named(rng):
@@ -163,7 +163,7 @@ def test_a_tile_off_by_a_column_under_a_tilted_surface_is_not_named(rng):
 
     profiles, starts = tiles_of(rng, steep)
     y, x = starts[1, 1]
-    assert shifted_along_z(profiles, {**starts, (1, 1): (y + COLUMN, x)}, ()) == {}
+    assert find_depth_shifts(profiles, {**starts, (1, 1): (y + COLUMN, x)}, ()) == {}
 
 
 def test_swapped_tiles_are_not_also_called_shifted_along_z(rng):
@@ -181,16 +181,16 @@ def test_swapped_tiles_are_not_also_called_shifted_along_z(rng):
     _, misplaced, _ = compare(seen, starts, starts, *sizes)
     found = {(own.row, own.column): own.swapped for own in misplaced}
     assert found == {(1, 0): (1, 1), (1, 1): (1, 0)}
-    assert shifted_along_z(profiles, starts, found) == {}
+    assert find_depth_shifts(profiles, starts, found) == {}
     # Without the swap's evidence in y and x, the surface says that both are shifted.
-    assert shifted_along_z(profiles, starts, ()).keys() == {(1, 0), (1, 1)}
+    assert find_depth_shifts(profiles, starts, ()).keys() == {(1, 0), (1, 1)}
 
 
 def test_few_planes_do_not_tell_a_shift_from_speckle(rng):
     profiles, starts = tiles_of(rng)
     moved = rolled(profiles, (1, 1), 3)
-    assert shifted_along_z({t: own[:24] for t, own in moved.items()}, starts, ()) == {(1, 1): -3}
-    assert shifted_along_z({t: own[:23] for t, own in moved.items()}, starts, ()) == {}
+    assert find_depth_shifts({t: own[:24] for t, own in moved.items()}, starts, ()) == {(1, 1): -3}
+    assert find_depth_shifts({t: own[:23] for t, own in moved.items()}, starts, ()) == {}
 
 
 # Refinement
@@ -201,17 +201,17 @@ def test_neighbours_are_moved_one_after_the_other(rng):
     # The corner has a single neighbour besides the other moved tile.
     moved = rolled(rolled(profiles, (0, 1), 3), (0, 0), -2)
     depths = {(0, 1): -3, (0, 0): 2}
-    assert shifted_along_z(moved, starts, ()) != depths
-    assert refined_depths(moved, starts, (), {}) == (depths, [])
+    assert find_depth_shifts(moved, starts, ()) != depths
+    assert refine_depths(moved, starts, (), {}) == (depths, [])
     # Placed so, they fit.
-    assert shifted_along_z(moved, starts, (), depths) == {}
-    assert refined_depths(moved, starts, (), depths) == (depths, [])
+    assert find_depth_shifts(moved, starts, (), depths) == {}
+    assert refine_depths(moved, starts, (), depths) == (depths, [])
 
 
 def test_a_wrong_depth_is_taken_back(rng):
     profiles, starts = tiles_of(rng)
-    assert shifted_along_z(profiles, starts, (), {(1, 1): 4}) == {(1, 1): -4}
-    assert refined_depths(profiles, starts, (), {(1, 1): 4}) == ({}, [])
+    assert find_depth_shifts(profiles, starts, (), {(1, 1): 4}) == {(1, 1): -4}
+    assert refine_depths(profiles, starts, (), {(1, 1): 4}) == ({}, [])
 
 
 def test_a_tile_whose_halves_disagree_stays(rng):
@@ -221,6 +221,6 @@ def test_a_tile_whose_halves_disagree_stays(rng):
     # Every other column of the tile lies where it should.
     odd = np.where((y + x) % 2 == 0, own, profiles[1, 1])
     torn = {**profiles, (1, 1): odd}
-    found = shifted_along_z(torn, starts, ())
+    found = find_depth_shifts(torn, starts, ())
     assert [*found] == [(1, 1)]
-    assert refined_depths(torn, starts, (), {}) == ({}, [(1, 1)])
+    assert refine_depths(torn, starts, (), {}) == ({}, [(1, 1)])

@@ -9,7 +9,7 @@ from octane.core.geometry import vector
 from octane.layout.mosaic import MosaicGrid
 from octane.layout.placement import TilePlacement
 from octane.processes.stitch.blending import overlap
-from octane.processes.stitch.refinement import grain, refined_positions
+from octane.processes.stitch.refinement import grain, refine_positions
 from octane.processes.stitch.registration import solve_positions
 
 EDGE, PITCH = 80, 60
@@ -68,7 +68,7 @@ def highest(grid, stated, seen, most):
 @pytest.mark.parametrize("noise", [0, 0.3])
 def test_certain_overlaps_count_in_full_and_give_the_same_bits(tiles, count, noise):
     grid, stated, true, seen = tiles(noise, count=count)
-    found = refined_positions(grid, stated, seen, 20.0)
+    found = refine_positions(grid, stated, seen, 20.0)
     assert not found.reason
     assert wrong(found.positions, true) < 0.3 < 1 < wrong(stated, true)
     assert found.positions == highest(grid, stated, seen, 20.0)
@@ -82,7 +82,7 @@ def test_tiles_of_noise_stay_as_stated(tiles, count):
     kept, off = [], []
     for _ in range(12):
         grid, stated, true, seen = tiles(1000, count=count)
-        found = refined_positions(grid, stated, seen, 20.0)
+        found = refine_positions(grid, stated, seen, 20.0)
         assert (found.positions == stated) == bool(found.reason)
         kept.append(bool(found.reason))
         places = stated, highest(grid, stated, seen, 20.0)
@@ -97,13 +97,13 @@ def test_tiles_of_noise_stay_as_stated(tiles, count):
 @pytest.mark.parametrize("noise", [0.5, 2, 4, 7, 10])
 def test_refined_tiles_are_not_further_off_than_stated_ones(tiles, noise):
     grid, stated, true, seen = tiles(noise)
-    found = refined_positions(grid, stated, seen, 20.0)
+    found = refine_positions(grid, stated, seen, 20.0)
     assert wrong(found.positions, true) < 1.1 * wrong(stated, true)
 
 
 def test_exact_places_stay(tiles):
     grid, stated, _, seen = tiles(2, error=0)
-    found = refined_positions(grid, stated, seen, 20.0)
+    found = refine_positions(grid, stated, seen, 20.0)
     assert found.positions == stated
     assert found.reason
 
@@ -112,7 +112,7 @@ def test_exact_places_stay(tiles):
 def test_a_tile_without_structure_spoils_no_other(tiles, rng, lost):
     grid, stated, true, seen = tiles(0.3)
     seen[1, 1] = rng.random((EDGE, EDGE), np.float32) if lost else np.zeros_like(seen[1, 1])
-    found = refined_positions(grid, stated, seen, 20.0)
+    found = refine_positions(grid, stated, seen, 20.0)
     others = {tile: place for tile, place in true.items() if tile != (1, 1)}
     assert not found.reason
     assert wrong(found.positions, others) < 0.4 < 1 < wrong(stated, others)
@@ -122,7 +122,7 @@ def test_a_tile_without_structure_spoils_no_other(tiles, rng, lost):
 def test_the_unit_of_the_voxels_does_not_count(tiles, scale):
     grid, stated, _, seen = tiles(0.3)
     scaled = {tile: np.ldexp(image, int(np.log2(scale))) for tile, image in seen.items()}
-    one, other = (refined_positions(grid, stated, own, 20.0) for own in (seen, scaled))
+    one, other = (refine_positions(grid, stated, own, 20.0) for own in (seen, scaled))
     assert one == other
     assert not one.reason
 
@@ -130,9 +130,9 @@ def test_the_unit_of_the_voxels_does_not_count(tiles, scale):
 def test_tiles_that_do_not_overlap_stay(tiles):
     grid, stated, _, seen = tiles(0)
     apart = {tile: (2 * y, 2 * x) for tile, (y, x) in stated.items()}
-    found = refined_positions(grid, apart, seen, 20.0)
+    found = refine_positions(grid, apart, seen, 20.0)
     assert (found.positions, found.reason) == (apart, "no tiles overlap")
-    alone = refined_positions(grid, {(0, 0): (0.0, 0.0)}, seen, 20.0)
+    alone = refine_positions(grid, {(0, 0): (0.0, 0.0)}, seen, 20.0)
     assert (alone.positions, alone.reason) == ({(0, 0): (0.0, 0.0)}, "")
 
 

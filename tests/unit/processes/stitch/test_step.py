@@ -23,7 +23,7 @@ from octane.processes.mosaic.step import write_mosaics
 from octane.processes.phantom.step import Subject, render_tile
 from octane.processes.resample.parameters import ResampleParameters
 from octane.processes.resample.step import resample_image
-from octane.processes.stitch.attenuation import MOST_STEADY, compensated
+from octane.processes.stitch.attenuation import MOST_STEADY, compensate_light
 from octane.processes.stitch.parameters import OverlapParameters, StitchParameters
 from octane.processes.stitch.record import COMPENSATION, StitchFigures
 from octane.processes.stitch.step import stitch_section
@@ -745,7 +745,7 @@ def test_attenuation_is_compensated_in_blocks_on_any_number_of_threads(
 ):
     source = section(**SCATTERED, tiles=(1, 2), scattering=6.0, shading=0.2)
     seen, image, _ = stitch(source)
-    whole = compensated(seen, 10.0)
+    whole = compensate_light(seen, 10.0)
     # Blocks that are less deep than the section, and several along each axis.
     monkeypatch.setattr(writer, "CHUNK", 16)
     monkeypatch.setattr(writer, "SHARD", 16)

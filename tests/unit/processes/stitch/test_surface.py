@@ -13,7 +13,7 @@ from octane.layout.mosaic import MosaicGrid
 from octane.layout.placement import TilePlacement
 from octane.processes.phantom.step import Subject
 from octane.processes.stitch import surface
-from octane.processes.stitch.surface import fitted_surface, measured_surface
+from octane.processes.stitch.surface import fit_surface, measure_surface
 
 PHANTOM = {
     "tiles": 3,
@@ -48,7 +48,7 @@ def measured(change=None, seed=1, *, dark=0.0, **given):
     for tile, place in positions.items():
         voxels = render_tile(p, 0, tile, p.tile_shape, place)
         profiles[tile] = columns(voxels if change is None else change(voxels))
-    found = measured_surface(profiles, TilePlacement(grid, positions), dark=dark)
+    found = measure_surface(profiles, TilePlacement(grid, positions), dark=dark)
     return found, surfaces(p)[0], spacing[0]
 
 
@@ -198,7 +198,7 @@ def test_single_columns_agree_with_scipy_fits_of_a_step():
     fits = [curve_fit(step, planes, *own)[0][0] for own in zip(values, starts, strict=True)]
     design = np.column_stack([np.ones(200), places])
     peer, *_ = np.linalg.lstsq(design, fits, rcond=None)
-    found = fitted_surface(values, places, 10.0)
+    found = fit_surface(values, places, 10.0)
     assert found.depth is not None
     assert found.tilt is not None
     assert abs(found.depth / 10 - peer[0]) < 0.05
@@ -211,11 +211,11 @@ def test_single_columns_agree_with_scipy_fits_of_a_step():
 def test_columns_in_a_line_do_not_make_a_plane():
     values = np.repeat([[10.0] * 8 + [500.0] * 16], 60, axis=0)
     places = np.column_stack([np.zeros(60), np.arange(60.0)])
-    assert fitted_surface(values, places, 10.0).reason == surface.FEW
+    assert fit_surface(values, places, 10.0).reason == surface.FEW
     # Nor do those that rise, if they lie in a line.
     places = np.column_stack([np.arange(60) // 12, np.arange(60) % 12]) * 80.0
     values[12:] = 300
-    assert fitted_surface(values, places, 10.0).depth is None
+    assert fit_surface(values, places, 10.0).depth is None
 
 
 @pytest.mark.parametrize(("height", "reason"), [(0.02, ""), (8.0, surface.DISAGREE)])
@@ -224,5 +224,5 @@ def test_the_top_of_a_brain_is_not_cut(height, reason):
     distance = np.hypot(y, x)
     depth = np.where(distance < 0.8, 6 + height * distance**2, 32)
     values = 10 + 500 * np.clip(np.arange(32) + 1 - depth[:, None], 0, 1)
-    found = fitted_surface(values, np.column_stack([y, x]) * 500, 10.0)
+    found = fit_surface(values, np.column_stack([y, x]) * 500, 10.0)
     assert found.reason == reason
