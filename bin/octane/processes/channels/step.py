@@ -48,7 +48,7 @@ def join_channels(
     first in its levels, grids, type or codec; nothing is left half-written.
     """
     require_cpu(execution.backend, "CHANNELS")
-    opened = [_opened(path) for path in sources]
+    opened = [_open_source(path) for path in sources]
     for source in opened[1:]:
         _require_alike(opened[0], source)
     first, several = opened[0], len(opened) > 1
@@ -90,7 +90,7 @@ def join_channels(
     return metrics
 
 
-def _opened(path: Path) -> Source:
+def _open_source(path: Path) -> Source:
     """Open a volume that octane wrote, whose files can be linked as they are."""
     metadata, levels = read_metadata(path, None), open_levels(path)
     codecs = {codec_of(image.array) for image in levels}

@@ -14,7 +14,7 @@ from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.mosaic.section_tiles import SectionTiles, section_name, write_positions
 from octane.processes.mosaic.survey import Acquisition, survey
 from octane.processes.mosaic.tile_files import list_files
-from octane.processes.mosaic.tile_grid import TileEntry, fitted
+from octane.processes.mosaic.tile_grid import TileEntry, fit_axes
 from octane.processes.mosaic.tile_list import tile_list
 from octane.store.array import planned_array
 from octane.store.channels import name_of
@@ -92,8 +92,8 @@ def is_against(table: Path, sections: Sequence[SectionTiles]) -> bool:
     """
     for section in sections:
         extent = section.grid.tile_extent[1:]
-        given = fitted(read_positions(table, section.number, section.grid), extent)
-        stated = fitted(section.positions or section.grid.positions(extent), extent)
+        given = fit_axes(read_positions(table, section.number, section.grid), extent)
+        stated = fit_axes(section.positions or section.grid.positions(extent), extent)
         signs = [(y.per_row > 0, x.per_column > 0) for y, x in (given, stated)]
         if signs[0] != signs[1]:
             return True
@@ -105,7 +105,7 @@ def is_against(table: Path, sections: Sequence[SectionTiles]) -> bool:
     return False
 
 
-def _rounded(entry: TileEntry, unit_y: float, unit_x: float) -> TileEntry:
+def _round_place(entry: TileEntry, unit_y: float, unit_x: float) -> TileEntry:
     """Round an entry's place in y and x to these units."""
     if entry.y is None or entry.x is None:
         return entry
@@ -137,6 +137,6 @@ def item_of(section: SectionTiles, found: Acquisition) -> Input:
     others = {path for path in others if path.is_relative_to(found.folder)}
     staged = (f"{number}/{Path(name).name}" for number, name in enumerate(names, start=1))
     units = [ROUNDED * length for length in section.grid.tile_extent[1:]]
-    listed = tile_list(zip(staged, (_rounded(e, *units) for e in entries), strict=True))
+    listed = tile_list(zip(staged, (_round_place(e, *units) for e in entries), strict=True))
     names += sorted(path.relative_to(found.folder).as_posix() for path in others)
     return {"id": section.name, "file": "", "tiles": names, "tile_list": listed}

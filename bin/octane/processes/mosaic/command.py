@@ -45,7 +45,7 @@ def main(
     dry_run
         Only print the grid of tiles, its source, missing tiles and doubts.
     """
-    from octane.processes.mosaic.step import write_listed, write_mosaics
+    from octane.processes.mosaic.step import write_mosaics, write_tile_list
 
     given = parameters, reading, placing, execution
     if dry_run:
@@ -57,5 +57,5 @@ def main(
         made = write_mosaics(tiles, mosaics, *given, preview=preview)
     else:
         given = parameters, reading, execution, placing if compare else None
-        made = write_listed(tiles, tile_list, mosaics, *given)
+        made = write_tile_list(tiles, tile_list, mosaics, *given)
     made.save(metrics, None)

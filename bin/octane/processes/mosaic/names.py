@@ -63,7 +63,7 @@ SHOWN = 10
 """Most files or folders that a sentence lists."""
 
 
-def composed(name: str) -> str:
+def compose_accents(name: str) -> str:
     """Write accents as parts of their letters, which macOS writes behind them: to compare names."""
     return normalize("NFC", name)
 
@@ -79,7 +79,7 @@ class NamePattern:
     @classmethod
     def of(cls, text: str) -> "NamePattern":
         """Parse a pattern; raise an InputError if it is invalid."""
-        text = composed(text)
+        text = compose_accents(text)
         found: set[str] = set()
         parts: list[str] = []
         split = PARTS.split(re.sub(r"\*+", "*", text))
@@ -114,9 +114,9 @@ class NamePattern:
             )
         return cls(text, frozenset(found), re.compile("".join(parts)))
 
-    def matched(self, name: str) -> re.Match[str] | None:
+    def match(self, name: str) -> re.Match[str] | None:
         """Match of a whole name."""
-        return self.expression.fullmatch(composed(name))
+        return self.expression.fullmatch(compose_accents(name))
 
     @property
     def depth(self) -> int:
@@ -150,7 +150,7 @@ class NamedFile(NamedTuple):
         cls, names: Sequence[str], pattern: NamePattern
     ) -> tuple[list["NamedFile"], list[str]]:
         """Read the names that fit the pattern, and list the others; raise if none fits."""
-        fits = {name: pattern.matched(name) is not None for name in names}
+        fits = {name: pattern.match(name) is not None for name in names}
         files = [cls.read(name, pattern) for name in names if fits[name]]
         others = [name for name in names if not fits[name]]
         return files or [cls.read(names[0], pattern)], others
@@ -158,7 +158,7 @@ class NamedFile(NamedTuple):
     @classmethod
     def read(cls, name: str, pattern: NamePattern) -> "NamedFile":
         """Read a name; raise an InputError if it does not fit the pattern."""
-        match = pattern.matched(name)
+        match = pattern.match(name)
         if match is None:
             raise InputError(
                 f"{name} does not fit --tile_pattern '{pattern.text}'; correct the pattern, or "
@@ -204,13 +204,13 @@ def _form(field: str) -> str:
 
 def find_pattern(names: Sequence[str]) -> NamePattern:
     """Find the pattern of the names; an InputError shows two names if it is ambiguous."""
-    text, doubt = _proposed(names)
+    text, doubt = _propose_pattern(names)
     if doubt:
         raise InputError(doubt)
     return NamePattern.of(text)
 
 
-def _proposed(names: Sequence[str]) -> tuple[str, str]:
+def _propose_pattern(names: Sequence[str]) -> tuple[str, str]:
     """Pattern that the names may have, '' without one, and a sentence if that is in doubt."""
     for program, expression in VENDORS.items():
         matches = [expression.fullmatch(name) for name in names]
@@ -222,7 +222,7 @@ def _proposed(names: Sequence[str]) -> tuple[str, str]:
     odd = next((k for k, text in enumerate(texts) if text != usual), None)
     if odd is not None:
         alike = [name for name, text in zip(names, texts, strict=True) if text == usual]
-        text, _ = _proposed(alike)
+        text, _ = _propose_pattern(alike)
         shown = f"--tile_pattern '{text}', which leaves it out" if text else "--tile_pattern"
         return text, (
             f"{names[odd]} is named unlike other tiles, such as {alike[0]}; give {shown}, or move "
@@ -231,16 +231,18 @@ def _proposed(names: Sequence[str]) -> tuple[str, str]:
     columns = [[parts[k] for parts in split] for k in range(1, len(split[0]), 2)]
     fields = _fields(usual, columns)
     if fields is not None and (len(names) == 1 or set(fields) & {*PLACING}):
-        return _filled(usual, columns, fields), ""
-    guess = _guessed(usual, columns)
-    text = _filled(usual, columns, guess) if {*guess} & {*PLACING} else ""
+        return _fill_fields(usual, columns, fields), ""
+    guess = _guess_fields(usual, columns)
+    text = _fill_fields(usual, columns, guess) if {*guess} & {*PLACING} else ""
     return text, (
         f"Names such as {names[0]} and {names[-1]} do not say what their numbers mean; give "
         f"--tile_pattern, such as '{text or '{section}_y{row}_x{column}.tif'}'."
     )
 
 
-def _filled(texts: Sequence[str], columns: Sequence[Sequence[str]], fields: Sequence[str]) -> str:
+def _fill_fields(
+    texts: Sequence[str], columns: Sequence[Sequence[str]], fields: Sequence[str]
+) -> str:
     """Names with fields, '' for a number that never changes and '*' for any, as a pattern."""
     pieces = [texts[0]]
     for text, values, field in zip(texts[1:], columns, fields, strict=True):
@@ -248,7 +250,7 @@ def _filled(texts: Sequence[str], columns: Sequence[Sequence[str]], fields: Sequ
     return "".join(pieces)
 
 
-def _guessed(texts: Sequence[str], columns: Sequence[Sequence[str]]) -> list[str]:
+def _guess_fields(texts: Sequence[str], columns: Sequence[Sequence[str]]) -> list[str]:
     """Fields that numbers may be: the first one without a word a section's, the last one a tile's.
 
     All are '' if there is no guess.
@@ -304,7 +306,7 @@ def _vendors_pattern(program: str, matches: Sequence[re.Match[str]]) -> tuple[st
     # A number that never changes is text, but rows and columns are always both there.
     varied = {part for part, own in parts.items() if len(own) > 1 or part in ("row", "column")}
     fields = {part: "*" if part == "any" else f"{{{part}}}" for part in varied}
-    texts = {_replaced(match, fields) for match in matches}
+    texts = {_replace_parts(match, fields) for match in matches}
     if len({NUMBER.sub("", text) for text in texts}) < len(texts):
         return _with_section(program, sorted(texts), [match.string for match in matches])
     if len(texts) > 1:
@@ -332,7 +334,7 @@ def _with_section(program: str, texts: Sequence[str], names: Sequence[str]) -> t
             fields = [""] * len(columns)
             for k in varied:
                 fields[k] = "section" if columns[k] == first else "*"
-            found = _filled(usual, columns, fields)
+            found = _fill_fields(usual, columns, fields)
     if found and "section" in words:
         return found, ""
     shown = f" '{found}'" if found else ", with {section}"
@@ -342,7 +344,7 @@ def _with_section(program: str, texts: Sequence[str], names: Sequence[str]) -> t
     )
 
 
-def _replaced(match: re.Match[str], fields: Mapping[str, str]) -> str:
+def _replace_parts(match: re.Match[str], fields: Mapping[str, str]) -> str:
     """A name with the matched parts replaced by these texts."""
     text = match.string
     for part in sorted(fields, key=match.start, reverse=True):

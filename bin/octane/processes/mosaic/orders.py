@@ -33,7 +33,7 @@ def other_way(order: TileOrder) -> TileOrder:
 
 def changed_flip(p: TileParameters, change: Orientation) -> TileFlip:
     """Value of --tile_flip after a further change of the orientation."""
-    before = p.flipped.translate(str.maketrans("yx", "xy")) if change.transpose else p.flipped
+    before = p.flip_axes.translate(str.maketrans("yx", "xy")) if change.transpose else p.flip_axes
     flip = "".join(axis for axis in "yx" if (axis in before) != (axis in change.flip))
     words = [TRANSPOSE] * (p.transpose != change.transpose) + [flip] * bool(flip)
     return cast("TileFlip", "-".join(words))

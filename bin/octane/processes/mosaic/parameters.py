@@ -86,6 +86,6 @@ class TileParameters(StepParameters):
         return self.flip.startswith(TRANSPOSE)
 
     @property
-    def flipped(self) -> str:
+    def flip_axes(self) -> str:
         """Axes that are flipped."""
         return self.flip.removeprefix(TRANSPOSE).lstrip("-")

@@ -67,7 +67,7 @@ def stated_whole(text: str | None, where: str) -> int:
     return int(number)
 
 
-def slashed(file: str) -> str:
+def with_slashes(file: str) -> str:
     """Write a path, perhaps of Windows, with forward slashes."""
     return file.replace("\\", "/")
 

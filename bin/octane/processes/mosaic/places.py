@@ -19,9 +19,9 @@ from octane.processes.mosaic.place import (
     Place,
     Unit,
     distinct_places,
-    slashed,
     stated_number,
     stated_whole,
+    with_slashes,
 )
 from octane.processes.mosaic.xml_places import (
     bdv_places,
@@ -262,7 +262,9 @@ def _fiji_places(path: Path, content: bytes) -> list[Place]:
             )
         x, y, *depth = (stated_number(text, f"{where}: a coordinate") for text in texts)
         position = (depth[0] if depth else 0.0, y, x)
-        places.append(Place(slashed(tile[0].rstrip()), None, None, None, None, position, "pixel"))
+        places.append(
+            Place(with_slashes(tile[0].rstrip()), None, None, None, None, position, "pixel")
+        )
     return distinct_places(path, places)
 
 
@@ -294,7 +296,7 @@ def _csv_places(path: Path, table: Sheet) -> list[Place]:
             for axis in AXES
         )
         file = cells.get("file")
-        places.append(Place(file and slashed(file), *numbers, (z, y, x), unit))
+        places.append(Place(file and with_slashes(file), *numbers, (z, y, x), unit))
     return distinct_places(path, places)
 
 

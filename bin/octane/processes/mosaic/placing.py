@@ -13,7 +13,7 @@ from octane.core.files import read_regular
 from octane.core.geometry import spelled
 from octane.core.units import counted
 from octane.layout.mosaic import FARTHEST
-from octane.processes.mosaic.names import NamedFile, NamePattern, composed
+from octane.processes.mosaic.names import NamedFile, NamePattern, compose_accents
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.mosaic.place import Place
 from octane.processes.mosaic.places import find_places, read_places
@@ -28,7 +28,7 @@ ALIKE = 1e-3
 """Largest difference of translations that count as equal, micrometres."""
 
 
-class Placed(NamedTuple):
+class FilePlaces(NamedTuple):
     """Places by file name in micrometres, the source that states them, and remarks on it.
 
     ``tables`` are the tables in use.
@@ -40,14 +40,14 @@ class Placed(NamedTuple):
     tables: tuple[Path, ...] = ()
 
 
-def find_placed(
+def find_file_places(
     folder: Path,
     every: Sequence[NamedFile],
     pattern: NamePattern,
     contents: Mapping[str, TileFile],
     p: TileParameters,
     unit: str | None,
-) -> Placed:
+) -> FilePlaces:
     """Find the places of the files in ``contents``; none if no source states them.
 
     ``every`` lists the files of all sections and channels, which a table may place too; their
@@ -56,7 +56,7 @@ def find_placed(
     """
     table = p.table or find_places(folder)
     if table is not None:
-        return _matched(every, pattern, read_places(table, unit), contents, table)
+        return _match_places(every, pattern, read_places(table, unit), contents, table)
     # A table in a section's folder places the tiles of that section.
     beside: dict[Path, list[NamedFile]] = defaultdict(list)
     for file in every:
@@ -69,7 +69,7 @@ def find_placed(
     }
     if tables:
         placed = [
-            _matched(beside[place], pattern, read_places(own, unit), contents, own)
+            _match_places(beside[place], pattern, read_places(own, unit), contents, own)
             for place, own in tables.items()
         ]
         left = next((name for name in contents if (folder / name).parent not in tables), None)
@@ -81,7 +81,7 @@ def find_placed(
         places = {name: place for own in placed for name, place in own.places.items()}
         source = placed[0].source + (f" and {len(placed) - 1} more" if placed[1:] else "")
         remarks = [remark for own in placed for remark in own.remarks]
-        return Placed(source, places, remarks, tuple(tables.values()))
+        return FilePlaces(source, places, remarks, tuple(tables.values()))
     files = [file for file in every if file.name in contents]
     return _from_metadata(folder, files, contents, p, unit)
 
@@ -99,17 +99,17 @@ def _from_metadata(
     contents: Mapping[str, TileFile],
     p: TileParameters,
     unit: str | None,
-) -> Placed:
+) -> FilePlaces:
     """Find the places that the files' metadata state; an unknown unit matters if names do not."""
     remarks: list[str] = []
     try:
-        found = _stated(folder, files, contents, unit)
+        found = _stated_places(folder, files, contents, unit)
     except UnknownUnitError as error:
         if p.order is None and files[0].row is None and files[0].column is None:
             raise
         found, remarks = {}, [f"Places in OME-XML are not used: {error}"]
     if _are_places(found, files):
-        return Placed("OME-XML", found, [])
+        return FilePlaces("OME-XML", found, [])
     if found and len({file.tile_key for file in files}) > len({file.section for file in files}):
         what = "one place for all" if len(found) == len(files) else "places for some"
         remarks = [f"Places in OME-XML are not used: it states {what} of the tiles."]
@@ -119,8 +119,8 @@ def _from_metadata(
         if file.origin is not None
     }
     if _are_places(origins, files):
-        return Placed("translations", origins, remarks)
-    return Placed("", {}, remarks)
+        return FilePlaces("translations", origins, remarks)
+    return FilePlaces("", {}, remarks)
 
 
 def _are_places(places: Mapping[str, Place], files: Sequence[NamedFile]) -> bool:
@@ -130,7 +130,7 @@ def _are_places(places: Mapping[str, Place], files: Sequence[NamedFile]) -> bool
     return len(places) == len(files) and differ
 
 
-def _stated(
+def _stated_places(
     folder: Path,
     files: Sequence[NamedFile],
     contents: Mapping[str, TileFile],
@@ -178,13 +178,13 @@ def _in_micrometers(place: Place, file: TileFile) -> Place:
     return place._replace(position=(z, y, x), unit="micrometer")
 
 
-def _matched(
+def _match_places(
     every: Sequence[NamedFile],
     pattern: NamePattern,
     places: Sequence[Place],
     contents: Mapping[str, TileFile],
     table: Path,
-) -> Placed:
+) -> FilePlaces:
     """Match the places of a table to ``every`` file; return those of the files in ``contents``.
 
     The files of one tile share their tile's place. A table may name only files of another channel.
@@ -226,7 +226,7 @@ def _matched(
         for place in absent[:1]
     ]
     own_places = {file.name: tiles[file.tile_key] for file in files}
-    return Placed(str(table), own_places, remarks, (table,))
+    return FilePlaces(str(table), own_places, remarks, (table,))
 
 
 class _Index:
@@ -240,7 +240,7 @@ class _Index:
         first = min((file.number for file in files if file.number is not None), default=0)
         order: dict[tuple[object, ...], int] = {}
         for file in files:
-            path = PurePosixPath(composed(file.name))
+            path = PurePosixPath(compose_accents(file.name))
             # A table may name a file without its ending, or the folder of a tile's planes.
             stem = path.with_name(path.stem.removesuffix(".ome").removesuffix(".nii"))
             for part in (path, stem, path.parent):
@@ -254,7 +254,7 @@ class _Index:
         """Files that a place belongs to: one tile, or the same tile of every section."""
         found: list[NamedFile] = []
         if place.file is not None:
-            wanted = PurePosixPath(composed(place.file))
+            wanted = PurePosixPath(compose_accents(place.file))
             named = self._by_name.get(wanted.name, [])
             # The longest common end of the paths: several folders may hold the same name.
             common = [(_common(path, wanted), file) for path, file in named]

@@ -155,9 +155,11 @@ def lay_out(
     for axis in (0, 1):
         entries = [e for e in grid.entries if grid.is_full(e, axis)]
         # If no tile is full, as may happen in a single section, the last ones count as full.
-        full.append(_usual([contents[e.file].shape[axis + 1] for e in entries or grid.entries]))
+        full.append(
+            _most_common([contents[e.file].shape[axis + 1] for e in entries or grid.entries])
+        )
     return [
-        _laid_out(number, grid, entries, contents, channels, (full[0], full[1]), overlap)
+        _lay_out_section(number, grid, entries, contents, channels, (full[0], full[1]), overlap)
         for number, entries in grid.sections.items()
     ]
 
@@ -177,7 +179,7 @@ def write_positions(path: Path, sections: Sequence[SectionTiles]) -> None:
             table.writerows((*row, *([0.0] * len(deep))) for row in section.position_rows)
 
 
-def _laid_out(
+def _lay_out_section(
     number: int,
     grid: TileGrid,
     entries: Sequence[TileEntry],
@@ -189,7 +191,7 @@ def _laid_out(
     sizes = []
     for axis, size in enumerate(full):
         last = [contents[e.file].shape[axis + 1] for e in entries if not grid.is_full(e, axis)]
-        sizes.append((size, min(size, _usual(last)) if last else size))
+        sizes.append((size, min(size, _most_common(last)) if last else size))
     for entry in entries:
         found = contents[entry.file].shape
         wanted = [sizes[axis][not grid.is_full(entry, axis)] for axis in (0, 1)]
@@ -236,14 +238,14 @@ def _shown_channels(file: TileFile) -> str:
     return f"{text} ({', '.join(labels)})" if len(file.channels) > 1 else text
 
 
-def _usual(values: Sequence[Kind]) -> Kind:
+def _most_common(values: Sequence[Kind]) -> Kind:
     return Counter(values).most_common(1)[0][0]
 
 
 def _require_alike(files: Mapping[Path, TileFile], spell: Callable[[TileFile], str]) -> None:
     """Raise for the first file that ``spell`` describes unlike most others."""
     found = {path: spell(file) for path, file in files.items()}
-    usual = _usual([*found.values()])
+    usual = _most_common([*found.values()])
     odd = next((path for path, value in found.items() if value != usual), None)
     if odd is not None:
         other = next(path for path, value in found.items() if value == usual)

@@ -43,7 +43,13 @@ from octane.processes.mosaic.orders import changed_flip, changed_order, other_wa
 from octane.processes.mosaic.parameters import TileOrder, TileParameters
 from octane.processes.mosaic.record import MosaicFigures
 from octane.processes.mosaic.section_tiles import SectionTiles, write_positions
-from octane.processes.mosaic.survey import Acquisition, not_imaged, not_kept, survey, survey_listed
+from octane.processes.mosaic.survey import (
+    Acquisition,
+    remarks_on_ignored,
+    remarks_on_missing,
+    survey,
+    survey_tile_list,
+)
 from octane.processes.stitch.parameters import OverlapParameters
 from octane.processes.stitch.record import KEEP_PLACES
 from octane.store.channels import is_nearest, name_of
@@ -105,7 +111,7 @@ def write_mosaics(
     return metrics
 
 
-def write_listed(
+def write_tile_list(
     folder: Path,
     listed: Path,
     destination: Path,
@@ -124,13 +130,13 @@ def write_listed(
     # Those by which tiles are found hold the workflow's own values, not the user's.
     used = {name: value for name, value in used if name not in parameters.searching}
     metrics = Metrics("mosaic", settings=used)
-    sections = survey_listed(folder, listed, parameters, reading)
+    sections = survey_tile_list(folder, listed, parameters, reading)
     # The files are staged one by one; their folder is what the user gave, or a part of it.
     parents = [path.resolve().parent for section in sections for path in section.paths]
     metrics.inputs = {"tiles": {"path": os.path.commonpath(parents)}}
-    for text in not_imaged(sections):
+    for text in remarks_on_missing(sections):
         metrics.warn(text)
-    for text in not_kept(sections):
+    for text in remarks_on_ignored(sections):
         metrics.warn_in_report(text)
     _write_sections(sections, destination, parameters, execution, metrics, placing)
     return metrics
@@ -254,7 +260,7 @@ def _check_orientation(
     ``seen`` are the tiles' shrunk means over depth. Raises an InputError if that is certain and
     ``placing`` does not allow it.
     """
-    found, change = _arranged(section, seen, p, shrink_factor(section.grid.tile[1:]))
+    found, change = _arrangement(section, seen, p, shrink_factor(section.grid.tile[1:]))
     if text := "" if change else _wrong_scale(section, seen, found):
         text = f"Section {section.number}: {text}"
         if placing.check_overlap == "error":
@@ -298,7 +304,7 @@ def _wrong_scale(section: SectionTiles, seen: Images, placed: FoundOrientation |
     return f"neighbouring tiles fit at an overlap of {fit}, but are placed with {given}, {what}"
 
 
-def _arranged(
+def _arrangement(
     section: SectionTiles, seen: Images, p: TileParameters, factor: int = 1
 ) -> tuple[FoundOrientation | None, str]:
     """How the tiles fit by their means over depth, shrunk by a factor, and the flags for it.
@@ -316,13 +322,13 @@ def _arranged(
         again = find_orientation({renamed[tile]: image for tile, image in seen.items()})
         if again is not None and again.is_clear:
             as_given = 0.0 if found is None else found.as_given
-            return again._replace(as_given=as_given), _ordered(other, again.best, grid)
+            return again._replace(as_given=as_given), _order_flags(other, again.best, grid)
     if found is None or not found.is_other:
         return found, ""
     if p.order is not None and not is_placed:
-        return found, _ordered(p.order, found.best, grid)
+        return found, _order_flags(p.order, found.best, grid)
     # Places come before an order, and flags change them.
-    return found, _changed(found.best, p) + " instead of --tile_order" * (p.order is not None)
+    return found, _flip_flag(found.best, p) + " instead of --tile_order" * (p.order is not None)
 
 
 def _map(section: SectionTiles) -> str:
@@ -356,7 +362,7 @@ def report(found: Acquisition, p: TileParameters, placing: OverlapParameters) ->
         lines.append(f"Ignored: {counted(len(found.ignored), 'file')}, such as {found.ignored[0]}")
     for section in found.sections:
         lines += ["", f"Section {section.number}: {_size(section)}"]
-        lines += [f"    {row}" for row in found.grid.drawn(section.number)]
+        lines += [f"    {row}" for row in found.grid.draw(section.number)]
     lines += ["", *found.grid.remarks, *found.remarks, *_uneven(found), *_doubts(found, p, placing)]
     return lines
 
@@ -397,7 +403,7 @@ def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -
     if len(tiles) == 1:
         return []
     means = {tile: depth_mean(section.read(tile)) for tile in tiles}
-    seen, change = _arranged(section, means, p)
+    seen, change = _arrangement(section, means, p)
     if seen is None:
         return ["How tiles are arranged is not checked: none are neighbours, or they are small."]
     if text := "" if change else _wrong_scale(section, means, seen):
@@ -424,13 +430,13 @@ def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -
     return lines
 
 
-def _changed(change: Orientation, p: TileParameters) -> str:
+def _flip_flag(change: Orientation, p: TileParameters) -> str:
     """Spell the flag that changes the orientation further."""
     flip = changed_flip(p, change)
     return f"--tile_flip {flip}" if flip else "no --tile_flip"
 
 
-def _ordered(order: TileOrder, change: Orientation, grid: MosaicGrid) -> str:
+def _order_flags(order: TileOrder, change: Orientation, grid: MosaicGrid) -> str:
     """Spell the flags for tiles in an order whose orientation is changed."""
     text = f"--tile_order {changed_order(order, change.flip, transpose=change.transpose)}"
     if change.transpose and grid.rows != grid.columns:

@@ -16,7 +16,7 @@ from octane.pipeline.workers import cores, run_tiles
 from octane.processes.mosaic.names import SHOWN, NamedFile, NamePattern, find_pattern, with_folders
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.mosaic.places import find_places, read_places, unused_tables
-from octane.processes.mosaic.placing import find_placed, is_named_by
+from octane.processes.mosaic.placing import find_file_places, is_named_by
 from octane.processes.mosaic.section_tiles import SectionTiles, lay_out
 from octane.processes.mosaic.tile_files import (
     ChooseChannels,
@@ -124,9 +124,9 @@ def survey(
         return _the_only(path, labels) if named else _chosen(path, labels, reading, channels)
 
     names = [file.name for file in (*own, *others)]
-    contents = _opened(folder, names, reading, raw, choose_channels)
+    contents = _describe_files(folder, names, reading, raw, choose_channels)
     first = contents[own[0].name]
-    placed = find_placed(
+    placed = find_file_places(
         *(folder, every, pattern, {file.name: contents[file.name] for file in own}, p),
         reading.input_unit,
     )
@@ -143,11 +143,11 @@ def survey(
     sections = lay_out(grid, files_of, attributes, overlap)
     unused = [] if placed.source or overlap is not None else unused_tables(folder)
     remarks = [
-        *unfitting(left_out, pattern),
+        *remarks_on_names(left_out, pattern),
         *placed.remarks,
         *unused,
-        *not_imaged(sections),
-        *not_kept(sections),
+        *remarks_on_missing(sections),
+        *remarks_on_ignored(sections),
     ]
     tables = {table.resolve() for table in placed.tables}
     ignored = [
@@ -156,7 +156,7 @@ def survey(
     return Acquisition(folder, pattern, ignored, grid, sections, placed.source, remarks, labels)
 
 
-def unfitting(names: Sequence[str], pattern: NamePattern) -> list[str]:
+def remarks_on_names(names: Sequence[str], pattern: NamePattern) -> list[str]:
     """Say which files are left out because they do not fit a pattern."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return [
@@ -222,7 +222,7 @@ def _the_only(path: Path, labels: Sequence[str]) -> list[int]:
     return [0]
 
 
-def survey_listed(
+def survey_tile_list(
     folder: Path, listed: Path, p: TileParameters, reading: InputParameters
 ) -> list[SectionTiles]:
     """Sections of a tile list, whose files are in ``folder``; p states the rows and columns."""
@@ -233,7 +233,9 @@ def survey_listed(
         # The list has one channel, which the flags may call by its number in the input.
         kinds = tuple(f"0={kind}" for kind in reading.kinds.values())
         reading = reading.model_copy(update={"channel": None, "channel_kind": kinds})
-    contents = _opened(folder, names, reading, _raw_format(p), partial(_chosen, reading=reading))
+    contents = _describe_files(
+        folder, names, reading, _raw_format(p), partial(_chosen, reading=reading)
+    )
     first = contents[names[0]]
     attributes = _attributes(folder, named or first.channels, first.chosen, reading, first)
     rows = p.rows or 1 + max(entry.row for entry in entries)
@@ -272,7 +274,7 @@ def _nothing(folder: Path, listing: FolderContents, p: TileParameters) -> InputE
     )
 
 
-def _opened(
+def _describe_files(
     folder: Path,
     names: Sequence[str],
     reading: InputParameters,
@@ -295,14 +297,14 @@ def _opened(
     return {name: file for name, file in zip(names, found, strict=True) if file is not None}
 
 
-def not_kept(sections: Sequence[SectionTiles]) -> list[str]:
+def remarks_on_ignored(sections: Sequence[SectionTiles]) -> list[str]:
     """Sentences on what files state and a parameter replaces, and on the first oblique one."""
     files = [part.file for own in sections for parts in own.files.values() for part in parts]
     lost = [file.lost for file in files if file.lost]
     return [*dict.fromkeys(file.overruled for file in files if file.overruled), *lost[:1]]
 
 
-def not_imaged(sections: Sequence[SectionTiles]) -> list[str]:
+def remarks_on_missing(sections: Sequence[SectionTiles]) -> list[str]:
     """Name the tiles that were not imaged, one sentence per section."""
     lines = []
     for section in sections:

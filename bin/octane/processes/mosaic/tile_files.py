@@ -206,7 +206,7 @@ def _open_png(path: Path, reading: InputParameters) -> TileFile:
         if stream.read() != PNG_END:
             raise InputError(f"{path} is truncated; restore it.")
     nx, ny = reader.GetSize()[:2]
-    grid = Grid((1, ny, nx), _given(path, reading))
+    grid = Grid((1, ny, nx), _stated_spacing(path, reading))
     return TileFile(path, grid.shape, np.dtype(types[pixel]), grid.spacing, None, ("",), reading)
 
 
@@ -217,11 +217,11 @@ def _open_raw(path: Path, reading: InputParameters, raw: RawFormat) -> TileFile:
             f"{path} has {size} bytes, but {spelled(raw.shape)} voxels of {raw.dtype} take "
             f"{needed}; restore it, or correct --tile_raw_shape and --tile_raw_type."
         )
-    spacing = _given(path, reading)
+    spacing = _stated_spacing(path, reading)
     return TileFile(path, raw.shape, raw.dtype, spacing, None, ("",), reading, raw)
 
 
-def _given(path: Path, reading: InputParameters) -> Vector:
+def _stated_spacing(path: Path, reading: InputParameters) -> Vector:
     """Voxel size that the user gave for a format that does not state it."""
     if reading.voxel_size is None:
         raise InputError(

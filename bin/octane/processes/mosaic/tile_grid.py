@@ -92,7 +92,7 @@ class TileGrid:
         count = (self.rows, self.columns)[axis]
         return entry.tile[axis] < count - 1 or count == 1
 
-    def drawn(self, section: int) -> list[str]:
+    def draw(self, section: int) -> list[str]:
         """Draw the grid of a section: # for a tile, . for one that was not imaged."""
         missing = set(self.missing(section))
         return [
@@ -133,7 +133,7 @@ def arrange(
     if placed_by == PLACES:
         _require_apart(files, cells, places, extent, spacing)
     if p.order is not None and p.flip:
-        better = changed_order(p.order, p.flipped, transpose=p.transpose)
+        better = changed_order(p.order, p.flip_axes, transpose=p.transpose)
         raise InputError(
             f"--tile_order cannot be combined with --tile_flip; give --tile_order {better} alone."
         )
@@ -141,12 +141,12 @@ def arrange(
         cells = {name: (column, row) for name, (row, column) in cells.items()}
     sections = {file.section for file in files}
     tiles = {(file.section, cells[file.name]) for file in files}
-    cells, remarks = _counted(cells, placed_by, len(tiles), len(sections))
+    cells, remarks = _count_from_zero(cells, placed_by, len(tiles), len(sections))
     if absent := gaps([*sections]):
         remarks.append(f"Missing sections between others: {listed(absent)}.")
     most = [max(cell[axis] for cell in cells.values()) + 1 for axis in (0, 1)]
     rows, columns = (
-        _given(flag, asked, found)
+        _grid_size(flag, asked, found)
         for flag, asked, found in zip(
             ("--tile_rows", "--tile_columns"), (p.rows, p.columns), most, strict=True
         )
@@ -160,10 +160,10 @@ def arrange(
     positions = {name: place.position for name, place in places.items()}
     if p.transpose:
         positions = {name: (z, x, y) for name, (z, y, x) in positions.items()}
-    if "y" in p.flipped:
+    if "y" in p.flip_axes:
         cells = {name: (rows - 1 - row, column) for name, (row, column) in cells.items()}
         positions = {name: (z, -y, x) for name, (z, y, x) in positions.items()}
-    if "x" in p.flipped:
+    if "x" in p.flip_axes:
         cells = {name: (row, columns - 1 - column) for name, (row, column) in cells.items()}
         positions = {name: (z, y, -x) for name, (z, y, x) in positions.items()}
     entries = [
@@ -202,13 +202,13 @@ def with_channels(
         added.append(replace(found[part], file=folder / file.name, channel=file.channel))
     for channel, present in sorted(parts.items(), key=str):
         if lacking := [part for part in found if part not in present]:
-            raise _lacks(found[lacking[0]], lacking[0][1], channel)
+            raise _missing_file(found[lacking[0]], lacking[0][1], channel)
     every = [*grid.entries, *added]
     _require_distinct(every)
     return replace(grid, entries=every)
 
 
-def _counted(
+def _count_from_zero(
     cells: Mapping[str, Tile], placed_by: str, tiles: int, sections: int
 ) -> tuple[dict[str, Tile], list[str]]:
     """Rows and columns counted from 0, and remarks; numbers in names may count in larger steps."""
@@ -246,7 +246,7 @@ def _cells(
     if any(file.row is not None or file.column is not None for file in files):
         return NAMES, {file.name: (file.row or 0, file.column or 0) for file in files}
     if p.order is not None:
-        return ORDER, _ordered(files, p)
+        return ORDER, _cells_in_order(files, p)
     known = {
         name: (place.row, place.column)
         for name, place in places.items()
@@ -255,7 +255,7 @@ def _cells(
     if files and len(known) == len(files):
         return "the table of places", known
     if places:
-        return PLACES, _clustered(files, places, extent)
+        return PLACES, _cells_of_places(files, places, extent)
     if len({file.tile_key for file in files}) == len({file.section for file in files}):
         return "the only tile", dict.fromkeys((file.name for file in files), (0, 0))
     error = InputError(
@@ -268,7 +268,7 @@ def _cells(
     raise with_folders(error, [file.name for file in files] if is_one else [])
 
 
-def _ordered(files: Sequence[NamedFile], p: TileParameters) -> dict[str, Tile]:
+def _cells_in_order(files: Sequence[NamedFile], p: TileParameters) -> dict[str, Tile]:
     """Row and column of files whose tiles are numbered in the order of imaging."""
     numbers = {file.name: file.number for file in files}
     if p.order is None or None in numbers.values():
@@ -297,7 +297,7 @@ def _ordered(files: Sequence[NamedFile], p: TileParameters) -> dict[str, Tile]:
     return {name: tile_at(number - first, p.order, rows, columns) for name, number in given.items()}
 
 
-def _clustered(
+def _cells_of_places(
     files: Sequence[NamedFile], places: Mapping[str, Place], extent: Position
 ) -> dict[str, Tile]:
     """Rows and columns of tiles from their places, which may be off by less than half a pitch."""
@@ -312,7 +312,7 @@ def _clustered(
     for axis in (0, 1):
         pitch = _pitch([own for _, own in placed], axis, extent)
         for names, own in placed:
-            for name, index in zip(names, _numbered(own[:, axis], pitch), strict=True):
+            for name, index in zip(names, _number_places(own[:, axis], pitch), strict=True):
                 cells[name][axis] = index
     return {name: (row, column) for name, (row, column) in cells.items()}
 
@@ -375,7 +375,7 @@ def _step(along: Sequence[float]) -> float:
     return float(np.median(clear)) if clear.size else 0.0
 
 
-def _numbered(along: np.ndarray, pitch: float | None) -> list[int]:
+def _number_places(along: np.ndarray, pitch: float | None) -> list[int]:
     """Numbers, from 0, of places along one axis that are about a pitch apart."""
     if pitch is None:
         return [0] * len(along)
@@ -390,7 +390,7 @@ def _numbered(along: np.ndarray, pitch: float | None) -> list[int]:
     return (numbers - numbers.min()).astype(int).tolist()
 
 
-def _given(flag: str, asked: int | None, found: int) -> int:
+def _grid_size(flag: str, asked: int | None, found: int) -> int:
     if asked is not None and found > asked:
         raise InputError(f"{flag} is {asked}, but the tiles occupy {found}; correct it.")
     return asked or found
@@ -419,11 +419,11 @@ def _with_plane_indices(entries: Sequence[TileEntry]) -> list[TileEntry]:
     for _, found in sorted(tiles.items()):
         if lacking := [plane for plane in planes if plane not in found]:
             entry = next(iter(found.values()))
-            raise _lacks(entry, lacking[0], entry.channel)
+            raise _missing_file(entry, lacking[0], entry.channel)
     return [e if e.plane is None else replace(e, plane=planes.index(e.plane)) for e in entries]
 
 
-def _lacks(entry: TileEntry, plane: int | None, channel: str | None) -> InputError:
+def _missing_file(entry: TileEntry, plane: int | None, channel: str | None) -> InputError:
     """Make the error for a tile without one of its files."""
     parts = (("plane", plane), ("channel", channel))
     what = " and ".join(f"{word} {value}" for word, value in parts if value is not None)
@@ -445,7 +445,7 @@ class AxisFit(NamedTuple):
         return self.start + self.per_row * tile[0] + self.per_column * tile[1]
 
 
-def fitted(positions: Mapping[Tile, Position], extent: Position) -> tuple[AxisFit, AxisFit]:
+def fit_axes(positions: Mapping[Tile, Position], extent: Position) -> tuple[AxisFit, AxisFit]:
     """Regular grid that the places of most tiles follow, in y and in x.
 
     Along an axis with a single row or column, the grid is assumed to continue by ``extent``.
@@ -475,7 +475,7 @@ def _require_consistent(
         if entry.position is not None:
             sections[entry.section][entry.tile] = entry.position
     for section, positions in sections.items():
-        along_y, along_x = fitted(positions, extent)
+        along_y, along_x = fit_axes(positions, extent)
         least = APART * extent[0], APART * extent[1]
         is_row, is_column = (len({tile[axis] for tile in positions}) == 1 for axis in (0, 1))
         # Along a single row or column nothing is stated.

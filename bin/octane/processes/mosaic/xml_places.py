@@ -15,9 +15,9 @@ from octane.processes.mosaic.place import (
     Place,
     Unit,
     distinct_places,
-    slashed,
     stated_number,
     stated_whole,
+    with_slashes,
 )
 
 NEGLIGIBLE = 1e-6
@@ -110,13 +110,13 @@ def _bdv_files(path: Path, root: Element, time: int) -> Iterator[tuple[int, str]
     for view in root.iter("FileMapping"):
         file = view.findtext("file", "").strip()
         if file and _whole(path, view, "timepoint") == time:
-            yield _whole(path, view, "view_setup"), slashed(file)
+            yield _whole(path, view, "view_setup"), with_slashes(file)
     folder = root.findtext(".//ImageLoader/zarr", "").strip()
     for view in root.iter("zgroup"):
         # Its first version has a child for the path, later ones attributes.
         name = view.get("path") or view.findtext("path", "").strip()
         if name and _whole(path, view, "timepoint" if view.get("tp") is None else "tp") == time:
-            yield _whole(path, view, "setup"), slashed("/".join(filter(None, (folder, name))))
+            yield _whole(path, view, "setup"), with_slashes("/".join(filter(None, (folder, name))))
 
 
 def _affine(path: Path, view: Element, setup: int) -> Matrix:
@@ -158,7 +158,7 @@ def terastitcher_places(path: Path, root: Element) -> list[Place]:
         z, y, x = (
             stated_number(stack.get(f"ABS_{axis}"), f"{where}: ABS_{axis}") for axis in "DVH"
         )
-        file = slashed(folder) if folder and folders[folder] == 1 else None
+        file = with_slashes(folder) if folder and folders[folder] == 1 else None
         places.append(Place(file, None, None, row, column, (z, y, x), "pixel"))
     return distinct_places(path, places)
 
@@ -203,7 +203,7 @@ def set_places(xml: str, source: Path, unit: str | None = None) -> dict[str, Pla
     found: dict[str, Place | None] = {}
     for image, place in zip(images, ome_places(xml, source, unit), strict=True):
         parts = [element for element in image.iter() if local_name(element) == "UUID"]
-        names = {slashed(part.get("FileName", "")).rpartition("/")[2] for part in parts} - {""}
+        names = {with_slashes(part.get("FileName", "")).rpartition("/")[2] for part in parts} - {""}
         if names and not any((source.parent / name).exists() for name in names):
             raise InputError(
                 f"{source} describes {min(names)}, which is not in the same folder; restore it, or "
@@ -245,7 +245,7 @@ def _ome_place(source: Path, index: int, image: Element, unit: str | None) -> Pl
             "tiles' places with --tile_table."
         )
     names = (e.get("FileName") for e in image.iter() if local_name(e) == "UUID")
-    files = [slashed(name) for name in names if name]
+    files = [with_slashes(name) for name in names if name]
     file = source.name if source.name in files else next(iter(files), None)
     own: Unit = units.pop() if units else "micrometer"
     return Place(file, index, None, None, None, vector(*position), own)

@@ -151,7 +151,7 @@ def show_held_out_seams(sections: Mapping[str, StitchFigures]) -> Check | None:
             continue
         before, after = median_seams(known.values())
         text = f"{name}: {before:.1f} % before, {after:.1f} % after"
-        idle = [title for title, figures in known.items() if not figures.helped]
+        idle = [title for title, figures in known.items() if not figures.lowers_seams]
         words.append(f"{text}, not helped: {join_titles(idle)}" if idle else text)
     name, limit = "Seams that light was not fitted to", "lower after it"
     return Check(name, "; ".join(words), limit, "good") if words else None

@@ -271,7 +271,8 @@ def _check_overlap(axis: str, sections: Mapping[str, StitchFigures], settings: S
         if overlap.axis == axis and overlap.better
     }
     fits = float(np.median([*other.values()] or [fitting_overlap]))
-    remedy = f"give --overlap {overlap_values([overlap for _, overlap in overlaps])}, or correct --positions"
+    values = overlap_values([overlap for _, overlap in overlaps])
+    remedy = f"give --overlap {values}, or correct --positions"
     text = (
         f"{join_titles([*other])}: tiles correlate at an overlap of {fits:.3f} of a tile along "
         f"{axis}, not {given:.3g}; {CORRECT_PLACES if is_placed else remedy}."

@@ -114,7 +114,7 @@ def judge_flat_field(
 ) -> HeldOutFigures | None:
     """Judge whether a flat field of a section lowers seams that it was not fitted to.
 
-    Arguments are as for :func:`measured_gains`. Returns None if no overlap shows light.
+    Arguments are as for :func:`measure_gains`. Returns None if no overlap shows light.
     """
     halves = _halves(compare_sample(projections, placement, dark))
     if not all(halves):

@@ -65,7 +65,7 @@ def refine_depths(
 ) -> tuple[Depths, list[Tile]]:
     """Depths at which tiles fit their neighbours, and the tiles that two halves leave in doubt.
 
-    Arguments are as for :func:`shifted_along_z`. Tiles in doubt stay at their ``depths``, as does
+    Arguments are as for :func:`find_depth_shifts`. Tiles in doubt stay at their ``depths``, as does
     one that would show less than half of the planes.
     """
     found, doubtful = dict(depths), set[Tile]()

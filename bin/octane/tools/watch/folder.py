@@ -148,7 +148,7 @@ class Folder:
 
     def _is_tile(self, name: str) -> bool:
         if self.pattern is not None:
-            return self.pattern.matched(name) is not None
+            return self.pattern.match(name) is not None
         return name in self._stores or name.lower().endswith((*READ, PNG, *(RAW * self.is_raw)))
 
     def _pattern_tiles(self, names: Sequence[str]) -> Iterable[str]:
@@ -157,7 +157,7 @@ class Folder:
         at_depth = [name for name in names if name.count("/") == depth]
         new = [name for name in at_depth if name not in self._files]
         pattern = self.pattern or self._found_pattern
-        if new and (pattern is None or not all(pattern.matched(name) for name in new)):
+        if new and (pattern is None or not all(pattern.match(name) for name in new)):
             pattern, self._files = find_pattern(at_depth), {}
         if pattern is not None and (pattern is not self._found_pattern or new):
             if "section" not in pattern.fields and self.pattern is None:
@@ -195,5 +195,5 @@ class Folder:
     def _flags(self, names: Iterable[str]) -> set[int]:
         if self.flag is None:
             return set()
-        matches = (self.flag.matched(name) for name in names)
+        matches = (self.flag.match(name) for name in names)
         return {int(match["section"]) for match in matches if match is not None}

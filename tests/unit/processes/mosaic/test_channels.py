@@ -13,7 +13,7 @@ from octane.core.errors import OctaneError
 from octane.processes.mosaic import survey as survey_module
 from octane.processes.mosaic.checks_before import item_of, planned_mosaic
 from octane.processes.mosaic.parameters import TileParameters
-from octane.processes.mosaic.step import write_listed
+from octane.processes.mosaic.step import write_tile_list
 from octane.processes.mosaic.survey import survey
 from octane.store.image import open_image
 
@@ -72,7 +72,7 @@ def run_task(found, task, folder, **reading):
     (folder / "list.csv").write_text(task["tile_list"], encoding="utf-8")
     reading = InputParameters.model_validate(SIZE | reading)
     given = TileParameters(rows=found.grid.rows, columns=found.grid.columns)
-    made = write_listed(
+    made = write_tile_list(
         folder / "tiles", folder / "list.csv", folder, given, reading, ExecutionParameters()
     )
     return open_image(folder / f"{task['id']}.ome.zarr"), made

@@ -22,7 +22,7 @@ from octane.core.errors import OctaneError
 from octane.layout.mosaic import split_sections
 from octane.processes.mosaic.checks_before import holds_tiles
 from octane.processes.mosaic.parameters import TileParameters
-from octane.processes.mosaic.step import write_listed, write_mosaics
+from octane.processes.mosaic.step import write_mosaics, write_tile_list
 from octane.processes.preflight.step import plan_of
 from octane.processes.stitch.parameters import OverlapParameters
 from octane.store.image import open_image
@@ -92,7 +92,7 @@ def run_task(item, flags, source, folder):
     listed.write_text(item["tile_list"], encoding="utf-8")
     reading = InputParameters(voxel_size=SPACING)
     own = flagged(flags, TileParameters)
-    return write_listed(folder / "tiles", listed, folder, own, reading, ExecutionParameters())
+    return write_tile_list(folder / "tiles", listed, folder, own, reading, ExecutionParameters())
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from octane.core.errors import InputError
 from octane.processes.mosaic import placing
 from octane.processes.mosaic.names import NamedFile, NamePattern
 from octane.processes.mosaic.parameters import TileParameters
-from octane.processes.mosaic.placing import find_placed
+from octane.processes.mosaic.placing import find_file_places
 from octane.processes.mosaic.tile_files import TileFile
 
 
@@ -28,7 +28,7 @@ def placed(folder, names, pattern, others=(), **given):
         name: TileFile(folder / name, (1, 10, 10), np.dtype("u2"), size, None, ("",), reading)
         for name in names
     }
-    found = find_placed(folder, every, fields, contents, TileParameters(**given), None)
+    found = find_file_places(folder, every, fields, contents, TileParameters(**given), None)
     return {name: place.position[1:] for name, place in found.places.items()}, found
 
 

@@ -42,7 +42,7 @@ def test_places_give_rows_and_columns_despite_jitter_stagger_and_missing_tiles(r
     assert cells(grid) == tiles
     assert (grid.rows, grid.columns, grid.placed_by) == (30, 25, "the places")
     assert grid.missing(1) == [(0, 0), (4, 7)]
-    assert grid.drawn(1)[4] == "#######." + "#" * 17
+    assert grid.draw(1)[4] == "#######." + "#" * 17
 
 
 def test_two_tiles_in_one_cell_are_refused():

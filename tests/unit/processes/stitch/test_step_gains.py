@@ -83,7 +83,7 @@ def test_seams_vanish_and_the_table_gives_the_same_bits(section, stitch, write_g
     assert noted.uneven
     assert not made.uneven
     assert made.seam_median == pytest.approx(sound.seam_median, rel=0.05)
-    assert made.gains_held_out.helped
+    assert made.gains_held_out.lowers_seams
     assert (made.flat_held_out is not None) == bool(light)
     assert not metrics.warnings
     again, _, given = stitch(source, gain=write_gains(made), **light)
@@ -101,7 +101,7 @@ def test_a_dark_offset_is_taken_away_first(section, stitch, write_gains):
     source = section("dark", dtype="uint16", change=change)
     image, _, made = stitch(source, gain="estimate", dark_offset=100.0)
     even, _, _ = stitch(section(dtype="uint16"))
-    assert made.gains_held_out.helped
+    assert made.gains_held_out.lowers_seams
     lit = even.mean(axis=0) > 300
     assert differing(image[:, lit], even[:, lit]) < 0.02
     again, _, _ = stitch(source, gain=write_gains(made), dark_offset=100.0)
@@ -115,7 +115,7 @@ def test_tiles_of_one_brightness_keep_their_bits(section, stitch, light):
     after, metrics, made = stitch(source, gain="estimate", **light)
     np.testing.assert_array_equal(after, before)
     assert {*made.gains.values()} == {1.0}
-    assert not made.gains_held_out.helped
+    assert not made.gains_held_out.lowers_seams
     (remark,) = metrics.figures["remarks"]
     assert "--stitch_gain" in remark
 
@@ -125,7 +125,7 @@ def test_tiles_whose_gain_is_unknown_are_named(section, stitch):
         return one(clipped, (0, 2))(drifted(*given), *given[1:])
 
     _, metrics, made = stitch(section("clipped", change=change), gain="estimate")
-    assert made.gains_held_out.helped
+    assert made.gains_held_out.lowers_seams
     assert made.gains["0,2"] == 1
     assert [text for text in metrics.warnings if "row 0, column 2" in text and "gain 1" in text]
     blank, metrics, made = stitch(
