@@ -52,9 +52,9 @@ def join_channels(
     for source in opened[1:]:
         _require_alike(opened[0], source)
     first, several = opened[0], len(opened) > 1
-    own = [source.attributes for source in opened]
-    names = names_of(own)
-    oriented = stated_orientation(own[0])
+    metadata = [source.attributes for source in opened]
+    names = names_of(metadata)
+    oriented = stated_orientation(metadata[0])
     metrics = Metrics("channels", channel="" if several else names[0], orientation=oriented)
     levels = [Level.volume(image.grid) for image in first.levels]
     with create_image(
@@ -62,7 +62,7 @@ def join_channels(
         levels,
         first.levels[0].dtype,
         codec=first.codec,
-        attributes=joined_attributes(own) | ({"step": "channels"} if several else {}),
+        attributes=joined_attributes(metadata) | ({"step": "channels"} if several else {}),
         channels=names if several else (),
         shown=[ShownChannel(window=source.window) for source in opened],
         overwrite=execution.overwrite,
@@ -76,7 +76,7 @@ def join_channels(
             note_cuts(source.levels, sections, metrics, f"_{k}")
     with metrics.timed("to disk"):
         bring_to_disk(destination)
-    shown = zip(names, own, colors(len(own)), opened, strict=True)
+    shown = zip(names, metadata, colors(len(metadata)), opened, strict=True)
     channels = [
         {
             "name": name,
@@ -95,8 +95,13 @@ def _open_source(path: Path) -> Source:
     metadata, levels = read_metadata(path, None), open_levels(path)
     codecs = {codec_of(image.array) for image in levels}
     window = next(iter(metadata.windows), None)
-    own = metadata.octane or {}
-    if own.get("kind") != "volume" or len(codecs) > 1 or None in codecs or window is None:
+    octane_metadata = metadata.octane or {}
+    if (
+        octane_metadata.get("kind") != "volume"
+        or len(codecs) > 1
+        or None in codecs
+        or window is None
+    ):
         raise InputError(
             f"{path} is not a volume (z, y, x) as octane writes it, whose chunks can be linked; "
             "write it with bin/pyramid.py."

@@ -97,8 +97,8 @@ def is_against(table: Path, sections: Sequence[SectionTiles]) -> bool:
         signs = [(y.per_row > 0, x.per_column > 0) for y, x in (given, stated)]
         if signs[0] != signs[1]:
             return True
-        own = (read_positions(table, section.number, section.grid), section.positions)
-        pairs = zip(*(stated_overlap(places, extent) for places in own), strict=True)
+        sources = (read_positions(table, section.number, section.grid), section.positions)
+        pairs = zip(*(stated_overlap(places, extent) for places in sources), strict=True)
         known = [(one, two) for one, two in pairs if one is not None and two is not None]
         if any(is_scaled((1 - one) / (1 - two)) for one, two in known if one < 1 and two < 1):
             return True
@@ -118,25 +118,25 @@ def _unchosen(reading: InputParameters) -> InputParameters:
     return reading.model_copy(update={"channel": None, "timepoint": None})
 
 
-def item_of(section: SectionTiles, found: Acquisition) -> Input:
+def item_of(section: SectionTiles, acquisition: Acquisition) -> Input:
     """Files of a section's task, relative to the folder, and its tile list.
 
     The workflow stages each file under its own name in a folder of its number, from 1. Raises an
     InputError if the task could not tell the size of a full tile.
     """
-    entries = found.grid.sections[section.number]
+    entries = acquisition.grid.sections[section.number]
     cut = [shape_of(section.grid.region(e.tile)) for e in entries]
     for axis, name in ((1, "row"), (2, "column")):
         if all(shape[axis] < section.grid.tile[axis] for shape in cut):
             raise InputError(
-                f"Section {section.number} of {found.folder} has only tiles of the last {name}, "
-                "which are smaller than the others; leave it out with --exclude_sections."
+                f"Section {section.number} of {acquisition.folder} has only smaller tiles, of the "
+                f"last {name}; leave it out with --exclude_sections."
             )
-    names = [entry.file.relative_to(found.folder).as_posix() for entry in entries]
+    names = [entry.file.relative_to(acquisition.folder).as_posix() for entry in entries]
     others = section.descriptions - {entry.file for entry in entries}
-    others = {path for path in others if path.is_relative_to(found.folder)}
+    others = {path for path in others if path.is_relative_to(acquisition.folder)}
     staged = (f"{number}/{Path(name).name}" for number, name in enumerate(names, start=1))
     units = [ROUNDED * length for length in section.grid.tile_extent[1:]]
     listed = tile_list(zip(staged, (_round_place(e, *units) for e in entries), strict=True))
-    names += sorted(path.relative_to(found.folder).as_posix() for path in others)
+    names += sorted(path.relative_to(acquisition.folder).as_posix() for path in others)
     return {"id": section.name, "file": "", "tiles": names, "tile_list": listed}

@@ -80,7 +80,7 @@ class NamePattern:
     def of(cls, text: str) -> "NamePattern":
         """Parse a pattern; raise an InputError if it is invalid."""
         text = compose_accents(text)
-        found: set[str] = set()
+        fields: set[str] = set()
         parts: list[str] = []
         split = PARTS.split(re.sub(r"\*+", "*", text))
         _require_few(text, split)
@@ -95,14 +95,16 @@ class NamePattern:
                     f"--tile_pattern is '{text}', in which {part} is unknown; use "
                     f"{', '.join(f'{{{field}}}' for field in FIELDS)} and *."
                 )
-            elif name in found:
+            elif name in fields:
                 parts.append(f"(?P={name})")
             else:
-                found.add(name)
+                fields.add(name)
                 # A * next to a number takes none of its digits.
-                own = "(?<![0-9])" * (split[k - 2 : k] == ["*", ""]) + f"(?P<{name}>{_form(name)})"
-                parts.append(own + "(?![0-9])" * (split[k + 1 : k + 3] == ["", "*"]))
-        if "tile" in found and found & {"row", "column"}:
+                group = (
+                    "(?<![0-9])" * (split[k - 2 : k] == ["*", ""]) + f"(?P<{name}>{_form(name)})"
+                )
+                parts.append(group + "(?![0-9])" * (split[k + 1 : k + 3] == ["", "*"]))
+        if "tile" in fields and fields & {"row", "column"}:
             raise InputError(
                 f"--tile_pattern is '{text}', which has {{tile}} as well as {{row}} or {{column}}; "
                 "write * for one of them."
@@ -112,7 +114,7 @@ class NamePattern:
                 f"--tile_pattern is '{text}', in which two fields touch; rename the files with a "
                 "separator between them."
             )
-        return cls(text, frozenset(found), re.compile("".join(parts)))
+        return cls(text, frozenset(fields), re.compile("".join(parts)))
 
     def match(self, name: str) -> re.Match[str] | None:
         """Match of a whole name."""
@@ -164,10 +166,10 @@ class NamedFile(NamedTuple):
                 f"{name} does not fit --tile_pattern '{pattern.text}'; correct the pattern, or "
                 "move the file elsewhere if it is not a tile."
             )
-        found, stem = match.groupdict(), match.string
-        for start, stop in sorted((match.span(f) for f in found if f in PARTED), reverse=True):
+        fields, stem = match.groupdict(), match.string
+        for start, stop in sorted((match.span(f) for f in fields if f in PARTED), reverse=True):
             stem = stem[:start] + stem[stop:]
-        texts = {field: text for field, text in found.items() if field != "channel"}
+        texts = {field: text for field, text in fields.items() if field != "channel"}
         if long := [field for field, text in texts.items() if len(text.lstrip("-0")) > DIGITS]:
             raise InputError(
                 f"{name} has the {long[0]} {texts[long[0]]}, of more than {DIGITS} digits; rename "
@@ -176,7 +178,7 @@ class NamedFile(NamedTuple):
         numbers = {field: int(text) for field, text in texts.items()}
         row, column, number = (numbers.get(field) for field in ("row", "column", "tile"))
         section, plane = numbers.get("section", 1), numbers.get("plane")
-        return cls(name, stem, section, row, column, number, plane, found.get("channel"))
+        return cls(name, stem, section, row, column, number, plane, fields.get("channel"))
 
 
 def _require_few(text: str, split: Sequence[str]) -> None:
@@ -190,8 +192,8 @@ def _require_few(text: str, split: Sequence[str]) -> None:
     if len(endless) > MOST_ENDLESS:
         raise InputError(
             f"--tile_pattern is '{text}', in which {len(endless)} parts can end anywhere "
-            f"({', '.join(dict.fromkeys(endless))}), but at most {MOST_ENDLESS} may; write the "
-            "text that all names share in place of some of them."
+            f"({', '.join(dict.fromkeys(endless))}); keep {MOST_ENDLESS}, and write others as the "
+            "text that all names share."
         )
 
 
@@ -294,9 +296,8 @@ def _vendors_pattern(program: str, matches: Sequence[re.Match[str]]) -> tuple[st
     for part, what in SINGLE.items():
         if len(values := parts.get(part, {""})) > 1:
             raise InputError(
-                f"{first.string} and other names, as {program} writes them, are of {len(values)} "
-                f"{what}; give a folder with one of them, or --tile_pattern with its number, which "
-                "leaves the others out."
+                f"{first.string} and others, as {program} writes them, are of {len(values)} "
+                f"{what}; give a folder with one, or --tile_pattern with its number."
             )
     if parts.get("any", {None}) != {None} and len(parts["channel"]) > 1:
         raise InputError(
@@ -304,7 +305,7 @@ def _vendors_pattern(program: str, matches: Sequence[re.Match[str]]) -> tuple[st
             "be told; rename the files without it."
         )
     # A number that never changes is text, but rows and columns are always both there.
-    varied = {part for part, own in parts.items() if len(own) > 1 or part in ("row", "column")}
+    varied = {part for part, texts in parts.items() if len(texts) > 1 or part in ("row", "column")}
     fields = {part: "*" if part == "any" else f"{{{part}}}" for part in varied}
     texts = {_replace_parts(match, fields) for match in matches}
     if len({NUMBER.sub("", text) for text in texts}) < len(texts):
@@ -324,7 +325,7 @@ def _with_section(program: str, texts: Sequence[str], names: Sequence[str]) -> t
     ``texts`` are the names with the fields of the program.
     """
     split = [NUMBER.split(text) for text in texts]
-    usual, found, words = split[0][::2], "", list[str]()
+    usual, pattern, words = split[0][::2], "", list[str]()
     if all(parts[::2] == usual for parts in split):
         columns = [[parts[k] for parts in split] for k in range(1, len(split[0]), 2)]
         varied = [k for k, values in enumerate(columns) if len({*values}) > 1]
@@ -334,11 +335,11 @@ def _with_section(program: str, texts: Sequence[str], names: Sequence[str]) -> t
             fields = [""] * len(columns)
             for k in varied:
                 fields[k] = "section" if columns[k] == first else "*"
-            found = _fill_fields(usual, columns, fields)
-    if found and "section" in words:
-        return found, ""
-    shown = f" '{found}'" if found else ", with {section}"
-    return found, (
+            pattern = _fill_fields(usual, columns, fields)
+    if pattern and "section" in words:
+        return pattern, ""
+    shown = f" '{pattern}'" if pattern else ", with {section}"
+    return pattern, (
         f"Names as {program} writes them differ in a further number, as in {names[0]} and "
         f"{names[-1]}; give --tile_pattern{shown} if it is a section's."
     )
@@ -362,7 +363,7 @@ def _fields(texts: Sequence[str], columns: Sequence[Sequence[str]]) -> list[str]
         if len(set(values)) == 1 and meaning not in ("section", "row", "column"):
             fields.append("")
             continue
-        same = next((field for field, own in known.items() if own == values), "tile")
+        same = next((field for field, numbers in known.items() if numbers == values), "tile")
         field = meaning or same
         # A number without a word counts the tiles if nothing else tells them apart.
         if known.setdefault(field, values) != values:
@@ -384,5 +385,5 @@ def _meanings(texts: Sequence[str]) -> list[str]:
 
 
 def _word(text: str) -> str:
-    found = WORD.search(text)
-    return found[1].lower() if found else ""
+    match = WORD.search(text)
+    return match[1].lower() if match else ""

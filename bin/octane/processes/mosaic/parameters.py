@@ -69,9 +69,9 @@ class TileParameters(StepParameters):
     )
     flip: TileFlip = parameter(
         "",
-        "Axes along which rows, columns and places run against the images; voxels are not changed. "
-        "transpose: rows and columns, and y and x of the places, are exchanged first. mosaic.py "
-        "--dry_run proposes it.",
+        "Axes along which rows, columns and places run against the images. transpose: first "
+        "exchange rows and columns, and y and x of the places. mosaic.py --dry_run proposes it; "
+        "voxels are not changed.",
     )
     raw_shape: Annotated[Counts3 | None, BeforeValidator(or_none)] = parameter(
         None, "Voxels of a tile in a file without a header, in the order z y x."

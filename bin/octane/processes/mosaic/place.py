@@ -74,17 +74,17 @@ def with_slashes(file: str) -> str:
 
 def distinct_places(path: Path, places: Sequence[Place]) -> list[Place]:
     """Merge the places of a tile, such as of its channels; raise if they differ or none exists."""
-    found: dict[tuple[object, ...], Place] = {}
+    by_tile: dict[tuple[object, ...], Place] = {}
     for place in places:
-        other = found.setdefault(_tile_of(place), place)
+        other = by_tile.setdefault(_tile_of(place), place)
         if other.position != place.position:
             raise InputError(
                 f"{path} states two places for {place}; keep one, or, if the file holds several "
                 "images, save each as its own file."
             )
-    if not found:
+    if not by_tile:
         raise InputError(f"{path} does not state the place of any tile; restore or correct it.")
-    return list(found.values())
+    return list(by_tile.values())
 
 
 def _tile_of(place: Place) -> tuple[object, ...]:

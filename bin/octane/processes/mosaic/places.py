@@ -113,15 +113,15 @@ def find_places(folder: Path) -> Path | None:
         files = [f for f in sorted(folder.iterdir()) if f.is_file() and f.name[0] != "."]
     except OSError as error:
         raise unreadable(error) from error
-    found = [f for f in files if f.suffix.lower() in TABLES and _is_place_table(f)]
-    replaced = {f.with_name(f.name.removesuffix(REGISTERED) + ".txt") for f in found}
-    found = [f for f in found if f not in replaced or f.name.endswith(REGISTERED)]
-    if len(found) > 1:
+    tables = [f for f in files if f.suffix.lower() in TABLES and _is_place_table(f)]
+    replaced = {f.with_name(f.name.removesuffix(REGISTERED) + ".txt") for f in tables}
+    tables = [f for f in tables if f not in replaced or f.name.endswith(REGISTERED)]
+    if len(tables) > 1:
         raise InputError(
-            f"{folder} holds {len(found)} tables of places ({', '.join(f.name for f in found)}); "
+            f"{folder} holds {len(tables)} tables of places ({', '.join(f.name for f in tables)}); "
             "choose one with --tile_table."
         )
-    return found[0] if found else None
+    return tables[0] if tables else None
 
 
 def unused_tables(folder: Path) -> list[str]:
@@ -204,32 +204,32 @@ def _names_of(cells: Collection[str]) -> dict[str, str]:
     Those of axes may end in a unit.
     """
     names: dict[str, str] = {}
-    for own in COLUMNS:
-        if own in cells:
-            names[own] = own
+    for column in COLUMNS:
+        if column in cells:
+            names[column] = column
             continue
-        bare = {c: _without_unit(c) if own in AXES else c for c in cells}
+        bare = {c: _without_unit(c) if column in AXES else c for c in cells}
         for called in (bare, {c: name.lower() for c, name in bare.items()}):
-            found = [cell for cell, name in called.items() if name == own]
-            if len(found) == 1:
-                names.setdefault(own, found[0])
+            matches = [cell for cell, name in called.items() if name == column]
+            if len(matches) == 1:
+                names.setdefault(column, matches[0])
     return names
 
 
 def _usual_names_of(cells: Collection[str]) -> dict[str, str]:
     """As :func:`_names_of`, with :data:`USUAL` names for the columns that are missing."""
     names = _names_of(cells)
-    for own, usual in USUAL.items():
-        bare = {c: _without_unit(c) if own in AXES else c for c in cells}
-        found = [c for c, name in bare.items() if re.sub(r"[\W_]", "", name.lower()) in usual]
-        if own not in names and len(found) == 1:
-            names[own] = found[0]
+    for column, usual in USUAL.items():
+        bare = {c: _without_unit(c) if column in AXES else c for c in cells}
+        matches = [c for c, name in bare.items() if re.sub(r"[\W_]", "", name.lower()) in usual]
+        if column not in names and len(matches) == 1:
+            names[column] = matches[0]
     return names
 
 
 def _without_unit(name: str) -> str:
-    found = SUFFIX.search(name)
-    return name[: found.start()].rstrip() if found and _is_unit(found[1].lower()) else name
+    match = SUFFIX.search(name)
+    return name[: match.start()].rstrip() if match and _is_unit(match[1].lower()) else name
 
 
 def _is_unit(word: str) -> bool:
@@ -282,12 +282,12 @@ def _csv_places(path: Path, table: Sheet) -> list[Place]:
     places: list[Place] = []
     for line, row in table.rows:
         where = f"{path}, line {line}"
-        cells = {own: row.get(name) for own, name in names.items()}
+        cells = {column: row.get(name) for column, name in names.items()}
         if "file" in cells and cells["file"] is None:
             raise InputError(f"{where}: {names['file']} is missing; give the tile's file.")
         numbers = [
-            stated_whole(cells[own], f"{where}: {names[own]}") if own in cells else None
-            for own in ("tile", "section", "row", "column")
+            stated_whole(cells[column], f"{where}: {names[column]}") if column in cells else None
+            for column in ("tile", "section", "row", "column")
         ]
         z, y, x = (
             stated_number(cells[axis], f"{where}: {names[axis]}") * factors[axis]
@@ -304,8 +304,8 @@ def _units(path: Path, names: Mapping[str, str]) -> tuple[dict[str, float], Unit
     """Factor of each axis and the unit of the result, from the ends of the columns' names."""
     words: dict[str, str] = {}
     for axis in AXES:
-        found = SUFFIX.search(names.get(axis, ""))
-        word = found[1].lower() if found else ""
+        match = SUFFIX.search(names.get(axis, ""))
+        word = match[1].lower() if match else ""
         words[axis] = word if _is_unit(word) else "micrometer"
     kinds = {words[axis] in PIXELS for axis in AXES if axis in names}
     if len(kinds) > 1:

@@ -62,15 +62,15 @@ def find_file_places(
     for file in every:
         beside[(folder / file.name).parent].append(file)
     tables = {
-        place: own
+        place: table
         for place, files in beside.items()
         if place != folder and any(file.name in contents for file in files)
-        if (own := find_places(place)) is not None
+        if (table := find_places(place)) is not None
     }
     if tables:
         placed = [
-            _match_places(beside[place], pattern, read_places(own, unit), contents, own)
-            for place, own in tables.items()
+            _match_places(beside[place], pattern, read_places(table, unit), contents, table)
+            for place, table in tables.items()
         ]
         left = next((name for name in contents if (folder / name).parent not in tables), None)
         if left is not None:
@@ -78,9 +78,9 @@ def find_file_places(
                 f"{folder / left} is not placed by a table as tiles in other folders are "
                 f"({placed[0].source}); add its table, or give one with --tile_table."
             )
-        places = {name: place for own in placed for name, place in own.places.items()}
+        places = {name: place for one in placed for name, place in one.places.items()}
         source = placed[0].source + (f" and {len(placed) - 1} more" if placed[1:] else "")
-        remarks = [remark for own in placed for remark in own.remarks]
+        remarks = [remark for one in placed for remark in one.remarks]
         return FilePlaces(source, places, remarks, tuple(tables.values()))
     files = [file for file in every if file.name in contents]
     return _from_metadata(folder, files, contents, p, unit)
@@ -90,7 +90,7 @@ def is_named_by(places: Sequence[Place], files: Sequence[NamedFile], pattern: Na
     """Tell whether a table names every file."""
     find = _Index(files, pattern)
     named = [find.tiles(place) for place in places if place.file is not None]
-    return {own[0].name for own in named if len(own) == 1} == {file.name for file in files}
+    return {tiles[0].name for tiles in named if len(tiles) == 1} == {file.name for file in files}
 
 
 def _from_metadata(
@@ -103,15 +103,15 @@ def _from_metadata(
     """Find the places that the files' metadata state; an unknown unit matters if names do not."""
     remarks: list[str] = []
     try:
-        found = _stated_places(folder, files, contents, unit)
+        stated = _stated_places(folder, files, contents, unit)
     except UnknownUnitError as error:
         if p.order is None and files[0].row is None and files[0].column is None:
             raise
-        found, remarks = {}, [f"Places in OME-XML are not used: {error}"]
-    if _are_places(found, files):
-        return FilePlaces("OME-XML", found, [])
-    if found and len({file.tile_key for file in files}) > len({file.section for file in files}):
-        what = "one place for all" if len(found) == len(files) else "places for some"
+        stated, remarks = {}, [f"Places in OME-XML are not used: {error}"]
+    if _are_places(stated, files):
+        return FilePlaces("OME-XML", stated, [])
+    if stated and len({file.tile_key for file in files}) > len({file.section for file in files}):
+        what = "one place for all" if len(stated) == len(files) else "places for some"
         remarks = [f"Places in OME-XML are not used: it states {what} of the tiles."]
     origins = {
         name: Place(name, None, None, None, None, file.origin, "micrometer")
@@ -153,8 +153,8 @@ def _stated_places(
             if described := contents[file.name].description:
                 if described not in sets:
                     sets[described] = set_places(ome_text(described), described, unit)
-                own = parse_xml(xml, path).get("UUID", path.name)
-                stated[file.name] = sets[described].get(own)
+                identity = parse_xml(xml, path).get("UUID", path.name)
+                stated[file.name] = sets[described].get(identity)
                 continue
             images = ome_places(xml, path, unit)
             named = [image for image in images if image and image.file == path.name]
@@ -196,20 +196,20 @@ def _match_places(
     further: dict[tuple[object, ...], Place] = {}
     unknown: list[Place] = []
     for place in places:
-        found = find.tiles(place)
-        for file in found:
+        matches = find.tiles(place)
+        for file in matches:
             if file.tile_key not in described:
                 continue
-            own = _in_micrometers(place, described[file.tile_key])
+            converted = _in_micrometers(place, described[file.tile_key])
             if file.name not in contents:
-                further.setdefault(file.tile_key, own)
+                further.setdefault(file.tile_key, converted)
                 continue
-            if tiles.setdefault(file.tile_key, own).position != own.position:
+            if tiles.setdefault(file.tile_key, converted).position != converted.position:
                 raise InputError(
                     f"{table} states two places for {file.name}; remove one, or give "
                     "--tile_pattern with the fields that tell its tiles apart."
                 )
-        if not found:
+        if not matches:
             unknown.append(place)
     tiles = further | tiles
     missing = [file.name for file in files if file.tile_key not in tiles]
@@ -252,21 +252,21 @@ class _Index:
 
     def tiles(self, place: Place) -> list[NamedFile]:
         """Files that a place belongs to: one tile, or the same tile of every section."""
-        found: list[NamedFile] = []
+        files: list[NamedFile] = []
         if place.file is not None:
             wanted = PurePosixPath(compose_accents(place.file))
             named = self._by_name.get(wanted.name, [])
             # The longest common end of the paths: several folders may hold the same name.
             common = [(_common(path, wanted), file) for path, file in named]
             most = max((length for length, _ in common), default=0)
-            found = [file for length, file in common if length == most]
+            files = [file for length, file in common if length == most]
         elif place.number is not None:
-            found = self._by_number.get(place.number, [])
-        if not found and place.row is not None:
-            found = self._by_cell.get((place.row, place.column), [])
+            files = self._by_number.get(place.number, [])
+        if not files and place.row is not None:
+            files = self._by_cell.get((place.row, place.column), [])
         if place.section is not None and self._has_sections:
-            found = [file for file in found if file.section == place.section]
-        return found
+            files = [file for file in files if file.section == place.section]
+        return files
 
 
 def _common(one: PurePosixPath, other: PurePosixPath) -> int:

@@ -166,9 +166,9 @@ def lay_out(
 
 def write_positions(path: Path, sections: Sequence[SectionTiles]) -> None:
     """Write the table of positions; rows of other sections in an existing one are kept."""
-    own = {section.number for section in sections}
+    numbers = {section.number for section in sections}
     kept = [row for _, row in position_rows(path)] if path.exists() else []
-    kept = [row for row in kept if float(row["section"]) not in own]
+    kept = [row for row in kept if float(row["section"]) not in numbers]
     deep = [DEPTH] if any(DEPTH in row for row in kept) else []
     with writing(path, overwrite=True) as partial, partial.open("w", newline="") as stream:
         table = csv.writer(stream)
@@ -193,21 +193,21 @@ def _lay_out_section(
         last = [contents[e.file].shape[axis + 1] for e in entries if not grid.is_full(e, axis)]
         sizes.append((size, min(size, _most_common(last)) if last else size))
     for entry in entries:
-        found = contents[entry.file].shape
+        shape = contents[entry.file].shape
         wanted = [sizes[axis][not grid.is_full(entry, axis)] for axis in (0, 1)]
-        if [*found[1:]] != wanted:
+        if [*shape[1:]] != wanted:
             raise InputError(
-                f"{entry.file} has {spelled(found[1:])} voxels (y x), but a tile at row "
-                f"{entry.row}, column {entry.column} has {spelled(wanted)}; restore it: only the "
-                "last row and the last column may be smaller, each with tiles of one size."
+                f"{entry.file} has {spelled(shape[1:])} voxels (y x), but a tile at row "
+                f"{entry.row}, column {entry.column} has {spelled(wanted)}; restore it. Only "
+                "the last row and column may be smaller."
             )
     first = contents[entries[0].file]
-    named = {name_of(own): channel for channel, own in channels.items()}
+    named = {name_of(attributes): channel for channel, attributes in channels.items()}
     files: dict[tuple[Tile, int], list[ChannelFile]] = {}
     for entry in sorted(entries, key=lambda e: e.plane or 0):
         file = contents[entry.file]
-        own = [*channels] if entry.channel is None else [named[entry.channel]]
-        for channel, place in zip(own, file.chosen, strict=True):
+        kept = [*channels] if entry.channel is None else [named[entry.channel]]
+        for channel, place in zip(kept, file.chosen, strict=True):
             files.setdefault((entry.tile, channel), []).append(ChannelFile(file, place))
     depth = first.shape[0] * len({e.plane for e in entries})
     tile = (depth, *full)
@@ -244,12 +244,12 @@ def _most_common(values: Sequence[Kind]) -> Kind:
 
 def _require_alike(files: Mapping[Path, TileFile], spell: Callable[[TileFile], str]) -> None:
     """Raise for the first file that ``spell`` describes unlike most others."""
-    found = {path: spell(file) for path, file in files.items()}
-    usual = _most_common([*found.values()])
-    odd = next((path for path, value in found.items() if value != usual), None)
+    words = {path: spell(file) for path, file in files.items()}
+    usual = _most_common([*words.values()])
+    odd = next((path for path, value in words.items() if value != usual), None)
     if odd is not None:
-        other = next(path for path, value in found.items() if value == usual)
+        other = next(path for path, value in words.items() if value == usual)
         raise InputError(
-            f"{odd} has {found[odd]}, but most tiles, such as {other.name}, have {usual}; restore "
+            f"{odd} has {words[odd]}, but most tiles, such as {other.name}, have {usual}; restore "
             "or convert it."
         )

@@ -86,27 +86,27 @@ def write_mosaics(
         raise InputError(f"{destination} is in the folder of the tiles; choose a folder outside.")
     if preview is not None:
         require_svg(preview)
-    found = survey(folder, parameters, reading, placing.overlap)
-    if idle := found.idle_flags(parameters, placing.overlap):
+    acquisition = survey(folder, parameters, reading, placing.overlap)
+    if idle := acquisition.idle_flags(parameters, placing.overlap):
         raise InputError("\n".join(idle.values()))
     with ExitStack() as outputs:
         if preview is not None:
-            drawn = _map(found.sections[len(found.sections) // 2])
+            drawn = _map(acquisition.sections[len(acquisition.sections) // 2])
             written = outputs.enter_context(writing(preview, overwrite=execution.overwrite))
             written.write_text(drawn, "utf-8")
         if destination is None:
-            sys.stdout.write(visible("\n".join(report(found, parameters, placing))) + "\n")
+            sys.stdout.write(visible("\n".join(report(acquisition, parameters, placing))) + "\n")
             return metrics
         table = destination / POSITIONS
         if table.exists():
             position_rows(table)
-            if not found.source:
+            if not acquisition.source:
                 metrics.warn(f"{table} exists and is kept; remove it if it is not of these tiles.")
-        for text in found.remarks:
+        for text in acquisition.remarks:
             metrics.warn(text)
-        places = table if found.source else None
+        places = table if acquisition.source else None
         _write_sections(
-            found.sections, destination, parameters, execution, metrics, placing, places
+            acquisition.sections, destination, parameters, execution, metrics, placing, places
         )
     return metrics
 
@@ -203,7 +203,7 @@ def _write_section(
         "MOSAIC: section %d, %d workers, %s of memory",
         *(section.number, workers, format_bytes(workers * _bytes_in_flight(section))),
     )
-    names = [name_of(own) for own in section.channels.values()] if several else []
+    names = [name_of(attributes) for attributes in section.channels.values()] if several else []
     with create_image(
         store,
         [level],
@@ -224,13 +224,13 @@ def _write_section(
 
         def write(tile: Tile) -> None:
             region, buffer = grid.region(tile), buffers.popleft()
-            for own, channel in zip(writers, section.channels, strict=True):
+            for channel_writer, channel in zip(writers, section.channels, strict=True):
                 with metrics.timed("read"):
                     voxels = section.read(tile, channel, buffer, store.parent)
                 if tile in first and channel == measured:
                     with metrics.timed("compute"):
                         seen[tile] = coarse(depth_mean(voxels), shrink_factor(grid.tile[1:]))
-                own[region] = voxels
+                channel_writer[region] = voxels
                 metrics.count("written", voxels.nbytes)
             buffers.append(buffer)
             advance(voxels.nbytes * len(section.channels))
@@ -260,16 +260,16 @@ def _check_orientation(
     ``seen`` are the tiles' shrunk means over depth. Raises an InputError if that is certain and
     ``placing`` does not allow it.
     """
-    found, change = _arrangement(section, seen, p, shrink_factor(section.grid.tile[1:]))
-    if text := "" if change else _wrong_scale(section, seen, found):
+    fit, change = _arrangement(section, seen, p, shrink_factor(section.grid.tile[1:]))
+    if text := "" if change else _wrong_scale(section, seen, fit):
         text = f"Section {section.number}: {text}"
         if placing.check_overlap == "error":
             raise InputError(f"{text}, {KEEP_PLACES}.")
         metrics.warn_in_report(f"{text}.")
-    if found is None or not change or not found.is_several:
+    if fit is None or not change or not fit.is_several:
         return
     text = f"Section {section.number}: neighbouring tiles fit with {change}"
-    if found.is_certain and placing.check_overlap == "error":
+    if fit.is_certain and placing.check_overlap == "error":
         raise InputError(f"{text}, not as they are arranged; run again with that, {KEEP_PLACES}.")
     metrics.warn_in_report(f"{text} better than as they are arranged; compare the two.")
 
@@ -279,17 +279,19 @@ def _wrong_scale(section: SectionTiles, seen: Images, placed: FoundOrientation |
 
     ``placed`` is how the tiles fit as they are placed. It must be certain that they fit otherwise.
     """
-    found = placed if placed is not None and placed.is_clear else find_orientation(seen)
-    if not section.positions or found is None or not found.is_certain:
+    fitting = placed if placed is not None and placed.is_clear else find_orientation(seen)
+    if not section.positions or fitting is None or not fitting.is_certain:
         return ""
     stated = stated_overlap(section.positions, section.grid.tile_extent[1:])
     known = [
-        (own, given, spacing)
-        for own, given, spacing in zip(found.overlap, stated, section.grid.spacing[1:], strict=True)
-        if own is not None and given is not None and own < 1
+        (overlap, given, spacing)
+        for overlap, given, spacing in zip(
+            fitting.overlap, stated, section.grid.spacing[1:], strict=True
+        )
+        if overlap is not None and given is not None and overlap < 1
     ]
-    ratios = [(1 - given) / (1 - own) for own, given, _ in known]
-    if found.best != Orientation() or not known or not all(map(is_scaled, ratios)):
+    ratios = [(1 - given) / (1 - overlap) for overlap, given, _ in known]
+    if fitting.best != Orientation() or not known or not all(map(is_scaled, ratios)):
         return ""
     if all(
         abs(ratio * spacing - 1) < SAME for ratio, (*_, spacing) in zip(ratios, known, strict=True)
@@ -300,7 +302,7 @@ def _wrong_scale(section: SectionTiles, seen: Images, placed: FoundOrientation |
         what += "the places"
     else:
         return ""
-    fit, given = (" x ".join(f"{own[k]:.2f}" for own in known) for k in (0, 1))
+    fit, given = (" x ".join(f"{row[k]:.2f}" for row in known) for k in (0, 1))
     return f"neighbouring tiles fit at an overlap of {fit}, but are placed with {given}, {what}"
 
 
@@ -314,21 +316,21 @@ def _arrangement(
     grid, places = section.grid, section.positions
     is_placed = places.keys() >= seen.keys()
     sy, sx = grid.spacing[1:]
-    found = find_orientation(seen, places if is_placed else None, (sy * factor, sx * factor))
-    if p.order is not None and not is_placed and not (found is not None and found.is_clear):
+    fit = find_orientation(seen, places if is_placed else None, (sy * factor, sx * factor))
+    if p.order is not None and not is_placed and not (fit is not None and fit.is_clear):
         other = other_way(p.order)
         numbers, size = range(grid.rows * grid.columns), (grid.rows, grid.columns)
         renamed = {tile_at(n, p.order, *size): tile_at(n, other, *size) for n in numbers}
         again = find_orientation({renamed[tile]: image for tile, image in seen.items()})
         if again is not None and again.is_clear:
-            as_given = 0.0 if found is None else found.as_given
+            as_given = 0.0 if fit is None else fit.as_given
             return again._replace(as_given=as_given), _order_flags(other, again.best, grid)
-    if found is None or not found.is_other:
-        return found, ""
+    if fit is None or not fit.is_other:
+        return fit, ""
     if p.order is not None and not is_placed:
-        return found, _order_flags(p.order, found.best, grid)
+        return fit, _order_flags(p.order, fit.best, grid)
     # Places come before an order, and flags change them.
-    return found, _flip_flag(found.best, p) + " instead of --tile_order" * (p.order is not None)
+    return fit, _flip_flag(fit.best, p) + " instead of --tile_order" * (p.order is not None)
 
 
 def _map(section: SectionTiles) -> str:
@@ -346,30 +348,37 @@ def _map(section: SectionTiles) -> str:
     return preview_map(tiles, section.bytes, lambda tile: section.read(tile)[middle])
 
 
-def report(found: Acquisition, p: TileParameters, placing: OverlapParameters) -> list[str]:
+def report(acquisition: Acquisition, p: TileParameters, placing: OverlapParameters) -> list[str]:
     """Lines on the tiles found, on missing ones, and on doubts."""
-    first = found.sections[0]
+    first = acquisition.sections[0]
     names = [name_of(attributes) for attributes in first.channels.values()]
     lines = [
-        f"Names ({'given' if p.pattern else 'found'}): {found.pattern.text}",
-        f"Rows and columns: from {found.grid.placed_by}",
-        f"Places: {_places(found, placing)}",
+        f"Names ({'given' if p.pattern else 'found'}): {acquisition.pattern.text}",
+        f"Rows and columns: from {acquisition.grid.placed_by}",
+        f"Places: {_places(acquisition, placing)}",
         f"Tiles: {spelled(first.grid.tile)} voxels (z y x) of {first.dtype}, "
         f"{spelled(first.grid.spacing)} micrometre; {counted(len(first.channels), 'channel')}"
         + (f" ({', '.join(map(repr, names))})" if any(names) else ""),
     ]
-    if found.ignored:
-        lines.append(f"Ignored: {counted(len(found.ignored), 'file')}, such as {found.ignored[0]}")
-    for section in found.sections:
+    if acquisition.ignored:
+        count = counted(len(acquisition.ignored), "file")
+        lines.append(f"Ignored: {count}, such as {acquisition.ignored[0]}")
+    for section in acquisition.sections:
         lines += ["", f"Section {section.number}: {_size(section)}"]
-        lines += [f"    {row}" for row in found.grid.draw(section.number)]
-    lines += ["", *found.grid.remarks, *found.remarks, *_uneven(found), *_doubts(found, p, placing)]
+        lines += [f"    {row}" for row in acquisition.grid.draw(section.number)]
+    lines += [
+        "",
+        *acquisition.grid.remarks,
+        *acquisition.remarks,
+        *_uneven(acquisition),
+        *_doubts(acquisition, p, placing),
+    ]
     return lines
 
 
-def _places(found: Acquisition, placing: OverlapParameters) -> str:
-    if found.source:
-        return found.source
+def _places(acquisition: Acquisition, placing: OverlapParameters) -> str:
+    if acquisition.source:
+        return acquisition.source
     if placing.overlap is None:
         return "unknown; the run measures how tiles overlap"
     return f"a grid with --overlap {spelled(placing.overlap)}"
@@ -383,10 +392,10 @@ def _size(section: SectionTiles) -> str:
     )
 
 
-def _uneven(found: Acquisition) -> list[str]:
+def _uneven(acquisition: Acquisition) -> list[str]:
     """Name the first section whose tiles lie at different depths."""
-    voxel = found.sections[0].grid.spacing[0]
-    for number, entries in found.grid.sections.items():
+    voxel = acquisition.sections[0].grid.spacing[0]
+    for number, entries in acquisition.grid.sections.items():
         depths = [entry.z for entry in entries if entry.z is not None]
         if depths and max(depths) - min(depths) > voxel:
             return [
@@ -396,9 +405,9 @@ def _uneven(found: Acquisition) -> list[str]:
     return []
 
 
-def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -> list[str]:
+def _doubts(acquisition: Acquisition, p: TileParameters, placing: OverlapParameters) -> list[str]:
     """Check overlap and orientation by the tiles in the middle of the middle section."""
-    section = found.sections[len(found.sections) // 2]
+    section = acquisition.sections[len(acquisition.sections) // 2]
     tiles = middle_tiles(section.grid, section.tile_bytes)
     if len(tiles) == 1:
         return []
@@ -420,13 +429,15 @@ def _doubts(found: Acquisition, p: TileParameters, placing: OverlapParameters) -
         ]
     placed: Sequence[float | None] = placing.overlap or (None, None)
     lines = []
-    for axis, own, further, asked in zip("yx", seen.overlap, seen.fit.further, placed, strict=True):
-        if own is not None:
-            given = own + further if section.positions and further is not None else asked
-            differs = given is not None and abs(own - given) > OFF
+    for axis, overlap, further, asked in zip(
+        "yx", seen.overlap, seen.fit.further, placed, strict=True
+    ):
+        if overlap is not None:
+            given = overlap + further if section.positions and further is not None else asked
+            differs = given is not None and abs(overlap - given) > OFF
             said = f", but are placed with {given:.2f}" if differs else ""
             doubt = "Doubtful: neighbours" if differs else "Neighbours"
-            lines.append(f"{doubt} overlap by about {own:.2f} of a tile along {axis}{said}.")
+            lines.append(f"{doubt} overlap by about {overlap:.2f} of a tile along {axis}{said}.")
     return lines
 
 

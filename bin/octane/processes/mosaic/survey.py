@@ -112,9 +112,9 @@ def survey(
     named = sorted({file.channel for file in every if file.channel is not None})
     numbers = _chosen(folder, named, reading, channels) if named else []
     wanted: list[str | None] = [named[number] for number in numbers] or [None]
-    own = [file for file in files if file.channel == wanted[0]]
+    first_files = [file for file in files if file.channel == wanted[0]]
     others = [file for file in files if file.channel in wanted[1:]]
-    if not own:
+    if not first_files:
         raise InputError(
             f"{folder} holds no tile of channel {wanted[0]} in the chosen sections; choose another "
             "--channel, or other sections."
@@ -123,20 +123,20 @@ def survey(
     def choose_channels(path: Path, labels: Sequence[str]) -> list[int]:
         return _the_only(path, labels) if named else _chosen(path, labels, reading, channels)
 
-    names = [file.name for file in (*own, *others)]
+    names = [file.name for file in (*first_files, *others)]
     contents = _describe_files(folder, names, reading, raw, choose_channels)
-    first = contents[own[0].name]
+    first = contents[first_files[0].name]
     placed = find_file_places(
-        *(folder, every, pattern, {file.name: contents[file.name] for file in own}, p),
+        *(folder, every, pattern, {file.name: contents[file.name] for file in first_files}, p),
         reading.input_unit,
     )
-    numbered = own
+    numbered = first_files
     if "section" not in pattern.fields:
         sections = {name: place.section for name, place in placed.places.items()}
-        numbered = [f._replace(section=sections.get(f.name) or f.section) for f in own]
+        numbered = [f._replace(section=sections.get(f.name) or f.section) for f in first_files]
     extent = Grid(first.shape, first.spacing).extent[1:]
     grid = arrange(numbered, placed.places, p, folder, extent, first.spacing[1:])
-    grid = with_channels(grid, own, others, folder)
+    grid = with_channels(grid, first_files, others, folder)
     labels = named or first.channels
     attributes = _attributes(folder, labels, numbers or first.chosen, reading, first)
     files_of = {folder / name: file for name, file in contents.items()}
@@ -189,13 +189,13 @@ def _chosen(
 ) -> list[int]:
     """Numbers of the channels that ``reading``, as the first, and --channels name, else of all."""
     count = len(labels)
-    found: list[int] = []
+    numbers: list[int] = []
     if reading.channel is not None:
         asked = AS_STATED.model_copy(update={"channel": reading.channel})
-        found += place_of(path, [CHANNEL], [count], labels, asked)
+        numbers += place_of(path, [CHANNEL], [count], labels, asked)
     if channels is not None:
-        found += chosen_channels(path, labels, count, channels)
-    return [*dict.fromkeys(found)] or [*range(count)]
+        numbers += chosen_channels(path, labels, count, channels)
+    return [*dict.fromkeys(numbers)] or [*range(count)]
 
 
 def _attributes(
@@ -207,9 +207,9 @@ def _attributes(
 ) -> dict[int, Attributes]:
     """Octane's attributes of the channels with these numbers; ``first`` is any of the tiles."""
     orientation = reading.orientation or first.orientation
-    own = {"orientation": orientation} if any(orientation) else {}
+    stated = {"orientation": orientation} if any(orientation) else {}
     count = len(labels)
-    return {n: own | attributes_of(path, labels, count, n, reading) for n in sorted(numbers)}
+    return {n: stated | attributes_of(path, labels, count, n, reading) for n in sorted(numbers)}
 
 
 def _the_only(path: Path, labels: Sequence[str]) -> list[int]:
@@ -285,23 +285,25 @@ def _describe_files(
     problems: list[tuple[Path, str]] = []
 
     def look(name: str) -> TileFile | None:
-        own: list[str] = []
-        with collecting(own):
+        lines: list[str] = []
+        with collecting(lines):
             return open_tile(folder / name, reading, raw, choose)
-        problems.extend((folder / name, problem) for problem in own)
+        problems.extend((folder / name, problem) for problem in lines)
         return None
 
-    found = run_tiles(names, look, workers=cores())
+    contents = run_tiles(names, look, workers=cores())
     if problems:
         raise InputError("\n".join(first_lines(told_once(sorted(problems)))))
-    return {name: file for name, file in zip(names, found, strict=True) if file is not None}
+    return {name: file for name, file in zip(names, contents, strict=True) if file is not None}
 
 
 def remarks_on_ignored(sections: Sequence[SectionTiles]) -> list[str]:
     """Sentences on what files state and a parameter replaces, and on the first oblique one."""
-    files = [part.file for own in sections for parts in own.files.values() for part in parts]
-    lost = [file.lost for file in files if file.lost]
-    return [*dict.fromkeys(file.overruled for file in files if file.overruled), *lost[:1]]
+    files = [
+        part.file for section in sections for parts in section.files.values() for part in parts
+    ]
+    oblique = [file.lost for file in files if file.lost]
+    return [*dict.fromkeys(file.overruled for file in files if file.overruled), *oblique[:1]]
 
 
 def remarks_on_missing(sections: Sequence[SectionTiles]) -> list[str]:

@@ -112,7 +112,7 @@ def list_files(folder: Path, *, raw: bool) -> FolderContents:
     With ``raw`` only files without a header may be tiles. Hidden files and tables are ignored.
     """
     suffixes = RAW if raw else (*READ, PNG)
-    found = FolderContents([], [])
+    contents = FolderContents([], [])
 
     def walk(place: Path, depth: int) -> None:
         try:
@@ -130,13 +130,13 @@ def list_files(folder: Path, *, raw: bool) -> FolderContents:
             is_file = path.is_file() or not path.exists()
             suffixed = is_file and path.name.lower().endswith(suffixes)
             is_tile = not raw if is_store(path) else suffixed
-            (found.tiles if is_tile and not hidden else found.ignored).append(name)
+            (contents.tiles if is_tile and not hidden else contents.ignored).append(name)
 
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; give the folder of the tiles' files.")
     walk(folder, 0)
-    found.tiles.sort(key=natural)
-    return found
+    contents.tiles.sort(key=natural)
+    return contents
 
 
 def natural(name: str) -> list[tuple[int, str]]:

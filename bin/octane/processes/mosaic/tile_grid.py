@@ -76,10 +76,10 @@ class TileGrid:
     @cached_property
     def sections(self) -> dict[int, list[TileEntry]]:
         """Files of each section, sections in the order of their numbers."""
-        found = defaultdict[int, list[TileEntry]](list)
+        entries = defaultdict[int, list[TileEntry]](list)
         for entry in sorted(self.entries, key=lambda e: (e.section, e.tile)):
-            found[entry.section].append(entry)
-        return dict(found)
+            entries[entry.section].append(entry)
+        return dict(entries)
 
     def missing(self, section: int) -> list[Tile]:
         """Tiles of the grid without a file."""
@@ -146,16 +146,15 @@ def arrange(
         remarks.append(f"Missing sections between others: {listed(absent)}.")
     most = [max(cell[axis] for cell in cells.values()) + 1 for axis in (0, 1)]
     rows, columns = (
-        _grid_size(flag, asked, found)
-        for flag, asked, found in zip(
+        _grid_size(flag, asked, count)
+        for flag, asked, count in zip(
             ("--tile_rows", "--tile_columns"), (p.rows, p.columns), most, strict=True
         )
     )
     if _is_sparse((rows, columns), len(tiles), len(sections)):
         raise InputError(
-            f"{folder} has only {counted(len(tiles), 'tile')}, but the numbers in {placed_by} span "
-            f"{rows} rows and {columns} columns; give --tile_pattern with the right fields, or, if "
-            "the numbers are positions, a --tile_table."
+            f"{folder} has {counted(len(tiles), 'tile')}, but {placed_by} span {rows} rows and "
+            f"{columns} columns; correct the fields of --tile_pattern, or give a --tile_table."
         )
     positions = {name: place.position for name, place in places.items()}
     if p.transpose:
@@ -180,29 +179,31 @@ def arrange(
 
 
 def with_channels(
-    grid: TileGrid, own: Sequence[NamedFile], others: Sequence[NamedFile], folder: Path
+    grid: TileGrid, first_files: Sequence[NamedFile], others: Sequence[NamedFile], folder: Path
 ) -> TileGrid:
     """Add the files of ``others``, further channels, at the places of the tiles that they show.
 
-    ``own`` are the files in the grid, all of one channel. An InputError names the first tile that
-    is not in all channels.
+    ``first_files`` are the files in the grid, all of one channel. An InputError names the first
+    tile that is not in all channels.
     """
     entries = {entry.file: entry for entry in grid.entries}
-    found = {(file.tile_key, file.plane): entries[folder / file.name] for file in own}
+    first_entries = {
+        (file.tile_key, file.plane): entries[folder / file.name] for file in first_files
+    }
     added = list[TileEntry]()
     parts = defaultdict[str | None, set[tuple[object, ...]]](set)
     for file in others:
         part = file.tile_key, file.plane
-        if part not in found:
+        if part not in first_entries:
             raise InputError(
-                f"{folder / file.name} is of a tile or plane that channel {own[0].channel} lacks; "
-                "restore that file, or remove this one."
+                f"{folder / file.name} is of a tile or plane that channel "
+                f"{first_files[0].channel} lacks; restore that file, or remove this one."
             )
         parts[file.channel].add(part)
-        added.append(replace(found[part], file=folder / file.name, channel=file.channel))
+        added.append(replace(first_entries[part], file=folder / file.name, channel=file.channel))
     for channel, present in sorted(parts.items(), key=str):
-        if lacking := [part for part in found if part not in present]:
-            raise _missing_file(found[lacking[0]], lacking[0][1], channel)
+        if lacking := [part for part in first_entries if part not in present]:
+            raise _missing_file(first_entries[lacking[0]], lacking[0][1], channel)
     every = [*grid.entries, *added]
     _require_distinct(every)
     return replace(grid, entries=every)
@@ -259,9 +260,8 @@ def _cells(
     if len({file.tile_key for file in files}) == len({file.section for file in files}):
         return "the only tile", dict.fromkeys((file.name for file in files), (0, 0))
     error = InputError(
-        f"Names such as {files[0].name} only number the tiles, and the files do not state places; "
-        "give --tile_rows, --tile_columns and --tile_order, such as rows-snake-top-left, or a "
-        "--tile_table."
+        f"Names such as {files[0].name} only number the tiles; give --tile_rows, --tile_columns "
+        "and --tile_order, such as rows-snake-top-left, or a --tile_table."
     )
     # Folders of sections are not those of subjects.
     is_one = len({file.section for file in files}) == 1
@@ -291,8 +291,8 @@ def _cells_in_order(files: Sequence[NamedFile], p: TileParameters) -> dict[str, 
     if count > rows * columns:
         raise InputError(
             f"--tile_rows {rows} and --tile_columns {columns} make {rows * columns} tiles, but the "
-            f"numbers in the names run from {first} to {first + count - 1}; correct one of them, "
-            "or mark the section in --tile_pattern."
+            f"names number {first} to {first + count - 1}; correct one, or mark the section in "
+            "--tile_pattern."
         )
     return {name: tile_at(number - first, p.order, rows, columns) for name, number in given.items()}
 
@@ -310,9 +310,9 @@ def _cells_of_places(
         for names in sections.values()
     ]
     for axis in (0, 1):
-        pitch = _pitch([own for _, own in placed], axis, extent)
-        for names, own in placed:
-            for name, index in zip(names, _number_places(own[:, axis], pitch), strict=True):
+        pitch = _pitch([points for _, points in placed], axis, extent)
+        for names, points in placed:
+            for name, index in zip(names, _number_places(points[:, axis], pitch), strict=True):
                 cells[name][axis] = index
     return {name: (row, column) for name, (row, column) in cells.items()}
 
@@ -361,10 +361,9 @@ def _require_apart(
         steps = [_step([at[axis] for at in every.values()]) for axis in (0, 1)]
         if fit := _as_if((steps[0], steps[1]), extent, spacing):
             raise InputError(
-                f"{other.name} and {file.name} are placed nearly as one tile, because places are "
-                f"about {format_lengths(steps)} apart (y x) and a tile is "
-                f"{format_lengths(extent)}: they fit {fit}; correct their unit, which the name of "
-                "a CSV table's column may end in, such as y_mm or 'y [px]'."
+                f"{other.name} and {file.name} nearly coincide: places are {format_lengths(steps)} "
+                f"apart (y x), and a tile is {format_lengths(extent)}. They fit {fit}; correct the "
+                "unit, such as in a column's name, y_mm or 'y [px]'."
             )
 
 
@@ -390,18 +389,18 @@ def _number_places(along: np.ndarray, pitch: float | None) -> list[int]:
     return (numbers - numbers.min()).astype(int).tolist()
 
 
-def _grid_size(flag: str, asked: int | None, found: int) -> int:
-    if asked is not None and found > asked:
-        raise InputError(f"{flag} is {asked}, but the tiles occupy {found}; correct it.")
-    return asked or found
+def _grid_size(flag: str, asked: int | None, count: int) -> int:
+    if asked is not None and count > asked:
+        raise InputError(f"{flag} is {asked}, but the tiles occupy {count}; correct it.")
+    return asked or count
 
 
 def _require_distinct(entries: Sequence[TileEntry]) -> None:
     """Raise if two files are the same part of a mosaic."""
-    found: dict[tuple[object, ...], Path] = {}
+    files: dict[tuple[object, ...], Path] = {}
     for e in entries:
         key = e.section, e.row, e.column, e.plane, e.channel
-        if (other := found.setdefault(key, e.file)) is not e.file:
+        if (other := files.setdefault(key, e.file)) is not e.file:
             raise InputError(
                 f"{other} and {e.file} are both at row {e.row}, column {e.column} of section "
                 f"{e.section}; remove one, or give --tile_pattern with the field that tells them "
@@ -416,9 +415,9 @@ def _with_plane_indices(entries: Sequence[TileEntry]) -> list[TileEntry]:
     for e in entries:
         if e.plane is not None:
             tiles[e.section, e.tile][e.plane] = e
-    for _, found in sorted(tiles.items()):
-        if lacking := [plane for plane in planes if plane not in found]:
-            entry = next(iter(found.values()))
+    for _, parts in sorted(tiles.items()):
+        if lacking := [plane for plane in planes if plane not in parts]:
+            entry = next(iter(parts.values()))
             raise _missing_file(entry, lacking[0], entry.channel)
     return [e if e.plane is None else replace(e, plane=planes.index(e.plane)) for e in entries]
 
@@ -429,7 +428,7 @@ def _missing_file(entry: TileEntry, plane: int | None, channel: str | None) -> I
     what = " and ".join(f"{word} {value}" for word, value in parts if value is not None)
     return InputError(
         f"The tile at row {entry.row}, column {entry.column} of section {entry.section} lacks "
-        f"{what}; restore the file, or remove the tile's other files to leave the tile out."
+        f"{what}; restore the file, or remove the tile's other files."
     )
 
 
@@ -487,18 +486,17 @@ def _require_consistent(
             across = is_column or abs(along_y.per_column) >= least[0]
             if not (across and (is_row or abs(along_x.per_row) >= least[1])):
                 fit = _as_if(steps, extent, spacing)
+                words = f" (they fit {fit})" if fit else ""
                 raise InputError(
                     f"In section {section}, neighbours are placed {format_lengths(steps)} apart (y "
-                    f"x), but a tile is {format_lengths(extent)}; correct the places or their "
-                    f"unit{f' (they fit {fit})' if fit else ''}, which the name of a CSV table's "
-                    "column may end in, such as y_mm or 'y [px]'."
+                    f"x), but a tile is {format_lengths(extent)}{words}; "
+                    "correct the places or their unit, such as y_mm or 'y [px]' in a column's name."
                 )
             if placed_by == ORDER:
                 raise _needless_order(section)
             raise InputError(
-                f"In section {section}, rows follow each other along x and columns along y, as if "
-                "x and y were exchanged; exchange {row} and {column} in --tile_pattern, or y and x "
-                "in the places."
+                f"In section {section}, rows follow each other along x, and columns along y; "
+                "exchange {row} and {column} in --tile_pattern, or y and x in the places."
             )
         far = [
             tile
@@ -512,8 +510,8 @@ def _require_consistent(
             file = next(e.file for e in entries if e.section == section and e.tile == far[0])
             more = f" (and {len(far) - 1} more)" if far[1:] else ""
             raise InputError(
-                f"{file}{more} is at row {far[0][0]}, column {far[0][1]} of section {section}, but "
-                "its place is more than half a tile from there; correct the names or the places."
+                f"{file}{more} is more than half a tile from row {far[0][0]}, column {far[0][1]} "
+                f"of section {section}; correct the names or the places."
             )
 
 

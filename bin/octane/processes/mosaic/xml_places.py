@@ -131,14 +131,14 @@ def _affine(path: Path, view: Element, setup: int) -> Matrix:
         texts = transform.findtext("affine", "").split()
         if len(texts) != 12:
             raise InputError(f"{where} has {len(texts)} numbers, not 12; save the project again.")
-        own = np.array([stated_number(text, where) for text in texts]).reshape(3, 4)
-        scale = own.diagonal()
-        if (np.abs(own[:, :3] - np.diag(scale)) > NEGLIGIBLE).any() or (scale <= 0).any():
+        affine = np.array([stated_number(text, where) for text in texts]).reshape(3, 4)
+        scale = affine.diagonal()
+        if (np.abs(affine[:, :3] - np.diag(scale)) > NEGLIGIBLE).any() or (scale <= 0).any():
             raise InputError(
                 f"{where} rotates, shears or mirrors the tile; octane only moves tiles: save the "
                 "project with translations alone."
             )
-        whole = whole @ np.vstack([own, [0, 0, 0, 1]])
+        whole = whole @ np.vstack([affine, [0, 0, 0, 1]])
     return whole[:3]
 
 
@@ -200,7 +200,7 @@ def set_places(xml: str, source: Path, unit: str | None = None) -> dict[str, Pla
     An InputError names an image of which no file is there. Parameters as for :func:`ome_places`.
     """
     images = [element for element in parse_xml(xml, source) if local_name(element) == "Image"]
-    found: dict[str, Place | None] = {}
+    places: dict[str, Place | None] = {}
     for image, place in zip(images, ome_places(xml, source, unit), strict=True):
         parts = [element for element in image.iter() if local_name(element) == "UUID"]
         names = {with_slashes(part.get("FileName", "")).rpartition("/")[2] for part in parts} - {""}
@@ -209,8 +209,8 @@ def set_places(xml: str, source: Path, unit: str | None = None) -> dict[str, Pla
                 f"{source} describes {min(names)}, which is not in the same folder; restore it, or "
                 "give the places of the other tiles with --tile_table."
             )
-        found |= dict.fromkeys({*names, *(part.text or "" for part in parts)}, place)
-    return found
+        places |= dict.fromkeys({*names, *(part.text or "" for part in parts)}, place)
+    return places
 
 
 def _ome_place(source: Path, index: int, image: Element, unit: str | None) -> Place | None:
@@ -247,8 +247,8 @@ def _ome_place(source: Path, index: int, image: Element, unit: str | None) -> Pl
     names = (e.get("FileName") for e in image.iter() if local_name(e) == "UUID")
     files = [with_slashes(name) for name in names if name]
     file = source.name if source.name in files else next(iter(files), None)
-    own: Unit = units.pop() if units else "micrometer"
-    return Place(file, index, None, None, None, vector(*position), own)
+    length_unit: Unit = units.pop() if units else "micrometer"
+    return Place(file, index, None, None, None, vector(*position), length_unit)
 
 
 def _stated_plane(plane: Element) -> dict[str, str]:

@@ -15,7 +15,7 @@ class PhantomParameters(StepParameters):
     channels: int = parameter(
         1,
         "Channels of the mosaics, contrasts of one tissue: reflectance, retardance, attenuation, "
-        "birefringence; the last of three or more is axis, angles of 0 to 180 degrees.",
+        "birefringence. The last of three or more is axis, angles of 0 to 180 degrees.",
         ge=1,
         le=5,
     )

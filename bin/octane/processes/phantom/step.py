@@ -390,10 +390,10 @@ def _write_section(
 
     def render(region: Region) -> npt.NDArray:
         # Without an axis of channels, number 0.
-        channel, own = sum(r.start for r in region[:-3]), region[-3:]
-        _, row, column = (r.start // n for r, n in zip(own, tiling.tile, strict=True))
+        channel, block = sum(r.start for r in region[:-3]), region[-3:]
+        _, row, column = (r.start // n for r, n in zip(block, tiling.tile, strict=True))
         tile = (row, column)
-        voxels = render_tile(p, section, tile, shape_of(own), positions[tile], channel)
+        voxels = render_tile(p, section, tile, shape_of(block), positions[tile], channel)
         advance(voxels.nbytes)
         made = as_dtype(voxels, p.dtype).reshape(shape_of(region))
         metrics.count("written", made.nbytes)
@@ -417,9 +417,9 @@ def _write_truth(
     def in_grey_levels(contrast: Contrast) -> Truth:
         return lambda *at: tissue(subject, *at, contrast.layers) * np.float32(SCALE)
 
-    own, *others = contrasts(p)
+    first, *others = contrasts(p)
     truths: dict[str, Truth] = {
-        "tissue": in_grey_levels(own),
+        "tissue": in_grey_levels(first),
         "bias": lambda *at: bias_field(subject, p.bias, *at),
         **{contrast.name: in_grey_levels(contrast) for contrast in others},
     }

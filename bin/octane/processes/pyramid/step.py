@@ -53,8 +53,8 @@ def build_pyramid(
     require_decodable(bytes_of(execution.memory), image)
     bring_in(image, metrics, destination)
     levels = [Level.volume(grid) for grid, _ in planned]
-    own = attributes_on(image, planned[0][0])
-    attributes: Attributes = {**own, "kind": "volume", "step": "pyramid"}
+    stated = attributes_on(image, planned[0][0])
+    attributes: Attributes = {**stated, "kind": "volume", "step": "pyramid"}
     sections = read_sections(attributes, planned[0][0].shape[0])
     with create_image(
         destination,

@@ -78,8 +78,8 @@ def compensate_light(section: npt.NDArray, spacing: float) -> CompensatedSection
     for k in range(len(section) - 1, -1, -1):
         above = below + _valid_intensities(section[k]) * spacing
         # The light that reaches the middle of the plane.
-        left = smooth(np.sqrt(above * below)) - total
-        result[k] = section[k] * np.exp(-np.maximum(left, np.log(LEAST_LIGHT)))
+        log_part = smooth(np.sqrt(above * below)) - total
+        result[k] = section[k] * np.exp(-np.maximum(log_part, np.log(LEAST_LIGHT)))
         below = above
     return CompensatedSection(result, mean, np.where(lit, np.exp(total), 0), decaying)
 
@@ -163,18 +163,18 @@ class Compensation:
             if deeper is not None:
                 # The decay of the deepest planes counts, so that they come last.
                 whole = _roll_deeper(seen, deeper)
-            found = compensate_light(whole, self._grid.spacing[0])
-            own = tuple(
+            compensated = compensate_light(whole, self._grid.spacing[0])
+            inner = tuple(
                 slice(r.start - g.start, r.stop - g.start)
                 for r, g in zip(region[1:], grown, strict=True)
             )
-            light = found.brightness[own]
-            steady = light[~found.decaying[own]].sum()
+            light = compensated.brightness[inner]
+            steady = light[~compensated.decaying[inner]].sum()
             self._light[region[1].start, region[2].start] = (float(light.sum()), float(steady))
-            values = found.coefficient if self._coefficient else found.section
+            values = compensated.coefficient if self._coefficient else compensated.section
             if deeper is not None:
                 values = _roll_deeper(values, -deeper)
-            both = [part[(region[0], *own)] for part in (seen, values)]
+            both = [part[(region[0], *inner)] for part in (seen, values)]
             self._planes[tuple(r.start for r in region)] = np.array(
                 [[_valid_intensities(plane).sum() for plane in part] for part in both], np.float64
             )
@@ -186,8 +186,8 @@ class Compensation:
         sums = np.zeros((2, self._grid.shape[0]))
         # In the same order on any number of threads.
         for key in sorted(self._planes):
-            own = self._planes[key]
-            sums[:, key[0] : key[0] + own.shape[1]] += own
+            planes = self._planes[key]
+            sums[:, key[0] : key[0] + planes.shape[1]] += planes
         before, after = sums
         return np.divide(after, before, out=np.ones_like(before), where=before > 0).tolist()
 

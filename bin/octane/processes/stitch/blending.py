@@ -117,9 +117,9 @@ def _add(
     along_x = starts, x.weight.T.repeat(components, axis=1).astype(work, order="C")
     part = part.repeat(components, axis=1)
     at = (here[0].start, components * here[1].start, plane, row, components * column, components)
-    taken = component(voxels.dtype)
-    adder(taken, work)(
-        total.view(work), voxels.view(taken), np.array(at), along_y, along_x, part, dark
+    stored = component(voxels.dtype)
+    adder(stored, work)(
+        total.view(work), voxels.view(stored), np.array(at), along_y, along_x, part, dark
     )
 
 
@@ -161,8 +161,8 @@ def choose(
     voxels, (plane, *corner) = tile
     planes = voxels[plane : plane + len(chosen)]
     rows, columns = (
-        first + np.clip(np.arange(own.start, own.stop) - round(place.shift), 0, place.count - 1)
-        for first, place, own in zip(corner, places, area, strict=True)
+        first + np.clip(np.arange(span.start, span.stop) - round(place.shift), 0, place.count - 1)
+        for first, place, span in zip(corner, places, area, strict=True)
     )
     weight = _weight(area, places)
     here = place_in(region[1:], area)
@@ -183,7 +183,7 @@ def _weight(
 ) -> npt.NDArray[np.float32]:
     """Weights (y, x) of a tile in an area of the section."""
     pairs = zip(places, area, strict=True)
-    return np.outer(*(taper(place, np.arange(own.start, own.stop)) for place, own in pairs))
+    return np.outer(*(taper(place, np.arange(span.start, span.stop)) for place, span in pairs))
 
 
 def shared_area(placement: TilePlacement, first: Tile, second: Tile) -> tuple[slice, slice] | None:

@@ -38,7 +38,7 @@ def blend_block(
     weights = np.zeros((len(slabs), *shape[1:]), np.float32)
     dark = flat.dark if flat else 0.0
     for tile, planes in tiles.items():
-        depth, own = placement.depth(tile), placement.places[tile]
+        depth, places = placement.depth(tile), placement.places[tile]
         _, rows, columns = mosaic.tiling.region(tile)
         part = slice(planes.start - depth, planes.stop - depth), rows, columns
         if mosaic.voxels is not None:
@@ -55,10 +55,10 @@ def blend_block(
                 sums, place = total[place_in(region[:1], (slab,))], (slab, *region[1:])
                 seen = TilePart(voxels, (corner[0] + slab.start - planes.start, *corner[1:]))
                 if mosaic.nearest:
-                    choose(sums, weight, place, seen, own)
+                    choose(sums, weight, place, seen, places)
                 else:
                     gain = _gain(flat, gains.get(tile, 1.0))
-                    accumulate(sums, weight, place, seen, own, gain=gain, dark=dark)
+                    accumulate(sums, weight, place, seen, places, gain=gain, dark=dark)
     if mosaic.nearest:
         return total
     with lane.timed("compute"):
@@ -75,21 +75,21 @@ def _tiles_in(
     placement: TilePlacement, empty: Collection[Tile], region: Region
 ) -> dict[Tile, slice]:
     """Tiles in a block of the section, without empty ones, and those of its planes they show."""
-    found = {}
-    for tile, own in placement.places.items():
-        spans = zip(own, region[1:], strict=True)
+    shown_slices = {}
+    for tile, places in placement.places.items():
+        spans = zip(places, region[1:], strict=True)
         if tile in empty or not all(p.first < r.stop and p.last > r.start for p, r in spans):
             continue
         planes = shown_planes(placement.grid.shape[0], placement.depth(tile))
         shown = slice(max(planes.start, region[0].start), min(planes.stop, region[0].stop))
         if shown.start < shown.stop:
-            found[tile] = shown
-    return found
+            shown_slices[tile] = shown
+    return shown_slices
 
 
 def _slabs(planes: slice, shown: Collection[slice]) -> list[slice]:
     """Parts of a block's planes, in each of which every tile shows all planes or none."""
-    ends = {planes.start, planes.stop, *(end for own in shown for end in (own.start, own.stop))}
+    ends = {planes.start, planes.stop, *(end for part in shown for end in (part.start, part.stop))}
     return [slice(*pair) for pair in pairwise(sorted(ends))]
 
 

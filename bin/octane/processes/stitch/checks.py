@@ -71,26 +71,26 @@ def compare(
     """
     tiles = CoarseTiles.of(projections, starts)
     along = compared(tiles)
-    of = _by_tile(tiles, along)
-    same = find_copies(projections, of)
-    swaps = [pair for pair in find_swaps(tiles, of) if same.keys().isdisjoint(pair)]
-    shifts = {} if swaps else {t: by for t, by in find_shifts(of).items() if t not in same}
+    pairs_of = _by_tile(tiles, along)
+    same = find_copies(projections, pairs_of)
+    swaps = [pair for pair in find_swaps(tiles, pairs_of) if same.keys().isdisjoint(pair)]
+    shifts = {} if swaps else {t: by for t, by in find_shifts(pairs_of).items() if t not in same}
     odd = {*same, *shifts, *(tile for pair in swaps for tile in pair)}
     overlaps = []
-    for axis, own in enumerate(along):
-        if own:
+    for axis, pairs in enumerate(along):
+        if pairs:
             # Between edges: first voxels lie differently in tiles of different size.
-            pitches = [positions[p.second][axis] - positions[p.first][axis] for p in own]
+            pitches = [positions[p.second][axis] - positions[p.first][axis] for p in pairs]
             given = 1 - float(np.median(pitches)) / extent[axis]
             unit = tiles.factor * spacing[axis] / extent[axis]
-            overlaps.append(overlap_along(axis, own, odd, given, unit))
+            overlaps.append(overlap_along(axis, pairs, odd, given, unit))
     are_wrong = any(overlap.better for overlap in overlaps)
     if are_wrong:
         # If the overlap is wrong for all tiles, single ones are not out of place.
         shifts = {}
     misplaced = [MisplacedFigures(row=y, column=x, copy_of=b) for (y, x), b in same.items()]
     misplaced += [
-        MisplacedFigures(row=a[0], column=a[1], find_swaps=b)
+        MisplacedFigures(row=a[0], column=a[1], swapped=b)
         for pair in swaps
         for a, b in (pair, pair[::-1])
     ]
@@ -99,14 +99,14 @@ def compare(
         misplaced.append(MisplacedFigures(row=row, column=column, shift=shift))
     tissue = _tissue(tiles)
     others = unlit_tiles(tiles, along, odd, tissue)
-    odd |= {(own.row, own.column) for own in others}
+    odd |= {(tile.row, tile.column) for tile in others}
     # A tile with hardly any light shows no structure, but is in its place.
     others += uneven_tiles(tiles, along, {*odd, *saturated}, STRONG)
-    odd |= {(own.row, own.column) for own in others}
+    odd |= {(tile.row, tile.column) for tile in others}
     if are_wrong:
         # Tiles show different tissue where they seem to overlap.
         return overlaps, misplaced, others
-    gone = find_misfits(tiles, of, odd, tissue)
+    gone = find_misfits(tiles, pairs_of, odd, tissue)
     misplaced += [MisplacedFigures(row=row, column=column) for row, column in gone]
     others += uneven_tiles(tiles, along, {*odd, *gone, *saturated}, EXPOSED)
     return overlaps, misplaced, others
@@ -122,17 +122,17 @@ def compare_brightness(
     tiles = CoarseTiles.of(projections, starts)
     along = placed_pairs(tiles)
     dark = unlit_tiles(tiles, along, odd, _tissue(tiles))
-    left_out = {*odd, *((own.row, own.column) for own in dark)}
+    left_out = {*odd, *((tile.row, tile.column) for tile in dark)}
     return [*dark, *uneven_tiles(tiles, along, left_out, EXPOSED)]
 
 
 def _by_tile(tiles: CoarseTiles, along: Iterable[Sequence[ComparedPair]]) -> Pairs:
     """Pairs of each tile."""
-    of: dict[Tile, list[ComparedPair]] = {tile: [] for tile in tiles.structure}
+    pairs_of: dict[Tile, list[ComparedPair]] = {tile: [] for tile in tiles.structure}
     for pair in chain(*along):
-        of[pair.first].append(pair)
-        of[pair.second].append(pair)
-    return of
+        pairs_of[pair.first].append(pair)
+        pairs_of[pair.second].append(pair)
+    return pairs_of
 
 
 def _tissue(tiles: CoarseTiles) -> float:
@@ -154,44 +154,44 @@ def overlap_along(
 
     ``given`` is the overlap as placed, and ``unit`` a pixel, as fractions of a tile.
     """
-    found = OverlapFigures(axis="yx"[axis], given=round(given, 3))
-    even = _without(pairs, odd)
-    own = [p for p in even if p.moved and p.best >= LIKELY]
-    if len(own) < 3:
-        own = [p for p in own if p.best >= SURE]
-    if len(own) < 2:
-        return found
-    moves = np.array([p.moved[axis] for p in own if p.moved])
+    figures = OverlapFigures(axis="yx"[axis], given=round(given, 3))
+    comparable = _without(pairs, odd)
+    likely = [p for p in comparable if p.moved and p.best >= LIKELY]
+    if len(likely) < 3:
+        likely = [p for p in likely if p.best >= SURE]
+    if len(likely) < 2:
+        return figures
+    moves = np.array([p.moved[axis] for p in likely if p.moved])
     middle = float(np.median(moves))
     agree = float((np.abs(moves - middle) <= CLOSE).mean())
     if agree <= 0.5:
-        return found
-    best, placed = (float(np.median([getattr(p, k) for p in own])) for k in ("best", "placed"))
-    most = len(own) >= 4 and agree >= 0.75
-    many = most and len(own) * agree >= MANY
-    clear = LITTLE if many else max(CLEAR, ENOUGH / len(own) ** 0.5)
+        return figures
+    best, placed = (float(np.median([getattr(p, k) for p in likely])) for k in ("best", "placed"))
+    most = len(likely) >= 4 and agree >= 0.75
+    many = most and len(likely) * agree >= MANY
+    clear = LITTLE if many else max(CLEAR, ENOUGH / len(likely) ** 0.5)
     # If they share too little as placed, most of all pairs must agree.
-    alone = most and len(own) >= 0.75 * min(len(pairs), SEARCHED)
-    known = alone if placed == 0 else len(own) > 2 or placed > 0
-    found.better = known and abs(middle) > FAR and gain(placed, best) >= clear
+    alone = most and len(likely) >= 0.75 * min(len(pairs), SEARCHED)
+    known = alone if placed == 0 else len(likely) > 2 or placed > 0
+    figures.better = known and abs(middle) > FAR and gain(placed, best) >= clear
     # Far from the given overlap and hardly better, it is due to speckle.
-    if found.better or abs(middle) <= FAR:
-        found.found = round(given - middle * unit, 3)
-    found.certain = found.better and most and best >= SURE and placed < best / 2
-    return found
+    if figures.better or abs(middle) <= FAR:
+        figures.found = round(given - middle * unit, 3)
+    figures.certain = figures.better and most and best >= SURE and placed < best / 2
+    return figures
 
 
-def find_swaps(tiles: CoarseTiles, of: Pairs) -> list[tuple[Tile, Tile]]:
+def find_swaps(tiles: CoarseTiles, pairs_of: Pairs) -> list[tuple[Tile, Tile]]:
     """Pairs of tiles that fit in each other's place, but not in their own."""
     images = dict(tiles.structure)
-    fit = {t: np.median([p.placed for p in own]) for t, own in of.items() if own}
+    fit = {t: np.median([p.placed for p in pairs]) for t, pairs in pairs_of.items() if pairs}
     tried = sorted((t for t in fit if fit[t] < SURE), key=lambda t: fit[t])[:MOST_TRIED]
-    found: list[tuple[Tile, Tile]] = []
+    swaps: list[tuple[Tile, Tile]] = []
     while True:
         gains: list[tuple[float, Tile, Tile]] = []
         for one, other in combinations(tried, 2):
             changed = {**images, one: images[other], other: images[one]}
-            both = {(p.first, p.second) for p in of[one] + of[other]}
+            both = {(p.first, p.second) for p in pairs_of[one] + pairs_of[other]}
             before, after = (
                 float(np.median([tiles.correlated(*pair, seen) for pair in both]))
                 for seen in (images, changed)
@@ -199,83 +199,88 @@ def find_swaps(tiles: CoarseTiles, of: Pairs) -> list[tuple[Tile, Tile]]:
             if len(both) > 1 and after >= SURE and gain(before, after) >= 2 * CLEAR:
                 gains.append((gain(before, after), one, other))
         if not gains:
-            return found
+            return swaps
         _, one, other = max(gains)
         images[one], images[other] = images[other], images[one]
         tried = [tile for tile in tried if tile not in (one, other)]
-        found.append((one, other))
+        swaps.append((one, other))
 
 
-def find_shifts(of: Pairs) -> dict[Tile, Position]:
+def find_shifts(pairs_of: Pairs) -> dict[Tile, Position]:
     """Shifts (y, x) in coarse pixels on which most of a tile's neighbours, at least two, agree."""
-    found: dict[Tile, Position] = {}
+    shifts: dict[Tile, Position] = {}
     while True:
         moved: dict[Tile, tuple[int, Position]] = {}
-        for tile, pairs in of.items():
-            own = _without(pairs, found)
+        for tile, pairs in pairs_of.items():
+            others = _without(pairs, shifts)
             moves = [
                 np.multiply(p.moved, 1 if p.second == tile else -1)
-                for p in own
+                for p in others
                 if p.elsewhere and p.moved
             ]
             if len(moves) < 2:
                 continue
             y, x = (float(v) for v in np.median(moves, axis=0))
             agree = sum(bool(np.abs(move - (y, x)).max() <= CLOSE) for move in moves)
-            if agree > max(1, sum(p.stays for p in own)) and max(abs(y), abs(x)) > FAR:
+            if agree > max(1, sum(p.stays for p in others)) and max(abs(y), abs(x)) > FAR:
                 moved[tile] = agree, (y, x)
         if not moved:
-            return found
+            return shifts
         worst = max(moved, key=lambda tile: moved[tile][0])
-        found[worst] = moved[worst][1]
+        shifts[worst] = moved[worst][1]
 
 
-def find_copies(images: Images, of: Pairs) -> dict[Tile, Tile]:
+def find_copies(images: Images, pairs_of: Pairs) -> dict[Tile, Tile]:
     """Tiles that hold the very image of another, and that other, which fits its place better."""
     same: dict[bytes, list[Tile]] = {}
     for tile, image in images.items():
         if np.ptp(image) > 0:
             same.setdefault(sha256(image.tobytes()).digest(), []).append(tile)
-    fit = {t: float(np.mean([p.placed for p in own])) if own else 0.0 for t, own in of.items()}
-    found: dict[Tile, Tile] = {}
+    fit = {
+        t: float(np.mean([p.placed for p in pairs])) if pairs else 0.0
+        for t, pairs in pairs_of.items()
+    }
+    copies: dict[Tile, Tile] = {}
     for tiles in same.values():
         original, *others = sorted(tiles, key=lambda tile: -fit.get(tile, 0.0))
-        found |= dict.fromkeys(others, original)
-    return found
+        copies |= dict.fromkeys(others, original)
+    return copies
 
 
-def find_misfits(tiles: CoarseTiles, of: Pairs, odd: Collection[Tile], tissue: float) -> list[Tile]:
+def find_misfits(
+    tiles: CoarseTiles, pairs_of: Pairs, odd: Collection[Tile], tissue: float
+) -> list[Tile]:
     """Tiles that hardly correlate with their neighbours, at least two, and differ from them.
 
     Pairs with ``odd`` tiles are ignored, and those with a tile that was found.
     """
-    every = list({(p.first, p.second): p for own in of.values() for p in own}.values())
-    found: list[Tile] = []
+    every = list({(p.first, p.second): p for pairs in pairs_of.values() for p in pairs}.values())
+    misfits: list[Tile] = []
     while True:
-        left = _without(every, {*odd, *found})
+        remaining = _without(every, {*odd, *misfits})
         fits: dict[Tile, float] = {}
-        for tile in of:
-            own = _without(of[tile], {*odd, *found})
-            fit = float(np.mean([pair.placed for pair in own])) if len(own) > 1 else 1.0
-            others = [pair for pair in left if tile not in (pair.first, pair.second)]
-            if fit < LIKELY and _fits_nowhere(tiles, own, others, tissue):
+        for tile in pairs_of:
+            pairs = _without(pairs_of[tile], {*odd, *misfits})
+            fit = float(np.mean([pair.placed for pair in pairs])) if len(pairs) > 1 else 1.0
+            others = [pair for pair in remaining if tile not in (pair.first, pair.second)]
+            if fit < LIKELY and _fits_nowhere(tiles, pairs, others, tissue):
                 fits[tile] = fit
         if not fits:
-            return found
-        found.append(min(fits, key=lambda tile: fits[tile]))
+            return misfits
+        misfits.append(min(fits, key=lambda tile: fits[tile]))
 
 
 def _fits_nowhere(
-    tiles: CoarseTiles, own: Sequence[ComparedPair], others: Sequence[ComparedPair], tissue: float
+    tiles: CoarseTiles, pairs: Sequence[ComparedPair], others: Sequence[ComparedPair], tissue: float
 ) -> bool:
-    """Tell whether a tile's ``own`` pairs fit far worse than the section's ``others``."""
+    """Tell whether a tile's ``pairs`` fit far worse than the section's ``others``."""
     usual = float(np.median([p.placed for p in others])) if len(others) > 1 else 0.0
-    if usual >= LIKELY and np.mean([p.placed for p in own]) > WORSE * usual:
+    if usual >= LIKELY and np.mean([p.placed for p in pairs]) > WORSE * usual:
         return False
-    apart = sorted(_mismatch(tiles, pair, tissue) for pair in own)
+    apart = sorted(_mismatch(tiles, pair, tissue) for pair in pairs)
     if usual < LIKELY:
         # The others show too little structure to tell how well tiles can fit.
-        return max(p.placed for p in own) < LIKELY and apart[(len(own) - 1) // 2] > UNLIKE
+        return max(p.placed for p in pairs) < LIKELY and apart[(len(pairs) - 1) // 2] > UNLIKE
     alike = float(np.median([_mismatch(tiles, pair, tissue) for pair in others]))
     return apart[-2] > max(APART, 2 * alike)
 

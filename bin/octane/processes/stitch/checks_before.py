@@ -59,8 +59,8 @@ def resample_flat_field(profile: npt.NDArray, shape: tuple[int, int], path: Path
     y, x = ((np.arange(n) + 0.5) * s - 0.5 for n, s in zip(shape, scale, strict=True))
     down, right = (np.arange(n) for n in profile.shape)
     wide = np.array([np.interp(y, down, column) for column in profile.T])
-    made = np.array([np.interp(x, right, row) for row in wide.T])
-    return (made / made.mean()).astype(np.float32)
+    resampled = np.array([np.interp(x, right, row) for row in wide.T])
+    return (resampled / resampled.mean()).astype(np.float32)
 
 
 def given_flat_field(

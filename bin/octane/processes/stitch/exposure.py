@@ -63,19 +63,19 @@ def _ratio(first: Tile, second: Tile, shown: Sequence[Image]) -> Ratio | None:
 
 def _subtract_usual(along: Iterable[Sequence[Ratio]]) -> list[Ratio]:
     """Ratios relative to the usual one along their axis."""
-    found: list[Ratio] = []
-    for own in along:
-        order, n = sorted(ratio.value for ratio in own), len(own)
+    relative: list[Ratio] = []
+    for ratios in along:
+        order, n = sorted(ratio.value for ratio in ratios), len(ratios)
         # Of two pairs, one may be wrong.
         usual = min(order[(n - 1) // 2 : n // 2 + 1], key=abs, default=0.0)
-        found += [ratio._replace(value=ratio.value - usual) for ratio in own]
-    return found
+        relative += [ratio._replace(value=ratio.value - usual) for ratio in ratios]
+    return relative
 
 
 def _fit_factors(ratios: Sequence[Ratio], at: Mapping[Tile, int]) -> npt.NDArray[np.float64]:
     """Logarithms of the tiles' factors that fit their ratios best."""
     first, second = (
-        np.array([at[tile] for tile in own]) for own in list(zip(*ratios, strict=True))[:2]
+        np.array([at[tile] for tile in column]) for column in list(zip(*ratios, strict=True))[:2]
     )
     values = np.array([ratio.value for ratio in ratios])
     ends = np.concatenate([first, second])
@@ -121,16 +121,19 @@ def odd_tiles(along: Iterable[Sequence[Ratio]], limit: float) -> dict[Tile, floa
         if head(first) != head(second):
             away[head(first)].append(value)
             away[head(second)].append(-value)
-    level = {own: float(np.mean([of[tile] for tile in members[own]])) for own in members}
-    found: dict[Tile, float] = {}
-    for own, values in away.items():
+    level = {
+        head_tile: float(np.mean([of[tile] for tile in members[head_tile]]))
+        for head_tile in members
+    }
+    odd: dict[Tile, float] = {}
+    for head_tile, values in away.items():
         # Odd tiles may also separate groups that are alike.
-        is_odd = abs(level[own] - level[largest]) > limit and len(values) > 1
+        is_odd = abs(level[head_tile] - level[largest]) > limit and len(values) > 1
         middle = float(np.median(values)) if is_odd else 0.0
         agree = sum(value * np.sign(middle) > limit / 2 for value in values)
         if abs(middle) > limit and agree > max(1, len(values) / 2):
-            found |= dict.fromkeys(members[own], middle)
-    return found
+            odd |= dict.fromkeys(members[head_tile], middle)
+    return odd
 
 
 def unlit_tiles(
@@ -140,12 +143,12 @@ def unlit_tiles(
     tissue: float,
 ) -> list[UnevenFigures]:
     """Tiles without any light where a neighbour is brighter than ``tissue``, but ``odd`` ones."""
-    found: set[Tile] = set()
+    unlit: set[Tile] = set()
     for first, second, *shared in _shared_areas(tiles, along, odd):
         for tile, other in zip((second, first), shared, strict=True):
             if not tiles.values[tile].any() and other.mean() > tissue:
-                found.add(tile)
-    return [UnevenFigures(row=row, column=column, brightness=0.0) for row, column in sorted(found)]
+                unlit.add(tile)
+    return [UnevenFigures(row=row, column=column, brightness=0.0) for row, column in sorted(unlit)]
 
 
 def uneven_tiles(
@@ -199,11 +202,13 @@ def blurred_tiles(
         shared = common_area(images[first], images[second], offset)
         if shared is not None and min(float(part.mean()) for part in shared) > 0:
             shown[first, second] = _contrast(shared[0]), _contrast(shared[1])
-    most = {pair: max(float(part.mean()) for part in own) for pair, own in shown.items()}
+    most = {
+        pair: max(float(part.mean()) for part in contrasts) for pair, contrasts in shown.items()
+    }
     least = FAINT**2 * float(np.median([*most.values()])) if most else 0.0
     ratios: tuple[list[Ratio], list[Ratio]] = ([], [])
-    for pair, own in shown.items():
-        if most[pair] > least and (ratio := _ratio(*pair, own)) is not None:
+    for pair, contrasts in shown.items():
+        if most[pair] > least and (ratio := _ratio(*pair, contrasts)) is not None:
             ratios[pair[0][0] == pair[1][0]].append(ratio)
     return [
         BlurredFigures(row=tile[0], column=tile[1], contrast=float(np.exp(ratio / 2)))

@@ -58,7 +58,7 @@ class TileFit:
     @property
     def misplaced_tiles(self) -> set[Tile]:
         """Tiles that are out of place otherwise than along z."""
-        return {(own.row, own.column) for own in self.findings[1] if own.planes is None}
+        return {(tile.row, tile.column) for tile in self.findings[1] if tile.planes is None}
 
     @property
     def starts(self) -> dict[Tile, Position]:
@@ -130,8 +130,8 @@ def _compare_tiles(
     overlaps, misplaced, uneven = compare(evened, starts, positions, *sizes, views.saturated)
     if not any(overlap.better for overlap in overlaps):
         # A tile that lies deeper shows more water, or less, and is of another brightness.
-        known = {(own.row, own.column) for own in misplaced}
-        deeper = find_depth_shifts(views.profiles, starts, known, placement.depths)
+        misplaced_places = {(tile.row, tile.column) for tile in misplaced}
+        deeper = find_depth_shifts(views.profiles, starts, misplaced_places, placement.depths)
         misplaced += [
             MisplacedFigures(row=y, column=x, planes=planes) for (y, x), planes in deeper.items()
         ]
@@ -148,5 +148,9 @@ def _better_orientation(
 ) -> FoundOrientation | None:
     """Find the orientation of rows and columns under which several neighbours fit, if another."""
     imaged = {tile: projections[tile] for tile in tiling.imaged}
-    found = find_orientation(imaged, positions, tiling.spacing[1:])
-    return found if found is not None and found.is_other and found.is_several else None
+    orientation = find_orientation(imaged, positions, tiling.spacing[1:])
+    return (
+        orientation
+        if orientation is not None and orientation.is_other and orientation.is_several
+        else None
+    )

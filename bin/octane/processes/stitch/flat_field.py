@@ -57,11 +57,11 @@ def estimate_flat_field(
     ``projections`` are the tiles' means over depth, and ``dark`` is the grey level without light.
     Returns None if fewer than two pairs of tiles share anything above it.
     """
-    found = compare_sample(projections, placement, dark)
-    if len(found) < 2:
+    pairs = compare_sample(projections, placement, dark)
+    if len(pairs) < 2:
         return None
     # Both halves show the real shading, and each its own chance errors, which must not be applied.
-    one, other = (fit_light(found[k::2]).coefficients for k in (0, 1))
+    one, other = (fit_light(pairs[k::2]).coefficients for k in (0, 1))
     norm = float(np.sqrt((one @ one) * (other @ other))) or 1.0
     agreed = max(0.0, float(one @ other) / norm)
     shape = full_shape(projections)

@@ -69,16 +69,16 @@ def measure_gains(
     ``odd`` tiles, whose brightness or place is wrong, are left out. ``with_flat_field`` if a flat
     field will be estimated of tiles without these gains. Returns None if no overlap shows light.
     """
-    pairs = [own for own in neighbours([*placement.places]) if not {*own} & {*odd}]
+    pairs = [pair for pair in neighbours([*placement.places]) if not {*pair} & {*odd}]
     shape = full_shape(projections)
     halves = _halves(compare_blocks(projections, placement, pairs, shape, dark))
     if not all(halves):
         return None
-    tiles = sorted({tile for own in halves[0] for tile in own[:2]})
+    tiles = sorted({tile for pair in halves[0] for tile in pair[:2]})
     fits = [fit_light(half, tiles) for half in halves]
     held_out = _held_out_seams(halves, [fit_light(half) for half in halves], fits)
     logs = np.mean([[*fit.gains.values()] for fit in fits], axis=0)
-    places = np.array([[own.shift for own in placement.places[tile]] for tile in tiles])
+    places = np.array([[pair.shift for pair in placement.places[tile]] for tile in tiles])
     group = groups(halves[0], tiles)
     # As a flat field's terms have them.
     at = _centre(2 * places / shape, group)
@@ -126,18 +126,18 @@ def judge_flat_field(
 def equalise_brightness(projections: Projections, gains: Gains, dark: float) -> Projections:
     """Projections of tiles as if all had the same gain; ``dark`` is the grey level without it."""
     return {
-        tile: dark + (own - dark) / np.float32(gains[tile]) if tile in gains else own
-        for tile, own in projections.items()
+        tile: dark + (image - dark) / np.float32(gains[tile]) if tile in gains else image
+        for tile, image in projections.items()
     }
 
 
-def _halves(found: Sequence[ComparedBlocks]) -> Halves:
+def _halves(pairs: Sequence[ComparedBlocks]) -> Halves:
     """Both halves of the lit blocks of those pairs that have some in each."""
-    shown = [values for own in found for values in (own.one, own.other)]
+    shown = [values for pair in pairs for values in (pair.one, pair.other)]
     dim = DIM * float(np.percentile(np.concatenate(shown), 95)) if shown else 0.0
-    lit = [own.part(np.minimum(own.one, own.other) > dim) for own in found]
-    kept = [own for own in lit if {*own.half} == {0, 1}]
-    first, second = ([own.part(own.half == k) for own in kept] for k in (0, 1))
+    lit = [pair.part(np.minimum(pair.one, pair.other) > dim) for pair in pairs]
+    kept = [pair for pair in lit if {*pair.half} == {0, 1}]
+    first, second = ([pair.part(pair.half == k) for pair in kept] for k in (0, 1))
     return first, second
 
 
@@ -150,8 +150,8 @@ def _held_out_seams(halves: Halves, before: Sequence[Fit], after: Sequence[Fit])
     """
     rows: list[tuple[float, float, float]] = []
     for half, old, new in zip(halves, before[::-1], after[::-1], strict=True):
-        squares = [(old.residues(own) ** 2, new.residues(own) ** 2) for own in half]
-        means = np.mean([[own.mean() for own in both] for both in squares], axis=0)
+        squares = [(old.residues(pair) ** 2, new.residues(pair) ** 2) for pair in half]
+        means = np.mean([[pair.mean() for pair in both] for both in squares], axis=0)
         errors = [np.var(a - b) / max(1, len(a) - 1) for a, b in squares]
         one, other = (sqrt(float(mean)) for mean in means)
         error = ALIKE * sqrt(float(np.sum(errors))) / len(errors)

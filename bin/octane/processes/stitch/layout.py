@@ -26,8 +26,8 @@ def nominal_positions(
     spread far beyond the area that they cover.
     """
     if positions is not None:
-        found = read_positions(positions, number_or_first(image), tiling)
-        return _within_reach(found, image, tiling, str(positions))
+        places = read_positions(positions, number_or_first(image), tiling)
+        return _within_reach(places, image, tiling, str(positions))
     if parameters.overlap is not None:
         y, x = (
             extent * (1 - overlap)
@@ -35,12 +35,11 @@ def nominal_positions(
         )
         return tiling.positions((y, x))
     if tiling.pitch is not None:
-        found = tiling.positions(tiling.pitch)
-        return _within_reach(found, image, tiling, "The pitch in the metadata")
+        places = tiling.positions(tiling.pitch)
+        return _within_reach(places, image, tiling, "The pitch in the metadata")
     raise InputError(
-        f"{image.path} does not state how its tiles overlap; give --overlap (a fraction of a tile, "
-        "0 if they abut) or --positions; if it is not a mosaic, give the workflow --input_kind "
-        "section or volume."
+        f"{image.path} does not state how its tiles overlap; give --overlap (0 if they abut) or "
+        "--positions. If it is not a mosaic, give the workflow --input_kind section or volume."
     )
 
 

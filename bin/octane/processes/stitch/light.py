@@ -27,7 +27,7 @@ class Light:
     def even_out(self, projections: Projections) -> Projections:
         """Projections evened out by the applied flat field, if any."""
         flat = self.applied
-        return {t: flat.correct(own) for t, own in projections.items()} if flat else projections
+        return {t: flat.correct(image) for t, image in projections.items()} if flat else projections
 
     def remaining_flat_field(
         self, evened: Projections, placement: TilePlacement

@@ -104,9 +104,9 @@ def divide(total: np.ndarray, weights: np.ndarray, limits: np.ndarray, out: np.n
     low, high = limits
     for k in range(len(total)):
         for i in range(len(weights)):
-            sums, own, target = total[k, i], weights[i], out[k, i]
-            for j in range(len(own)):
-                value = real(np.rint(sums[j] / real(own[j])))
+            sums, factors, target = total[k, i], weights[i], out[k, i]
+            for j in range(len(factors)):
+                value = real(np.rint(sums[j] / real(factors[j])))
                 value = value if value == value else real(0)
                 value = value if value > low else low
                 target[j] = value if value < high else high

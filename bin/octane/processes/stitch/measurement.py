@@ -145,15 +145,15 @@ def measure(
     if reference is None:
         shared = max(place.before for pair in placement.places.values() for place in pair)
         why = reason_not_to_compare(profiles, shared)
-    gains, found = given_gains or {}, None
+    gains, measured_gains = given_gains or {}, None
     with metrics.timed("overlaps"):
         if parameters.gain == ESTIMATE:
             blur = {(tile.row, tile.column) for tile in fit.unsharp}
             if fit.fits:
-                found = _gains(seen, placement, light, fit.odd | blur, parameters)
+                measured_gains = _gains(seen, placement, light, fit.odd | blur, parameters)
             gains = dict.fromkeys(tiling.imaged, 1.0)
-            if found is not None and found.held_out.lowers_seams:
-                gains |= found.gains
+            if measured_gains is not None and measured_gains.held_out.lowers_seams:
+                gains |= measured_gains.gains
         if any(gain != 1 for gain in gains.values()):
             seen = equalise_brightness(seen, gains, dark)
             light = light_of(seen, placement, given, parameters)
@@ -162,7 +162,7 @@ def measure(
         even, uneven = seen, findings[2]
         if any(tile.brightness > 0 for tile in uneven):
             # A factor of one tile is not taken for a pattern that all tiles share.
-            times = {(own.row, own.column): own.brightness for own in uneven if own.brightness > 0}
+            times = {(odd.row, odd.column): odd.brightness for odd in uneven if odd.brightness > 0}
             even = equalise_brightness(seen, times, dark)
             light = light_of(even, placement, given, parameters)
             evened = light.even_out(seen)
@@ -179,10 +179,21 @@ def measure(
         surface = reference.surface
     return Measurement(
         *(placement, empty, digest, surface, light, left, seams, findings),
-        *(fit.turned, fit.unsharp, shares, why, gains, found.held_out if found else None),
+        *(
+            fit.turned,
+            fit.unsharp,
+            shares,
+            why,
+            gains,
+            measured_gains.held_out if measured_gains else None,
+        ),
         light.held_out,
         not_refined="" if fit.refinement is None else fit.refinement.reason,
-        dim=[t for t in tiling.imaged if t not in empty and found and t not in found.gains],
+        dim=[
+            t
+            for t in tiling.imaged
+            if t not in empty and measured_gains and t not in measured_gains.gains
+        ],
     )
 
 
@@ -211,7 +222,7 @@ def _project_tiles(
     """
     image, tiling = mosaic.image, mosaic.tiling
     shapes = {tile: shape_of(tiling.region(tile)[1:]) for tile in tiling.not_imaged}
-    found = {tile: np.zeros(shape, np.float32) for tile, shape in shapes.items()}
+    means = {tile: np.zeros(shape, np.float32) for tile, shape in shapes.items()}
     profiles: dict[Tile, Columns] = {}
     shares: dict[Tile, tuple[float, float]] = {}
 
@@ -223,7 +234,7 @@ def _project_tiles(
         metrics.count("read", block.nbytes)
         with lane.timed("compute"):
             bright = np.abs(block)
-            found[tile], profiles[tile] = _mean(bright), columns(block)
+            means[tile], profiles[tile] = _mean(bright), columns(block)
             shares[tile] = (0.0, 0.0) if mosaic.nearest else saturation(bright, SATURATED)
         return block.nbytes
 
@@ -236,7 +247,7 @@ def _project_tiles(
         describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
     )
     # In the same order on any number of threads.
-    ordered = {tile: found[tile] for tile in tiling.tiles}
+    ordered = {tile: means[tile] for tile in tiling.tiles}
     kept = {tile: shares[tile] for tile in tiling.imaged}
     return ordered, {tile: profiles[tile] for tile in tiling.imaged}, kept
 
@@ -255,30 +266,30 @@ def _digest(projections: Projections) -> str:
 
     However the voxels are stored, an image that was copied has the same.
     """
-    if not any(own.any() for own in projections.values()):
+    if not any(image.any() for image in projections.values()):
         return ""
-    found = blake2b(digest_size=16)
-    for tile, own in projections.items():
-        found.update(f"{tile} {own.shape}".encode())
-        found.update(own.astype("<f4").tobytes())
-    return found.hexdigest()
+    digest = blake2b(digest_size=16)
+    for tile, image in projections.items():
+        digest.update(f"{tile} {image.shape}".encode())
+        digest.update(image.astype("<f4").tobytes())
+    return digest.hexdigest()
 
 
 def _empty_tiles(
     name: str, tiling: MosaicGrid, projections: Projections, metrics: Metrics
 ) -> set[Tile]:
     """Tiles that were not imaged, which must not darken what their neighbours saw."""
-    empty = {tile for tile, own in projections.items() if not own.any()}
-    unsaid = empty - tiling.not_imaged
+    empty = {tile for tile, image in projections.items() if not image.any()}
+    undeclared = empty - tiling.not_imaged
     if tiling.not_imaged:
         logger.info(
             "STITCH: %d of %d tiles of %s were not imaged, as its metadata say",
             *(len(tiling.not_imaged), len(projections), name),
         )
-    if unsaid and len(empty) < len(projections):
+    if undeclared and len(empty) < len(projections):
         metrics.warn(
-            f"{len(unsaid)} of {len(projections)} tiles of {name} were not imaged: they hold only "
-            "0 or NaN and are left out."
+            f"{len(undeclared)} of {len(projections)} tiles of {name} were not imaged: they hold "
+            "only 0 or NaN and are left out."
         )
     return empty
 
@@ -287,7 +298,7 @@ def _common_means(
     mosaic: Mosaic, projections: Projections, placement: TilePlacement, metrics: Metrics
 ) -> Projections:
     """Means of the tiles over the planes that all of them show at their depths."""
-    found = dict(projections)
+    means = dict(projections)
 
     def one(tile: Tile, lane: Lane) -> int:
         region = placement.common(tile), *mosaic.tiling.region(tile)[1:]
@@ -298,7 +309,7 @@ def _common_means(
                 block = mosaic.image.read(region, None)
             metrics.count("read", block.nbytes)
         with lane.timed("compute"):
-            found[tile] = _mean(np.abs(block))
+            means[tile] = _mean(np.abs(block))
         return block.nbytes
 
     run_pipeline(
@@ -309,14 +320,14 @@ def _common_means(
         metrics=metrics,
         describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {mosaic.image.path}",
     )
-    return found
+    return means
 
 
 def _refine_depths(
     views: Views, fit: TileFit, stated: Depths, name: str, metrics: Metrics
 ) -> Depths:
     """Refine the depths of tiles that fit their neighbours deeper; say if some stay."""
-    if all(own.planes is None for own in fit.findings[1]):
+    if all(tile.planes is None for tile in fit.findings[1]):
         return stated
     with metrics.timed("check"):
         depths, stay = refine_depths(views.profiles, fit.starts, fit.misplaced_tiles, stated)

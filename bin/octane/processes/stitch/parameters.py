@@ -27,9 +27,9 @@ class OverlapParameters(StepParameters):
     )
     check_overlap: Literal["error", "warning"] = parameter(
         "error",
-        "If most tiles correlate with their neighbours at another overlap than they are placed at, "
-        "or only if rows or columns run the other way: error stops and names what fits, warning "
-        "goes on. A doubtful case only warns.",
+        "What to do if most tiles fit their neighbours only at another overlap, or with rows or "
+        "columns reversed. error: stop and name what fits; warning: go on. A doubtful case only "
+        "warns.",
         workflow="stitch_check_overlap",
     )
 
@@ -43,8 +43,8 @@ class StitchParameters(OverlapParameters):
     refine: bool | Literal["auto"] = parameter(
         False,
         "Refine the tile positions by cross-correlation of the overlaps, and move tiles in z by "
-        "whole planes, in sections where halves of the overlaps agree. auto: unless --positions "
-        "states where tiles lie.",
+        "whole planes. A section whose halves of overlaps disagree stays as it is. auto: unless "
+        "--positions states where tiles lie.",
         workflow_default=AUTO,
     )
     max_shift: PositiveFloat = parameter(
@@ -53,8 +53,8 @@ class StitchParameters(OverlapParameters):
     flat_field: Annotated[str, BeforeValidator(word_or_file(FLAT_WORDS, "none"))] = parameter(
         "none",
         "Flat-field correction of tiles that darken towards their edges. estimate: from the "
-        "overlaps of each section's tiles; auto: the same, where it lowers seams that it was not "
-        "fitted to; FILE: a TIFF or .npy of the illumination of a full tile (octane's own, or "
+        "overlaps of a section's tiles; auto: the same, where it lowers seams not used for the "
+        "fit; FILE: a TIFF or .npy of the illumination of a full tile (octane's own, or "
         "BaSiC's); none: no correction. The report measures the shading.",
         workflow_default=AUTO,
         shown=True,
@@ -62,9 +62,9 @@ class StitchParameters(OverlapParameters):
     gain: Annotated[str, BeforeValidator(word_or_file(GAIN_WORDS, "none"))] = parameter(
         "none",
         "Correction of tiles that are brighter or darker than others, by one factor each. "
-        "estimate: from the overlaps, if that lowers seams that it was not fitted to; FILE: a CSV "
-        "with the columns section, row, column and gain, by which voxels are divided, such as "
-        "SUBJECT_gains.csv of an earlier run; none: no correction.",
+        "estimate: from the overlaps, if that lowers seams not used for the fit; FILE: a CSV with "
+        "the columns section, row, column and gain, which divides voxels, such as an earlier "
+        "run's SUBJECT_gains.csv; none: no correction.",
     )
     dark_offset: Annotated[float, Field(ge=0, allow_inf_nan=False)] = parameter(
         0.0,
@@ -73,7 +73,7 @@ class StitchParameters(OverlapParameters):
     )
     attenuation: Literal["none", "compensate", "coefficient"] = parameter(
         "none",
-        "Attenuation of light with depth, from each column's own intensities by a depth-resolved "
-        "model. compensate: undo it; coefficient: write the attenuation coefficient, in 1/mm, "
-        "instead of intensities. It needs intensities, floating-point and not logarithms.",
+        "Attenuation of light with depth, by a depth-resolved model of each column. compensate: "
+        "undo it; coefficient: write the attenuation coefficient, in 1/mm. It needs "
+        "floating-point intensities, not logarithms.",
     )

@@ -68,9 +68,9 @@ def refine_depths(
     Arguments are as for :func:`find_depth_shifts`. Tiles in doubt stay at their ``depths``, as does
     one that would show less than half of the planes.
     """
-    found, doubtful = dict(depths), set[Tile]()
+    refined, doubtful = dict(depths), set[Tile]()
     for _ in range(ROUNDS):
-        tiles = _profile_tiles(profiles, starts, odd, found)
+        tiles = _profile_tiles(profiles, starts, odd, refined)
         if tiles is None:
             break
         shifts = agreeing_shifts(tiles, compare_neighbours(tiles))
@@ -78,7 +78,7 @@ def refine_depths(
             break
         halves = [compare_neighbours(replace(tiles, half=half)) for half in (0, 1)]
         deeper = {
-            tile: found.get(tile, 0) + by
+            tile: refined.get(tile, 0) + by
             for tile, by in shifts.items()
             if all(_best_shift(tile, _pairs_of(tile, half, shifts)) == by for half in halves)
         }
@@ -86,9 +86,9 @@ def refine_depths(
         doubtful |= shifts.keys()
         if not deeper:
             break
-        found |= deeper
-    stay = {tile for tile in doubtful if found.get(tile, 0) == depths.get(tile, 0)}
-    return {tile: by for tile, by in found.items() if by}, sorted(stay)
+        refined |= deeper
+    stay = {tile for tile in doubtful if refined.get(tile, 0) == depths.get(tile, 0)}
+    return {tile: by for tile, by in refined.items() if by}, sorted(stay)
 
 
 def _profile_tiles(
@@ -98,7 +98,11 @@ def _profile_tiles(
     depths: Depths,
 ) -> "ProfiledTiles | None":
     """Tiles with light, but ``odd`` ones; None if there are none, or too few planes."""
-    lit = {t: own for t, own in profiles.items() if t not in odd and np.nan_to_num(own).any()}
+    lit = {
+        t: profile
+        for t, profile in profiles.items()
+        if t not in odd and np.nan_to_num(profile).any()
+    }
     if not lit or len(next(iter(lit.values()))) < FEWEST:
         return None
     return replace(ProfiledTiles.of(lit, starts), depths=depths)
@@ -114,7 +118,7 @@ def reason_not_to_compare(profiles: Mapping[Tile, Columns], overlap: float) -> s
 
 def _width(profiles: Mapping[Tile, Columns]) -> int:
     """Width of the compared columns: larger tiles get wider ones."""
-    return -(-max(max(own.shape[1:]) for own in profiles.values()) // EDGE)
+    return -(-max(max(profile.shape[1:]) for profile in profiles.values()) // EDGE)
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,7 @@ class SharedColumns:
         depth = len(self.first)
         spans, residues = ((n, depth), (0, depth - n)), []
         for start, stop in spans:
-            total, square = (own[:, stop] - own[:, start] for own in self._running)
+            total, square = (sums[:, stop] - sums[:, start] for sums in self._running)
             residues.append((square - total**2 / (stop - start)).sum(axis=1))
         span, place = np.unravel_index(int(np.argmin(residues)), np.shape(residues))
         planes = slice(*spans[span])
@@ -162,20 +166,20 @@ class SharedColumns:
 
     def _differences_at(self, planes: int) -> Values:
         """Differences with the second tile moved deeper."""
-        own = self.deeper(planes)
-        return own.first - own.second[0]
+        pair = self.deeper(planes)
+        return pair.first - pair.second[0]
 
     def gains(self, most: int) -> Values:
         """Logarithm of the ratio of residues without and with each shift of the second tile.
 
         From ``-most`` to ``most`` planes deeper; 0 without a shift.
         """
-        found = np.zeros(2 * most + 1)
+        gains = np.zeros(2 * most + 1)
         for n in range(1, most + 1):
             stays = _residue(self._differences_in_place(n))
             for planes in (-n, n):
-                found[most + planes] = np.log(stays / _residue(self._differences_at(planes)))
-        return found
+                gains[most + planes] = np.log(stays / _residue(self._differences_at(planes)))
+        return gains
 
     def certainty(self, planes: int) -> float:
         """Standard deviations by which the second tile fits better if moved that much deeper."""
@@ -219,9 +223,15 @@ class ProfiledTiles:
     ) -> "ProfiledTiles":
         """Those of tiles with light; ``starts`` are in voxels."""
         width = _width(profiles)
-        least = LEAST_BRIGHTNESS * float(np.mean([np.nanmean(own) for own in profiles.values()]))
-        wide = {t: own if width == 1 else columns(own, width) for t, own in profiles.items()}
-        logs = {tile: np.log(np.maximum(own, np.float32(least))) for tile, own in wide.items()}
+        least = LEAST_BRIGHTNESS * float(
+            np.mean([np.nanmean(profile) for profile in profiles.values()])
+        )
+        wide = {
+            t: profile if width == 1 else columns(profile, width) for t, profile in profiles.items()
+        }
+        logs = {
+            tile: np.log(np.maximum(profile, np.float32(least))) for tile, profile in wide.items()
+        }
         return cls(logs, {tile: np.asarray(starts[tile]) / (COLUMN * width) for tile in logs})
 
     @property
@@ -295,9 +305,9 @@ class PlanePair:
         shared = tiles.shared_columns(self.first, self.second)
         if shared is None:
             return 0
-        own = shared.deeper(self.usual).certainty(planes if tile == self.second else -planes)
+        certainty = shared.deeper(self.usual).certainty(planes if tile == self.second else -planes)
         clear = self.of(tile)[len(self.gains) // 2 + planes] >= np.log(CLEAR)
-        return int(own >= CERTAIN and clear) - int(own <= -CERTAIN)
+        return int(certainty >= CERTAIN and clear) - int(certainty <= -CERTAIN)
 
 
 def compare_neighbours(tiles: ProfiledTiles) -> list[PlanePair]:
@@ -305,24 +315,24 @@ def compare_neighbours(tiles: ProfiledTiles) -> list[PlanePair]:
     along: tuple[list[tuple[Tile, Tile]], list[tuple[Tile, Tile]]] = ([], [])
     for first, second in neighbours([*tiles.logarithms]):
         along[first[0] == second[0]].append((first, second))
-    found: list[PlanePair] = []
+    compared: list[PlanePair] = []
     for pairs in along:
-        own = _compare_pairs(tiles, pairs, 0)
-        usual = _usual_shift(tiles, own)
-        found += _compare_pairs(tiles, pairs, usual) if usual else own
-    return found
+        along_axis = _compare_pairs(tiles, pairs, 0)
+        usual = _usual_shift(tiles, along_axis)
+        compared += _compare_pairs(tiles, pairs, usual) if usual else along_axis
+    return compared
 
 
 def _compare_pairs(
     tiles: ProfiledTiles, pairs: Sequence[tuple[Tile, Tile]], usual: int
 ) -> list[PlanePair]:
-    found = []
+    compared = []
     for first, second in pairs:
         shared = tiles.shared_columns(first, second)
         if shared is not None:
             gains = shared.deeper(usual).gains(tiles.most)
-            found.append(PlanePair(first, second, usual, shared.first.shape[1], gains))
-    return found
+            compared.append(PlanePair(first, second, usual, shared.first.shape[1], gains))
+    return compared
 
 
 def _usual_shift(tiles: ProfiledTiles, pairs: Sequence[PlanePair]) -> int:
@@ -344,7 +354,7 @@ def _pairs_of(
     """Pairs of a tile, but those with other tiles to leave out."""
     left_out = {*without} - {tile}
     both = ((pair, {pair.first, pair.second}) for pair in pairs)
-    return [pair for pair, own in both if tile in own and not own & left_out]
+    return [pair for pair, tiles in both if tile in tiles and not tiles & left_out]
 
 
 def _best_shift(tile: Tile, pairs: Sequence[PlanePair]) -> int:
@@ -357,25 +367,27 @@ def _best_shift(tile: Tile, pairs: Sequence[PlanePair]) -> int:
 
 def agreeing_shifts(tiles: ProfiledTiles, pairs: Sequence[PlanePair]) -> dict[Tile, int]:
     """Planes by which tiles lie too high, on which most neighbours of each, at least two, agree."""
-    of: dict[Tile, list[PlanePair]] = {tile: [] for tile in tiles.logarithms}
+    pairs_of: dict[Tile, list[PlanePair]] = {tile: [] for tile in tiles.logarithms}
     for pair in pairs:
-        of[pair.first].append(pair)
-        of[pair.second].append(pair)
-    found: dict[Tile, int] = {}
+        pairs_of[pair.first].append(pair)
+        pairs_of[pair.second].append(pair)
+    shifts: dict[Tile, int] = {}
     while True:
         moved: dict[Tile, tuple[int, int]] = {}
-        for tile, every in of.items():
-            own = [pair for pair in every if pair.first not in found and pair.second not in found]
-            if len(own) < 2:
+        for tile, every in pairs_of.items():
+            remaining = [
+                pair for pair in every if pair.first not in shifts and pair.second not in shifts
+            ]
+            if len(remaining) < 2:
                 continue
-            planes = _best_shift(tile, own)
-            index = planes + len(own[0].gains) // 2
-            if sum(pair.of(tile)[index] >= np.log(CLEAR) for pair in own) < 2:
+            planes = _best_shift(tile, remaining)
+            index = planes + len(remaining[0].gains) // 2
+            if sum(pair.of(tile)[index] >= np.log(CLEAR) for pair in remaining) < 2:
                 continue
-            fits = [pair.fit(tiles, tile, planes) for pair in own]
+            fits = [pair.fit(tiles, tile, planes) for pair in remaining]
             if fits.count(1) > max(1, fits.count(-1)):
                 moved[tile] = fits.count(1), planes
         if not moved:
-            return found
+            return shifts
         worst = max(moved, key=lambda tile: moved[tile][0])
-        found[worst] = moved[worst][1]
+        shifts[worst] = moved[worst][1]

@@ -90,10 +90,10 @@ class Fit(NamedTuple):
     coefficients: Values
     gains: Mapping[Tile, float]
 
-    def residues(self, own: ComparedBlocks) -> Values:
+    def residues(self, blocks: ComparedBlocks) -> Values:
         """What the fit leaves of the blocks' ratios."""
-        apart = self.gains.get(own.first, 0.0) - self.gains.get(own.second, 0.0)
-        return own.ratio - own.difference @ self.coefficients - apart
+        apart = self.gains.get(blocks.first, 0.0) - self.gains.get(blocks.second, 0.0)
+        return blocks.ratio - blocks.difference @ self.coefficients - apart
 
 
 def compare_blocks(
@@ -106,7 +106,7 @@ def compare_blocks(
     """Compare blocks of pixels that two tiles saw, in tiles of at most ``shape``."""
     places = placement.places
     size = max(SMALL_BLOCK, max(shape) // CELLS)
-    found: list[ComparedBlocks] = []
+    compared: list[ComparedBlocks] = []
     for pair in pairs:
         images = overlap(placement, projections, *pair)
         if images is None:
@@ -123,8 +123,8 @@ def compare_blocks(
         first, second = (
             legvander2d(
                 *(
-                    2 * (v - own.shift) / n - 1
-                    for v, own, n in zip(at, places[t], shape, strict=True)
+                    2 * (v - place.shift) / n - 1
+                    for v, place, n in zip(at, places[t], shape, strict=True)
                 ),
                 (HIGHEST, HIGHEST),
             )[:, TERMS.ravel()]
@@ -133,22 +133,22 @@ def compare_blocks(
         square = -(-APART // edge)
         half = np.add(*(k // square for k in blocks)) % 2
         shown = (means[0][lit] - dark, means[1][lit] - dark)
-        found.append(ComparedBlocks(*pair, *shown, first - second, half))
-    return found
+        compared.append(ComparedBlocks(*pair, *shown, first - second, half))
+    return compared
 
 
-def fit_light(found: Sequence[ComparedBlocks], tiles: Sequence[Tile] = ()) -> Fit:
+def fit_light(pairs: Sequence[ComparedBlocks], tiles: Sequence[Tile] = ()) -> Fit:
     """Fit a flat field, and gains of ``tiles``, to ratios by robust least squares.
 
     The noise of the ratios, estimated from the residuals, weighs them against the expected sizes.
     The logarithms of the gains add up to 0 in each group of tiles that overlaps connect.
     """
-    a, b, difference = (np.concatenate([own[k] for own in found]) for k in (2, 3, 4))
+    a, b, difference = (np.concatenate([pair[k] for pair in pairs]) for k in (2, 3, 4))
     dim = DIM * np.percentile(np.concatenate([a, b]), 95)
     trust = 1 / (1 + (dim / a) ** 2 + (dim / b) ** 2)
     ratio = np.log(a / b)
     coefficients, gains = np.zeros(len(EXPECTED)), np.zeros(len(tiles))
-    graph = _Graph(found, tiles) if tiles else None
+    graph = _Graph(pairs, tiles) if tiles else None
     # A tile far brighter than the others is no outlier.
     apart = graph.medians(ratio) if graph else 0.0
     for _ in range(ROUNDS):
@@ -172,12 +172,12 @@ def fit_light(found: Sequence[ComparedBlocks], tiles: Sequence[Tile] = ()) -> Fi
     return Fit(coefficients, dict(zip(tiles, map(float, gains), strict=True)))
 
 
-def groups(found: Sequence[ComparedBlocks], tiles: Sequence[Tile]) -> Groups:
+def groups(pairs: Sequence[ComparedBlocks], tiles: Sequence[Tile]) -> Groups:
     """Groups of ``tiles`` that pairs connect."""
     at = {tile: k for k, tile in enumerate(tiles)}
     group = np.arange(len(tiles))
-    for own in found:
-        one, other = group[at[own.first]], group[at[own.second]]
+    for pair in pairs:
+        one, other = group[at[pair.first]], group[at[pair.second]]
         group[group == other] = one
     return group
 
@@ -185,11 +185,11 @@ def groups(found: Sequence[ComparedBlocks], tiles: Sequence[Tile]) -> Groups:
 class _Graph:
     """Tiles and the pairs of them that were compared."""
 
-    def __init__(self, found: Sequence[ComparedBlocks], tiles: Sequence[Tile]) -> None:
+    def __init__(self, pairs: Sequence[ComparedBlocks], tiles: Sequence[Tile]) -> None:
         at = {tile: k for k, tile in enumerate(tiles)}
-        self._first = np.array([at[own.first] for own in found])
-        self._second = np.array([at[own.second] for own in found])
-        self._counts = np.array([len(own.one) for own in found])
+        self._first = np.array([at[pair.first] for pair in pairs])
+        self._second = np.array([at[pair.second] for pair in pairs])
+        self._counts = np.array([len(pair.one) for pair in pairs])
         self._starts = np.cumsum(self._counts) - self._counts
         self._tiles = len(tiles)
 
@@ -215,13 +215,15 @@ class _Graph:
         ratios; ``least`` is added to the weight of each gain.
         """
         ends = np.concatenate([self._first, self._second])
-        own = least * np.eye(self._tiles)
-        np.add.at(own, (ends, ends), np.tile(sums[:, 0], 2))
-        np.add.at(own, (ends, np.roll(ends, len(self._first))), -np.tile(sums[:, 0], 2))
+        matrix = least * np.eye(self._tiles)
+        np.add.at(matrix, (ends, ends), np.tile(sums[:, 0], 2))
+        np.add.at(matrix, (ends, np.roll(ends, len(self._first))), -np.tile(sums[:, 0], 2))
         mixed = np.zeros((self._tiles, sums.shape[1] - 1))
         np.add.at(mixed, ends, np.concatenate([sums[:, 1:], -sums[:, 1:]]))
         # The gains are eliminated, and the flat field is what remains.
-        known = np.linalg.solve(own, mixed)
+        solved = np.linalg.solve(matrix, mixed)
         terms = mixed[:, :-1].T
-        coefficients = np.linalg.solve(normal - terms @ known[:, :-1], right - terms @ known[:, -1])
-        return coefficients, known[:, -1] - known[:, :-1] @ coefficients
+        coefficients = np.linalg.solve(
+            normal - terms @ solved[:, :-1], right - terms @ solved[:, -1]
+        )
+        return coefficients, solved[:, -1] - solved[:, :-1] @ coefficients

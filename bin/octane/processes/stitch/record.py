@@ -36,10 +36,10 @@ def overlap_values(overlaps: Collection[OverlapFigures]) -> str:
     """Format overlaps for ``--overlap``, y before x: the found one if it fits better."""
     values = []
     for axis in "yx":
-        own = [overlap for overlap in overlaps if overlap.axis == axis]
-        better = [o.found for o in own if o.better and o.found is not None]
-        if own:
-            given = median(o.given for o in own)
+        along = [overlap for overlap in overlaps if overlap.axis == axis]
+        better = [o.found for o in along if o.better and o.found is not None]
+        if along:
+            given = median(o.given for o in along)
             values.append(f"{median(better):.3f}" if better else f"{given:.3g}")
     return ",".join(values)
 
@@ -159,8 +159,10 @@ class SurfaceFigures(Figures):
         ``extent`` (y, x) is that of the section, in the unit of the result; ``levelled`` is the
         tilt that was removed.
         """
-        own, unsure, removed = (angles or (0, 0) for angles in (self.tilt, self.tilt_std, levelled))
-        left = (a - b for a, b in zip(slopes(own), slopes(removed), strict=True))
+        tilt, unsure, removed = (
+            angles or (0, 0) for angles in (self.tilt, self.tilt_std, levelled)
+        )
+        left = (a - b for a, b in zip(slopes(tilt), slopes(removed), strict=True))
         high = sum(abs(slope) * size for slope, size in zip(left, extent, strict=True))
         return high, hypot(*(a * n for a, n in zip(slopes(unsure), extent, strict=True)))
 
@@ -184,11 +186,11 @@ class HeldOutFigures(Figures):
 
 def by_tile(tiles: Mapping[str, T]) -> dict[tuple[int, int], T]:
     """What a section's record says of tiles, by row and column."""
-    found = {}
-    for name, own in tiles.items():
+    values = {}
+    for name, value in tiles.items():
         row, column = map(int, name.split(","))
-        found[row, column] = own
-    return found
+        values[row, column] = value
+    return values
 
 
 class StitchFigures(Figures):
@@ -264,7 +266,9 @@ class StitchFigures(Figures):
     @property
     def largest_move(self) -> float:
         """Largest move of a tile by refinement, micrometres."""
-        moves = (dist(self.positions[tile], own) for tile, own in self.nominal_positions.items())
+        moves = (
+            dist(self.positions[tile], place) for tile, place in self.nominal_positions.items()
+        )
         return max(moves, default=0.0)
 
     def mismatch(self, axis: str) -> float | None:

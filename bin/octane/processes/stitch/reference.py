@@ -67,24 +67,26 @@ def reference_of(path: Path, image: Image, tiling: MosaicGrid) -> Reference:
     figures = read_reference(path, "stitch", PlacedFigures)
     number = number_of(image)
     if figures.section != number:
-        known, own = ("without a number" if n is None else n for n in (figures.section, number))
+        known, expected = (
+            "without a number" if n is None else n for n in (figures.section, number)
+        )
         raise InputError(
-            f"{path} is the record of section {known}, but {image.path} is section {own}; give "
-            "--reference the record of the same section."
+            f"{path} is the record of section {known}, but {image.path} is section {expected}; "
+            "give --reference the record of the same section."
         )
     positions = by_tile(figures.positions)
     given = Tiles(
         *(sorted(positions), figures.tile_extent, figures.mosaic_extent),
         *(figures.shape[0], figures.voxel_size),
     )
-    own = Tiles(
+    expected = Tiles(
         *(tiling.tiles, tiling.tile_extent[1:], tiling.extent[1:]),
         *(tiling.shape[0], tiling.spacing),
     )
-    if given != own:
+    if given != expected:
         raise InputError(
-            f"{path} is the record of {given}, but {image.path} has {own}; give --reference the "
-            "record of the same mosaic at the same voxel size."
+            f"{path} is the record of {given}, but {image.path} has {expected}; give "
+            "--reference the record of the same mosaic at the same voxel size."
         )
     odd = (t for t in figures.misplaced if t.planes is None)
     return Reference(

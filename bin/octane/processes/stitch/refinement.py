@@ -149,8 +149,8 @@ def matches(
     size = grain(one, other, (int(y[peak[0], 0]), int(x[0, peak[1]])))
     pixels = (one.shape[0] - np.abs(y)) * (one.shape[1] - np.abs(x)) / size
     made = [Match.of(first, second, scores, pixels)]
-    for own, half in zip(parts, (even, ~even), strict=False):
-        made.append(Match.of(first, second, own.astype(np.float32), pixels * half.mean()))
+    for score, half in zip(parts, (even, ~even), strict=False):
+        made.append(Match.of(first, second, score.astype(np.float32), pixels * half.mean()))
     return made
 
 
@@ -201,8 +201,8 @@ def measure_shift(pair: Match, spread: float) -> TilePair:
         if around[higher] <= scores[peak]:
             break
         peak = tuple(np.intp(a + b) for a, b in zip(start, higher, strict=True))
-    own = likely[tuple(slice(max(0, int(p) - NEAR), int(p) + NEAR + 1) for p in peak)]
-    certainty = min(1.0, float(own.sum() / likely.sum()) / CERTAIN)
+    peak_area = likely[tuple(slice(max(0, int(p) - NEAR), int(p) + NEAR + 1) for p in peak)]
+    certainty = min(1.0, float(peak_area.sum() / likely.sum()) / CERTAIN)
     weight = float(max(scores[peak], 0.0)) * certainty
     return TilePair(pair.first, pair.second, shift_at(scores, peak), weight)
 
@@ -217,7 +217,7 @@ def doubt(
 
     ``places`` were fitted to the overlaps, ``halves`` to the half of each in ``pairs``.
     """
-    whole, one, other = (_moves(stated, own) for own in (places, *halves))
+    whole, one, other = (_moves(stated, moved) for moved in (places, *halves))
     gains = np.array(
         [
             pair.gain(fitted, stated)
@@ -229,7 +229,7 @@ def doubt(
     least = min(GAINING, ALL_GAIN * len(gains) ** 0.5)
     if size == 0 or gains.sum() < least * size:
         return "places that one half of the overlaps shows correlate no better in the other"
-    farthest, largest = (float(np.hypot(*own.T).max()) for own in (one - other, whole))
+    farthest, largest = (float(np.hypot(*moved.T).max()) for moved in (one - other, whole))
     shown = float(np.sum(one * other))
     if shown < AGREEING * float(np.sum(whole**2)) or farthest > APART * largest:
         return "two halves of the overlaps show other places"

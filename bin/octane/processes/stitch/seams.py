@@ -48,7 +48,7 @@ def speckle_seam(first: npt.NDArray, second: npt.NDArray) -> float:
     # Pixels with alternating signs keep the speckle of a block and none of its structure.
     signs = ((-1.0) ** np.add.outer(*map(np.arange, image.shape)) for image in images)
     means = (coarse(image * sign, BLOCK) for image, sign in zip(images, signs, strict=True))
-    return sum(float(np.mean(own**2)) for own in means) ** 0.5 / level if level > 0 else 0.0
+    return sum(float(np.mean(mean**2)) for mean in means) ** 0.5 / level if level > 0 else 0.0
 
 
 def _nearest_pixels(
@@ -86,7 +86,7 @@ def measure_seams(
     Tiles that ``projections`` lack are left out. All but the mismatch at each seam excludes
     ``left``, the shading that the projections still show. Dark seams are never the worst.
     """
-    means = [float(np.abs(own).mean()) for own in projections.values()]
+    means = [float(np.abs(image).mean()) for image in projections.values()]
     least = DIM * float(np.mean(means)) if means else 0.0
     seams: dict[tuple[Tile, Tile], float] = {}
     along: dict[str, list[float]] = {}
@@ -100,15 +100,17 @@ def measure_seams(
         if left is not None:
             even = {tile: left.correct(image) for tile, image in even.items()}
             common = overlap(placement, even, *pair) or common
-        own = (_nearest_pixels(placement.places[tile], image, area) for tile, image in even.items())
+        pixels = (
+            _nearest_pixels(placement.places[tile], image, area) for tile, image in even.items()
+        )
         axis = "yx"[pair[0][0] == pair[1][0]]
-        blocks, speckle = block_seam(*common), speckle_seam(*own)
+        blocks, speckle = block_seam(*common), speckle_seam(*pixels)
         along.setdefault(f"seam_{axis}", []).append(blocks)
         along.setdefault(f"speckle_{axis}", []).append(speckle)
         mismatch = max(0.0, blocks**2 - speckle**2) ** 0.5
         largest = worst.get(axis)
-        is_lit = max(float(np.mean(own)) for own in common) > least
+        is_lit = max(float(np.mean(view)) for view in common) > least
         if is_lit and (largest is None or mismatch > largest.mismatch):
             first, second = pair
             worst[axis] = SeamFigures(first=first, second=second, mismatch=mismatch)
-    return Seams(seams, {name: float(np.median(own)) for name, own in along.items()}, worst)
+    return Seams(seams, {name: float(np.median(values)) for name, values in along.items()}, worst)

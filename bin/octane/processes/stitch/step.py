@@ -191,9 +191,9 @@ def _warn_of_decay(name: str, steady: float, metrics: Metrics) -> None:
     metrics.figures["steady_light"] = steady
     if steady > MOST_STEADY:
         metrics.warn(
-            f"{name}: {steady:.0%} of the light is from columns that do not decay with depth, "
-            "which the model of --stitch_attenuation does not fit; omit it, or subtract the noise "
-            "with --stitch_dark_offset."
+            f"{name}: {steady:.0%} of the light does not decay with depth, as "
+            "--stitch_attenuation assumes; omit it, or subtract the noise with "
+            "--stitch_dark_offset."
         )
 
 
@@ -284,7 +284,7 @@ def _sample(
         block = np.abs(block)
     seen = block[len(block) // 2] if nearest else np.abs(block).mean(axis=0)
     if shown is not None and not nearest:
-        first, stop = (np.minimum(own[region[1:]], len(block)) for own in shown)
+        first, stop = (np.minimum(planes[region[1:]], len(block)) for planes in shown)
         seen = seen * (len(block) / np.maximum(1, stop - first))
     thumbnail[np.ix_(y, x)] = seen[np.ix_(y * step - region[1].start, x * step - region[2].start)]
 
@@ -350,10 +350,10 @@ def stitch_section(
             imwrite(partial, light.applied.profile)
     overlaps, misplaced, uneven = measured.findings
     dark = {(tile.row, tile.column) for tile in uneven if tile.brightness == 0}
-    uneven = [own for own in uneven if (own.row, own.column) not in tiling.not_imaged]
+    uneven = [one for one in uneven if (one.row, one.column) not in tiling.not_imaged]
     # Outside the tiles that were imaged, a section is smaller than others, and lacks nothing.
     outside = {tile for tile in dark & tiling.not_imaged if not tiling.surrounds(tile)}
-    strong = [own for own in uneven if not 1 / STRONG <= own.brightness <= STRONG]
+    strong = [one for one in uneven if not 1 / STRONG <= one.brightness <= STRONG]
     odd = measured.empty | {(tile.row, tile.column) for tile in strong} | placement.depths.keys()
     _log_depths(image.path.name, placement)
     shown = placement.shown(placement.places.keys() - measured.empty)
@@ -451,4 +451,4 @@ def _origin(table: Path | None, reference: Path | None) -> str:
 
 def _by_name(tiles: Mapping[Tile, T]) -> dict[str, T]:
     """What belongs to tiles by "row,column"."""
-    return {f"{row},{column}": own for (row, column), own in tiles.items()}
+    return {f"{row},{column}": value for (row, column), value in tiles.items()}

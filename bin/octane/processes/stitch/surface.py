@@ -85,15 +85,15 @@ class Rises:
         nearest = away.argmin(axis=1)[:, None]
         lost = np.take_along_axis(away, nearest, axis=1) > CLOSE
         depths, heights = (
-            np.where(lost, np.nan, np.take_along_axis(own, nearest, axis=1))[:, 0]
-            for own in (self.depths, self.heights)
+            np.where(lost, np.nan, np.take_along_axis(values, nearest, axis=1))[:, 0]
+            for values in (self.depths, self.heights)
         )
         return depths, heights
 
     def apart(self, surface: Values) -> "Rises":
         """The candidates that are not near a surface (n)."""
         near = np.abs(self.depths - surface[:, None]) <= 2 * CLOSE
-        return Rises(*(np.where(near, np.nan, own) for own in (self.depths, self.heights)))
+        return Rises(*(np.where(near, np.nan, values) for values in (self.depths, self.heights)))
 
 
 def measure_surface(
@@ -110,12 +110,12 @@ def measure_surface(
     places = [np.empty((0, 2))]
     # Spread over the section, and always the same.
     generator, most = np.random.default_rng(0), -(-MOST // max(1, len(profiles)))
-    for tile, own in profiles.items():
-        height, width = own.shape[1:]
+    for tile, columns in profiles.items():
+        height, width = columns.shape[1:]
         chosen = np.sort(generator.permutation(height * width)[:most])
         # Where a tile that is moved along z shows nothing, its first or last plane continues.
-        planes = np.clip(np.arange(len(own)) - placement.depth(tile), 0, len(own) - 1)
-        values.append(own[planes].reshape(len(own), -1)[:, chosen].T)
+        planes = np.clip(np.arange(len(columns)) - placement.depth(tile), 0, len(columns) - 1)
+        values.append(columns[planes].reshape(len(columns), -1)[:, chosen].T)
         index = np.column_stack(np.divmod(chosen, max(1, width)))
         shift = [place.shift for place in placement.places[tile]]
         places.append((shift + (index + 0.5) * COLUMN) * pitch + corner)
@@ -149,12 +149,12 @@ def fit_surface(values: Values, places: Values, spacing: float) -> SurfaceFigure
         return without(NO_LIGHT)
     if values.shape[1] < SHORT + 2:
         return without(SHALLOW)
-    own, places = np.maximum(values[lit], 0), places[lit]
+    columns, places = np.maximum(values[lit], 0), places[lit]
     terms = np.column_stack([np.ones(len(places)), places / spacing])
     if not _has_enough(terms):
         return without(FEW)
-    own += SOFT * np.percentile(own[own > 0], 95)
-    levels = Levels.of(np.log(own))
+    columns += SOFT * np.percentile(columns[columns > 0], 95)
+    levels = Levels.of(np.log(columns))
     rises = levels.rises()
     plane = _find_plane(rises, terms)
     if plane is None:
@@ -186,14 +186,14 @@ class Levels:
         """Find where columns rise steeply and stay high, at a fraction of a plane."""
         height, steep = self.below - self.above, np.zeros_like(self.logs)
         steep[:, 1:-1] = self.logs[:, 2:] - self.logs[:, :-2]
-        found = (height >= RISE) & (steep >= HALF * height)
-        found[:, 1:] &= steep[:, 1:] > steep[:, :-1]
-        found[:, :-1] &= steep[:, :-1] >= steep[:, 1:]
-        found[:, 0] = found[:, -SHORT:] = False
-        best = np.argsort(np.where(found, -height, np.inf), axis=1, kind="stable")[:, :CANDIDATES]
-        found, height = (np.take_along_axis(part, best, axis=1) for part in (found, height))
-        levels = (np.take_along_axis(own, best, axis=1) for own in (self.above, self.below))
-        depths = np.where(found, self._crossings(best, *levels), np.nan)
+        is_rise = (height >= RISE) & (steep >= HALF * height)
+        is_rise[:, 1:] &= steep[:, 1:] > steep[:, :-1]
+        is_rise[:, :-1] &= steep[:, :-1] >= steep[:, 1:]
+        is_rise[:, 0] = is_rise[:, -SHORT:] = False
+        best = np.argsort(np.where(is_rise, -height, np.inf), axis=1, kind="stable")[:, :CANDIDATES]
+        is_rise, height = (np.take_along_axis(part, best, axis=1) for part in (is_rise, height))
+        levels = (np.take_along_axis(medians, best, axis=1) for medians in (self.above, self.below))
+        depths = np.where(is_rise, self._crossings(best, *levels), np.nan)
         return Rises(depths, np.where(np.isfinite(depths), height, np.nan))
 
     def _crossings(self, planes: npt.NDArray[np.int64], above: Values, below: Values) -> Values:
@@ -218,7 +218,8 @@ class Levels:
         """Medians above and below depths in planes, (n)."""
         planes = np.clip(depths.astype(np.int64), 1, self.logs.shape[1] - 2)[:, None]
         above, below = (
-            np.take_along_axis(own, planes, axis=1)[:, 0] for own in (self.above, self.below)
+            np.take_along_axis(medians, planes, axis=1)[:, 0]
+            for medians in (self.above, self.below)
         )
         return above, below
 
@@ -348,7 +349,7 @@ def _reason_against(
     if (other := _second(plane, rises, terms)) is not None:
         first, last = sorted(float(p[0]) * spacing for p in (plane, other))
         return TWO.format(first=first, second=last)
-    water, varied = (own[used] - own[used].mean() for own in (above, below))
+    water, varied = (medians[used] - medians[used].mean() for medians in (above, below))
     # Agarose alone varies too little to tell.
     alike = varied.std() > RISE and np.mean(water * varied) > HALF * np.mean(varied**2)
     if alike:

@@ -76,7 +76,7 @@ def test_numbers_begin_with_the_smallest_of_all_sections():
         ({"order": "rows-snake-top-left", "rows": 4}, "; 6 were found"),
         (
             {"order": "rows-snake-top-left", "rows": 1, "columns": 2},
-            "make 2 tiles, but the numbers in the names run from 1 to 6",
+            "--tile_rows 1 and --tile_columns 2 make 2 tiles",
         ),
         (
             {"order": "rows-snake-top-left", "rows": 2, "flip": "y"},

@@ -787,7 +787,7 @@ def test_light_that_does_not_decay_is_named(section, stitch):
     _, _, metrics = stitch(section(**SCATTERED), attenuation="compensate")
     assert metrics.figures["steady_light"] > MOST_STEADY
     (warning,) = metrics.warnings
-    assert "of the light is from columns that do not decay with depth" in warning
+    assert "--stitch_attenuation" in warning
 
 
 def test_noise_is_taken_away_before_attenuation(write_phantom, stitch):
