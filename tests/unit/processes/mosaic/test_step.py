@@ -565,7 +565,7 @@ def test_names_that_contradict_places_are_refused(phantom, cut, tmp_path):
     (first, *a), (other, *b) = places[0], places[5]
     places[0], places[5] = (first, *b), (other, *a)
     write_fiji(tmp_path / "tiles" / "TileConfiguration.txt", places)
-    with pytest.raises(InputError, match=r"s1_r1_c1.tif \(and 1 more\) is at row 0, column 0"):
+    with pytest.raises(InputError, match=r"s1_r1_c1.tif \(and 1 more\) is .* row 0, column 0"):
         run(tmp_path / "tiles", tmp_path / "made", SIZE, **NAMED)
     assert not (tmp_path / "made").exists()
 

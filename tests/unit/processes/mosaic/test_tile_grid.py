@@ -111,7 +111,7 @@ def test_an_order_that_contradicts_places_is_refused_by_name(order):
 def test_places_in_a_wrong_unit_are_not_taken_for_exchanged_rows():
     names = [f"r{r}_c{c}.tif" for r in range(3) for c in range(3)]
     places = [(r * 0.09, c * 0.07) for r in range(3) for c in range(3)]
-    sentence = r"placed 90 x 70 nm apart \(y x\), but a tile is 100 x 80 µm; correct the places or"
+    sentence = r"placed 90 x 70 nm apart \(y x\), but a tile is 100 x 80 µm.*correct the places or"
     with pytest.raises(InputError, match=sentence):
         arranged(names, places, text="r{row}_c{column}.tif")
 
