@@ -1,0 +1,20 @@
+"""Expected errors, known by the files, flags and values that they name, not by their prose."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from octane.core.errors import OctaneError
+
+
+@contextmanager
+def refused(
+    *names: object, error: type[Exception] = OctaneError
+) -> Iterator[pytest.ExceptionInfo[Exception]]:
+    """Expect an error whose sentence is one line and names each of ``names``."""
+    with pytest.raises(error) as caught:
+        yield caught
+    sentence = str(caught.value)
+    assert "\n" not in sentence, sentence
+    assert [name for name in map(str, names) if name not in sentence] == [], sentence
