@@ -14,7 +14,8 @@ def commands(run):
     return [(next(folders) / ".command.sh").read_text(encoding="utf-8") for folders in found]
 
 
-@pytest.mark.parametrize("backend", ["auto", pytest.param("gpu", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("backend", ["auto", "gpu"])
 def test_a_gpu_fails_under_a_task(nextflow, volume, undisturbed, tmp_path, backend):
     # Without a GPU here, the third attempt with --backend gpu would fail for lack of one.
     failing = "true" if backend == "gpu" else "task.attempt < 3"

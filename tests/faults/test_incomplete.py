@@ -151,7 +151,8 @@ def test_a_subject_that_needs_what_was_emptied_begins_again(
     assert len(list(tmp_path.glob("work/??/*/*.ome.zarr/0/emptied.json"))) == 10
 
 
-@pytest.mark.parametrize("mode", ["symlink", pytest.param("copy", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", ["symlink", "copy"])
 def test_a_result_is_not_published(nextflow, succeeding, quick, phantom, tmp_path, mode):
     (tmp_path / "fault.config").write_text(
         "process { withName: PYRAMID { publishDir = [] } }\n", encoding="utf-8"

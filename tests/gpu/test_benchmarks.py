@@ -42,6 +42,7 @@ def record_of(tmp_path):
     return json.loads((tmp_path / "data" / "gpu_quick.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.soak
 def test_each_part_runs_and_says_on_which_device_and_of_which_commit(gpu_py, cupy, tmp_path):
     done = gpu_py("--quick", "--only", *PARTS, OCTANE_COMMIT="0123abc")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

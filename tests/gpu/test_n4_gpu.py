@@ -84,6 +84,7 @@ def test_a_fit_of_any_shape_is_that_of_the_cpu(cupy, shape, bins, masked, weight
         np.testing.assert_allclose(level.convergence, reference.convergence, rtol=1e-4)
 
 
+@pytest.mark.soak
 def test_data_that_the_kernels_cannot_hold_are_fitted_on_arrays(cupy):
     image = biased_ball((8, 9, 10))
     options = {"iterations": (2,), "number_of_histogram_bins": 1025}

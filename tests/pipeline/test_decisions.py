@@ -38,6 +38,7 @@ def decisions_of(run):
     return dict(flag.split(" ", 1) for flag in flags)
 
 
+@pytest.mark.soak
 def test_stated_decisions_lead_to_the_same_bits(succeeding, tiles):
     folder, given = tiles.parent, ("--input", "tiles", "--skip_n4", "--skip_pyramid")
     first = succeeding(folder, *given)

@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.soak
 def test_one_file_serves_all_sections_and_is_part_of_what_is_cached(succeeding, folder):
-    first = succeeding(folder, *QUICK)
+    first = succeeding(folder, *QUICK, "--stitch_flat_field", "none")
     assert first.processes("COMPLETED") == {"PREFLIGHT", "RESAMPLE", "STITCH", "STACK", "REPORT"}
     results = first.outdir / "mosaics"
     assert not (results / "flat_fields").exists()

@@ -35,6 +35,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.soak
 def test_a_table_fed_back_gives_the_same_bits_and_a_changed_row_one_section(succeeding, folder):
     first = succeeding(folder, *QUICK, "--stitch_gain", "estimate")
     own = first.outdir / "brain" / "brain_gains.csv"

@@ -67,11 +67,6 @@ LAUNCH = {
         ["--samplesheet", "{studies}/many.csv"],
         "{studies}/many.csv has more than 10001 lines; check",
     ),
-    # A valid value, but of other parameters.
-    "auto": (
-        ["--input", "{studies}/study1/vol.nii", "--stitch_flat_field", "auto"],
-        "auto does not exist; check --stitch_flat_field, which accepts a file, estimate or none.",
-    ),
 }
 """Arguments refused at the launch, and the sentence."""
 QUICK = ("no-input", "pattern", "values")

@@ -181,6 +181,7 @@ def test_other_channels_are_moved_as_well(mosaic, stitch):
         assert (moved > 0).mean() > 0.9
 
 
+@pytest.mark.soak
 def test_blocks_and_memory_change_no_bit(mosaic, stitch, monkeypatch):
     source = mosaic(depths=DEPTHS, looks=4)
     whole, _, metrics, _ = stitch(source, refine=True)
