@@ -1,6 +1,6 @@
 """Expected errors, known by the files, flags and values that they name, not by their prose."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import pytest
@@ -11,7 +11,7 @@ from octane.core.errors import OctaneError
 @contextmanager
 def refused(
     *names: object, error: type[Exception] = OctaneError
-) -> Iterator[pytest.ExceptionInfo[Exception]]:
+) -> Generator[pytest.ExceptionInfo[Exception]]:
     """Expect an error whose sentence is one line and names each of ``names``."""
     with pytest.raises(error) as caught:
         yield caught
