@@ -84,7 +84,7 @@ def section_cost(
         image = open_image(mosaic)
         grid = MosaicGrid.of(image)
         placement = TilePlacement(grid, nominal_positions(image, grid, StitchParameters(), None))
-        blocks = {tile: image.read(grid.region(tile)) for tile in grid.imaged}
+        blocks = {tile: image.read(grid.region(tile)) for tile in grid.imaged_tiles}
         section = folder / mosaic.name
         for _ in range(runs):
             found["stitch"].append(_step("stitch.py", mosaic, section).cpu_seconds)

@@ -46,8 +46,8 @@ def write_store(path: Path, shape: tuple[int, int, int]) -> int:
     """Write a volume of uint16 speckle, and return the bytes of its voxels."""
     level = Level.volume(Grid(shape, vector(10, 10, 10)))
     with create_image(path, [level], "uint16", attributes={"kind": "volume"}) as (writer,):
-        block = speckle(level.owned).clip(0, 65535).astype(np.uint16)
-        for number, region in enumerate(blocks(shape, level.owned)):
+        block = speckle(level.object_shape).clip(0, 65535).astype(np.uint16)
+        for number, region in enumerate(blocks(shape, level.object_shape)):
             # Other planes in each block, or gzip would find the rows of the block before.
             rolled = np.roll(block, 37 * number, 0)
             writer[region] = rolled[tuple(slice(r.stop - r.start) for r in region)]

@@ -22,17 +22,17 @@ def columns(block: npt.NDArray, size: int = COLUMN) -> Columns:
     bright = np.empty(block.shape[1:], np.abs(block[:0]).dtype)
     for plane, own in zip(block, found, strict=True):
         np.abs(plane, out=bright)
-        own[:] = _summed(bright, size, np.float32)
+        own[:] = _square_sums(bright, size, np.float32)
         own /= size**2
         if not np.isfinite(own).all():
             known = np.isfinite(bright)
-            count = _summed(known, size, np.float64)
-            total = _summed(np.where(known, bright, 0), size, np.float64)
+            count = _square_sums(known, size, np.float64)
+            total = _square_sums(np.where(known, bright, 0), size, np.float64)
             own[:] = np.where(count > 0, total, np.nan) / np.maximum(count, 1)
     return found
 
 
-def _summed(plane: npt.NDArray, size: int, dtype: type[np.floating]) -> npt.NDArray:
+def _square_sums(plane: npt.NDArray, size: int, dtype: type[np.floating]) -> npt.NDArray:
     """Sum over squares of pixels; einsum is several times as fast as sums over short axes."""
     height, width = (n // size for n in plane.shape)
     folded = plane.reshape(height, size, width * size)

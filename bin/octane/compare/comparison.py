@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.compare.correlation import (
-    band_passed,
+    band_pass,
     coarse,
     correlation,
     finite,
@@ -113,7 +113,7 @@ class CoarseTiles:
         # Variances of very small or large stored values could leave the range of float32.
         scale = max((float(np.abs(image).max()) for image in small.values()), default=0) or 1
         values = {tile: image / scale for tile, image in small.items()}
-        structure = {t: band_passed(image).astype(np.float32) for t, image in values.items()}
+        structure = {t: band_pass(image).astype(np.float32) for t, image in values.items()}
         places = {tile: np.asarray(starts[tile]) / factor for tile in structure}
         return cls(factor, values, structure, places, longest // factor)
 
@@ -121,11 +121,11 @@ class CoarseTiles:
         """Position of the second tile relative to the first, pixels."""
         return self.starts[second] - self.starts[first]
 
-    def shared(self, first: Tile, second: Tile) -> tuple[npt.NDArray, npt.NDArray] | None:
+    def overlap_values(self, first: Tile, second: Tile) -> tuple[npt.NDArray, npt.NDArray] | None:
         """Values that two tiles share as placed; None if these are too few."""
         return common_area(self.values[first], self.values[second], self.offset(first, second))
 
-    def correlated(self, first: Tile, second: Tile, images: Images) -> float:
+    def correlation(self, first: Tile, second: Tile, images: Images) -> float:
         """Correlation of two tiles' ``images`` where they overlap; 0 if that is too small."""
         shared = common_area(images[first], images[second], self.offset(first, second))
         if shared is None:
@@ -159,11 +159,11 @@ def placed_pairs(tiles: CoarseTiles) -> tuple[list[ComparedPair], list[ComparedP
         axis = int(a[0] == b[0])
         # Rows and columns may be numbered against the axis.
         a, b = sorted((a, b), key=lambda tile: tiles.starts[tile][axis])
-        pairs[axis].append(ComparedPair(a, b, tiles.correlated(a, b, tiles.structure)))
+        pairs[axis].append(ComparedPair(a, b, tiles.correlation(a, b, tiles.structure)))
     return pairs
 
 
-def compared(tiles: CoarseTiles) -> tuple[list[ComparedPair], list[ComparedPair]]:
+def compare_tiles(tiles: CoarseTiles) -> tuple[list[ComparedPair], list[ComparedPair]]:
     """Compare neighbours along y and along x; those with most structure come first."""
     pairs = placed_pairs(tiles)
     contrast = {tile: float(image.std()) for tile, image in tiles.structure.items()}
@@ -171,11 +171,11 @@ def compared(tiles: CoarseTiles) -> tuple[list[ComparedPair], list[ComparedPair]
         own.sort(key=lambda pair: -min(contrast[pair.first], contrast[pair.second]))
         doubtful = [k for k, p in enumerate(own) if k >= SEARCHED and p.placed < SURE]
         for k in (*range(min(SEARCHED, len(own))), *doubtful[:SEARCHED]):
-            own[k] = _searched(tiles, own[k], axis)
+            own[k] = _search_pair(tiles, own[k], axis)
     return pairs
 
 
-def _searched(tiles: CoarseTiles, pair: ComparedPair, axis: int) -> ComparedPair:
+def _search_pair(tiles: CoarseTiles, pair: ComparedPair, axis: int) -> ComparedPair:
     """Find the displacement at which two neighbours along an axis correlate best."""
     a, b = (np.moveaxis(tiles.structure[t], axis, 0) for t in (pair.first, pair.second))
     most = min(int(tiles.longest[axis] * REACH), len(a), len(b))
@@ -191,7 +191,7 @@ def _searched(tiles: CoarseTiles, pair: ComparedPair, axis: int) -> ComparedPair
     scores -= 0.5 / np.sqrt(samples)
     row, column = np.unravel_index(int(scores.argmax()), scores.shape)
     place = np.array([len(a) - overlaps[row], -sideways[column]])[[axis, 1 - axis]]
-    if overlaps[row] < WIDE and tiles.shared(pair.first, pair.second) is None:
+    if overlaps[row] < WIDE and tiles.overlap_values(pair.first, pair.second) is None:
         return pair
     start = tiles.offset(pair.first, pair.second)
     # The filter saw beyond the overlap; only a comparison within it is fair.

@@ -38,7 +38,7 @@ def neighbours(tiles: list[Tile]) -> list[tuple[Tile, Tile]]:
     ]
 
 
-def band_passed(image: npt.NDArray) -> npt.NDArray[np.float64]:
+def band_pass(image: npt.NDArray) -> npt.NDArray[np.float64]:
     """Difference of Gaussians, which removes the finest speckle and shading."""
     fine, coarse = (gaussian(image.astype(np.float64), s) for s in BAND)
     return fine - coarse
@@ -58,7 +58,7 @@ def fisher(correlations: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 def correlation(first: npt.NDArray, second: npt.NDArray) -> npt.NDArray:
     """Normalised cross-correlation at every shift, over the pixels that overlap there."""
-    return _normalised(_sums(first, np.ones(first.shape), _Transforms.of(second)))
+    return _correlations(_sums(first, np.ones(first.shape), _Transforms.of(second)))
 
 
 class _Transforms(NamedTuple):
@@ -96,7 +96,7 @@ def _sums(first: npt.NDArray, seen: npt.NDArray, second: _Transforms) -> npt.NDA
     )
 
 
-def _normalised(sums: npt.NDArray) -> npt.NDArray:
+def _correlations(sums: npt.NDArray) -> npt.NDArray:
     """Correlation from :func:`_sums`."""
     count = np.maximum(sums[0], 1)
     mean_a, square_a, mean_b, square_b, product = sums[1:] / count
@@ -134,7 +134,7 @@ def split_correlations(
         _sums(first, seen, transforms)[(slice(None), *near)]
         for seen in (np.ones(first.shape), where.astype(np.float64))
     )
-    return _normalised(whole), _normalised(part), _normalised(whole - part)
+    return _correlations(whole), _correlations(part), _correlations(whole - part)
 
 
 def shift_at(scores: npt.NDArray, peak: tuple[np.intp, ...]) -> tuple[float, float]:
@@ -154,7 +154,7 @@ def overlap_shift(
     Both are (y, x) views of the same nominal area. The displacement, at most ``max_shift`` in y and
     x, is in fractional pixels; the correlation is 0 to 1.
     """
-    scores = correlations(band_passed(first), band_passed(second), max_shift)
+    scores = correlations(band_pass(first), band_pass(second), max_shift)
     peak = np.unravel_index(int(scores.argmax()), scores.shape)
     return shift_at(scores, peak), float(max(scores[peak], 0.0))
 

@@ -53,7 +53,7 @@ class Faces:
                     with self._lock:
                         total[part.place] += part.mean
 
-    def divided(self, factors: Mapping[int, Sequence[float]]) -> "Faces":
+    def divide(self, factors: Mapping[int, Sequence[float]]) -> "Faces":
         """Copy whose faces are divided by factors, one for each face of a section."""
         copy = Faces(self.ends, self.shape)
         copy.sums = {

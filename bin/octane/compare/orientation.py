@@ -11,7 +11,16 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from octane.compare.comparison import CLEAR, FAR, LIKELY, SURE, CoarseTiles, Images, compared, gain
+from octane.compare.comparison import (
+    CLEAR,
+    FAR,
+    LIKELY,
+    SURE,
+    CoarseTiles,
+    Images,
+    compare_tiles,
+    gain,
+)
 from octane.core.records import OverlapFigures
 from octane.layout.mosaic import Position, Tile
 
@@ -131,10 +140,10 @@ class FoundOrientation(NamedTuple):
     @property
     def is_proof(self) -> bool:
         """True if it is certain, and no pattern that all tiles show."""
-        return self.is_certain and not self.is_patterned
+        return self.is_certain and not self.has_pattern
 
     @property
-    def is_patterned(self) -> bool:
+    def has_pattern(self) -> bool:
         """True if all tiles show a pattern that does not move with the stage."""
         return self.alike > ALIKE
 
@@ -178,7 +187,7 @@ def likeness(tiles: Images) -> float:
     """
     still = CoarseTiles.of(tiles, dict.fromkeys(tiles, (0.0, 0.0)))
     found = [
-        still.correlated((row, column), other, still.structure)
+        still.correlation((row, column), other, still.structure)
         for row, column in still.structure
         for other in ((row, column + 1), *((row + 1, column + aside) for aside in (-1, 0, 1)))
         if other in still.structure
@@ -208,7 +217,7 @@ def _fit(
     overlaps: list[float | None] = [None, None]
     further: list[float | None] = [None, None]
     near: list[tuple[Neighbour, ...]] = [(), ()]
-    for axis, pairs in enumerate(compared(coarse)):
+    for axis, pairs in enumerate(compare_tiles(coarse)):
         moves = [(pair, pair.moved) for pair in pairs if pair.moved is not None]
         if not moves:
             continue
@@ -226,7 +235,9 @@ def _fit(
             overlaps[axis] = round(1 - float(apart) * unit, DIGITS)
             further[axis] = round(float(np.median([move for *_, move in agree])) * unit, DIGITS)
             near[axis] = tuple(
-                Neighbour(named[pair.first], named[pair.second], _scaled(place, coarse.factor))
+                Neighbour(
+                    named[pair.first], named[pair.second], _scale_position(place, coarse.factor)
+                )
                 for pair, place, _ in agree
             )
     typical = round(float(np.median(best)), DIGITS) if best else 0.0
@@ -234,6 +245,6 @@ def _fit(
     return Fit(min(shares, default=-1.0), len(best), typical, *along)
 
 
-def _scaled(place: npt.NDArray[np.float64], factor: int) -> Position:
+def _scale_position(place: npt.NDArray[np.float64], factor: int) -> Position:
     y, x = (factor * place).tolist()
     return y, x

@@ -93,7 +93,7 @@ def middle_tiles(grid: MosaicGrid, tile_bytes: int = 1) -> list[Tile]:
         return max(rows, columns), rows + columns
 
     count = max(FEWEST, int(MIDDLE_BYTES // tile_bytes))
-    return sorted(grid.imaged, key=distance)[: min(count, MIDDLE)]
+    return sorted(grid.imaged_tiles, key=distance)[: min(count, MIDDLE)]
 
 
 def depth_mean(voxels: npt.NDArray) -> npt.NDArray[np.float32]:
@@ -137,7 +137,7 @@ def grid_overlap(sections: Sequence[Images], shape: tuple[int, int]) -> GridOver
     return GridOverlap(found, (y, x), found.is_proof and are_known)
 
 
-def _evened(image: npt.NDArray, axis: int) -> npt.NDArray:
+def _flatten_lines(image: npt.NDArray, axis: int) -> npt.NDArray:
     """Divide each line at the same distance from the seam by its mean: shading draws places."""
     means = np.mean(image, axis=1 - axis, keepdims=True)
     return np.divide(image, means, out=np.zeros(image.shape), where=means > 0)
@@ -185,7 +185,7 @@ def _nearby(
     lit = np.all([part.any(axis=1 - axis) for part in parts], axis=0)
     if np.count_nonzero(lit) < NARROWEST:
         return None
-    one, other = (_evened(np.compress(lit, part, axis), axis) for part in parts)
+    one, other = (_flatten_lines(np.compress(lit, part, axis), axis) for part in parts)
     shift, _ = overlap_shift(one, other, (REACH, REACH))
     # At the end of the range, the best place may lie beyond it.
     if any(abs(by) >= min(REACH, n // 2) for by, n in zip(shift, one.shape, strict=True)):

@@ -30,8 +30,8 @@ from octane.core.geometry import (
 )
 from octane.core.records import OverlapFigures
 from octane.core.units import comma_in, plain_number
-from octane.layout.sections import require_known
-from octane.store.stated import Attributes, not_imaged
+from octane.layout.sections import require_section
+from octane.store.stated import Attributes, unimaged_tiles
 from octane.store.volumes import Volume
 
 Tile = tuple[int, int]
@@ -106,12 +106,12 @@ class MosaicGrid:
             vector(*noted.get("tile_extent", own)),
             vector(*noted.get("extent", grid.extent)),
             cast("Position", tuple(noted["pitch"])) if "pitch" in noted else None,
-            not_imaged(image.attributes),
+            unimaged_tiles(image.attributes),
         )
-        made.require_imaged(image.path)
+        made.require_imaged_tiles(image.path)
         return made
 
-    def require_imaged(self, path: Path) -> None:
+    def require_imaged_tiles(self, path: Path) -> None:
         """Raise if a tile declared as not imaged is outside the mosaic, or if all tiles are."""
         beyond = [(r, c) for r, c in self.not_imaged if r >= self.rows or c >= self.columns]
         if beyond:
@@ -142,7 +142,7 @@ class MosaicGrid:
         return [(row, column) for row in range(self.rows) for column in range(self.columns)]
 
     @property
-    def imaged(self) -> list[Tile]:
+    def imaged_tiles(self) -> list[Tile]:
         """The tiles that were imaged, in raster order."""
         return [tile for tile in self.tiles if tile not in self.not_imaged]
 
@@ -166,7 +166,7 @@ class MosaicGrid:
 
     def surrounds(self, tile: Tile) -> bool:
         """Tell whether a tile lies within the rows and the columns of those that were imaged."""
-        lines = zip(tile, *self.imaged, strict=True)
+        lines = zip(tile, *self.imaged_tiles, strict=True)
         return all(min(own) <= line <= max(own) for line, *own in lines)
 
     @property
@@ -177,7 +177,7 @@ class MosaicGrid:
         extent = (n * s for n, s in zip(self.shape, self.spacing, strict=True))
         return Grid.covering(vector(*edge), vector(*extent), self.spacing)
 
-    def resampled(self, spacing: Vector) -> "MosaicGrid":
+    def with_spacing(self, spacing: Vector) -> "MosaicGrid":
         """The same tiles in voxels of ``spacing`` (micrometres), each resampled separately."""
 
         def voxels(shape: Sequence[int]) -> tuple[int, int, int]:
@@ -250,7 +250,7 @@ def require_sections(
     for line, row in read_rows(path, columns):
         with suppress(KeyError, ValueError):
             # Cells that are not numbers are refused when the table is read.
-            require_known(plain_number(row["section"]), known, f"{path}, line {line}")
+            require_section(plain_number(row["section"]), known, f"{path}, line {line}")
 
 
 def split_sections(path: Path, columns: Sequence[str] = POSITION_COLUMNS) -> dict[float, str]:
@@ -276,7 +276,7 @@ def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[
     The table may lack tiles that were not imaged; a linear fit of the others places them.
     """
     found = _read_tiles(path, section, tiling, POSITIONS)
-    return completed({tile: (y, x) for tile, (y, x, _) in found.items()}, tiling)
+    return complete_positions({tile: (y, x) for tile, (y, x, _) in found.items()}, tiling)
 
 
 def read_depths(path: Path, section: int | None, tiling: MosaicGrid) -> Depths:
@@ -287,7 +287,7 @@ def read_depths(path: Path, section: int | None, tiling: MosaicGrid) -> Depths:
     """
     spacing, planes = tiling.spacing[0], tiling.shape[0]
     of = {tile: z for tile, (*_, z) in _read_tiles(path, section, tiling, POSITIONS).items()}
-    found = {tile: round(of[tile] / spacing) for tile in tiling.imaged}
+    found = {tile: round(of[tile] / spacing) for tile in tiling.imaged_tiles}
     if len({*found.values()}) == 1:
         return {}
     remedy = "give z relative to the section's first plane, 0 for tiles that stay"
@@ -360,7 +360,7 @@ def _read_tiles(
             said = "invalid row, or a second one for its tile; give numbers with decimal points"
             said += f", {table.accepted}."
             raise InputError(f"{path}, line {line}: {comma_in(row) or said}") from error
-    missing = [tile for tile in tiling.imaged if tile not in found]
+    missing = [tile for tile in tiling.imaged_tiles if tile not in found]
     if missing:
         row, column = missing[0]
         raise InputError(
@@ -370,7 +370,9 @@ def _read_tiles(
     return found
 
 
-def completed(positions: Mapping[Tile, Position], tiling: MosaicGrid) -> dict[Tile, Position]:
+def complete_positions(
+    positions: Mapping[Tile, Position], tiling: MosaicGrid
+) -> dict[Tile, Position]:
     """Positions of all tiles: those without one lie on a linear fit of the others."""
     return {
         tile: positions.get(tile) or expected_position(tile, positions) for tile in tiling.tiles
@@ -398,17 +400,17 @@ def idle_overlap(
     return ""
 
 
-def is_scaled(ratio: float) -> bool:
+def is_unit_error(ratio: float) -> bool:
     """Tell whether a ratio of distances is no error of an overlap, but one of units."""
     return not 1 / SCALED <= ratio <= SCALED
 
 
-def as_if_scaled(overlaps: Sequence[OverlapFigures]) -> str:
+def scale_remark(overlaps: Sequence[OverlapFigures]) -> str:
     """Say that voxels seem larger or smaller than stated if places are so by one ratio, else ''."""
     pairs = [(own.given, own.found) for own in overlaps if own.found is not None and own.found < 1]
     ratios = [(1 - given) / (1 - found) for given, found in pairs]
     is_one = bool(ratios) and max(ratios) < (1 + SAME) * min(ratios)
-    if not is_one or not all(map(is_scaled, ratios)):
+    if not is_one or not all(map(is_unit_error, ratios)):
         return ""
     return f", as if voxels were {np.mean(ratios):.2g} times as large"
 

@@ -106,7 +106,7 @@ class TilePlacement:
         depth = self.depth(tile)
         return slice(start - depth, self.grid.shape[0] + stop - depth)
 
-    def shown(
+    def plane_ranges(
         self, tiles: Collection[Tile]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
         """First plane that these tiles show at each pixel (y, x), and the one after the last.
@@ -127,21 +127,21 @@ class TilePlacement:
             stop[here] = np.maximum(stop[here], planes.stop)
         return first, stop
 
-    def covered(self) -> npt.NDArray[np.bool_]:
+    def coverage(self) -> npt.NDArray[np.bool_]:
         """Pixels (y, x) of the section that a tile covers."""
         seen = np.zeros(self.grid.shape[1:], np.bool_)
         for y, x in self.places.values():
             seen[y.first : y.last, x.first : x.last] = True
         return seen
 
-    def uncovered(self) -> int:
+    def gap_pixels(self) -> int:
         """Count pixels between the tiles that no tile covers.
 
         Only the frame enclosed by the outer tiles counts: outside it, the outline is ragged from
         stage errors and nothing is missing.
         """
         rows, columns = (slice(self._inner(axis, 0), self._inner(axis, -1)) for axis in range(2))
-        framed = self.covered()[rows, columns]
+        framed = self.coverage()[rows, columns]
         return framed.size - int(np.count_nonzero(framed))
 
     def _inner(self, axis: int, side: int) -> int:

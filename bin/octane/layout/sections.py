@@ -89,24 +89,24 @@ def read_sections(attributes: Attributes, planes: int) -> list[Section]:
     return found or [Section("volume", 1, 0, planes)]
 
 
-def rescaled(sections: list[Section], factor: float, planes: int) -> list[Section]:
+def rescale_sections(sections: list[Section], factor: float, planes: int) -> list[Section]:
     """Sections on a grid whose planes are ``factor`` times as thick, ``planes`` in all.
 
     Both grids have the same centre, and a plane belongs to the section that contains its centre.
     """
     before = max(s.stop for s in sections)
 
-    def moved(plane: int) -> int:
+    def new_plane(plane: int) -> int:
         border = (plane - before / 2) / factor + planes / 2
         return min(planes, max(0, math.ceil(border - 0.5 - 1e-9)))
 
-    return [replace(s, start=moved(s.start), stop=moved(s.stop)) for s in sections]
+    return [replace(s, start=new_plane(s.start), stop=new_plane(s.stop)) for s in sections]
 
 
 def attributes_on(volume: Volume, grid: Grid) -> Attributes:
     """Attributes of a volume, with its sections' planes converted to another grid."""
     sections = read_sections(volume.attributes, volume.grid.shape[0])
-    moved = rescaled(sections, grid.spacing[0] / volume.grid.spacing[0], grid.shape[0])
+    moved = rescale_sections(sections, grid.spacing[0] / volume.grid.spacing[0], grid.shape[0])
     noted = cast("list[Mapping[str, object]]", volume.attributes.get("sections", []))
     own = [{**a, "start": b.start, "stop": b.stop} for a, b in zip(noted, moved, strict=False)]
     return {**volume.attributes, **({"sections": own} if own else {})}
@@ -131,7 +131,7 @@ def number_or_first(section: Volume) -> int:
     return 1 if number is None else number
 
 
-def require_known(number: float, known: Collection[int | None], line: str) -> None:
+def require_section(number: float, known: Collection[int | None], line: str) -> None:
     """Raise if the ``line`` of a table is of a section that is not ``known``."""
     if number not in known:
         raise InputError(
@@ -148,13 +148,13 @@ def gaps(numbers: Sequence[int]) -> list[int]:
     return [n for a, b in pairwise(sorted(numbers)) for n in range(a + 1, b)]
 
 
-def listed(numbers: Sequence[int | str]) -> str:
+def list_numbers(numbers: Sequence[int | str]) -> str:
     """The first numbers of a list, and how many more there are."""
     more = f" and {len(numbers) - LISTED} more" if len(numbers) > LISTED else ""
     return ", ".join(map(str, numbers[:LISTED])) + more
 
 
-def numbered(
+def sections_by_number(
     sections: Sequence[V], allowed: int, closed: Collection[int | None] = ()
 ) -> dict[int, V]:
     """Sections by number, in the order given; a single section needs no number.
@@ -184,7 +184,7 @@ def numbered(
     missing = [number for number in gaps(list(found)) if number not in closed]
     if len(missing) > allowed:
         problems.append(
-            f"{sections[0].path.parent} lacks section {listed(missing)} of "
+            f"{sections[0].path.parent} lacks section {list_numbers(missing)} of "
             f"{min(found)} to {max(found)}; add what is missing, or give "
             f"--allow_missing_sections {len(missing)}."
         )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from octane.pictures.pictures import rounded
+from octane.pictures.pictures import round_length
 
 LIGHT = {
     **{"card": "#ffffff", "ink": "#1b2026", "muted": "#57606a", "grid": "#e4e7eb"},
@@ -106,7 +106,7 @@ class Chart(NamedTuple):
 
 def _round(span: Span, most: float, least: float = 0) -> npt.NDArray:
     """Choose at most ``most`` round values in a range, at least ``least`` apart."""
-    step = max(rounded(2.5 * (span[1] - span[0]) / most), least)
+    step = max(round_length(2.5 * (span[1] - span[0]) / most), least)
     return step * np.arange(np.ceil(span[0] / step - 1e-9), np.floor(span[1] / step + 1e-9) + 1) + 0
 
 

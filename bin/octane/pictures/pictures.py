@@ -95,7 +95,7 @@ def field_scale(fields: Iterable[npt.NDArray]) -> Scale:
     return Scale(1 / top, top, logarithmic=True)
 
 
-def rounded(length: float) -> float:
+def round_length(length: float) -> float:
     """Find the largest 1, 2 or 5 times a power of ten that is at most ``length``."""
     power = 10.0 ** np.floor(np.log10(length))
     return float(max(k * power for k in (1, 2, 5) if k * power <= length * (1 + 1e-9)))
@@ -103,7 +103,7 @@ def rounded(length: float) -> float:
 
 def bar_of(extent: float) -> float:
     """Choose the length of the scale bar in a picture of an ``extent``, micrometres."""
-    return rounded(0.3 * extent)
+    return round_length(0.3 * extent)
 
 
 def in_mm(micrometres: float) -> str:
@@ -116,7 +116,7 @@ def _letters(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)
 
 
-def _encoded(image: Image.Image, kind: str, **options: int | PngInfo) -> bytes:
+def _encode(image: Image.Image, kind: str, **options: int | PngInfo) -> bytes:
     stream = BytesIO()
     image.save(stream, format=kind, **options)
     return stream.getvalue()
@@ -127,12 +127,12 @@ def png(image: Image.Image) -> bytes:
     # By which --overwrite knows the report's pictures.
     mark = PngInfo()
     mark.add_text("Software", MARK.decode())
-    return _encoded(image, "png", compress_level=3, pnginfo=mark)
+    return _encode(image, "png", compress_level=3, pnginfo=mark)
 
 
 def uri(image: Image.Image) -> str:
     """Encode a picture for a page, as a data URI."""
-    data = _encoded(image, "webp", quality=74, method=2)
+    data = _encode(image, "webp", quality=74, method=2)
     return "data:image/webp;base64," + base64.b64encode(data).decode("ascii")
 
 
@@ -154,10 +154,10 @@ def panel(
     """
     light = scale.logarithmic
     drawn = scale.image(array)
-    return framed(drawn, spacing, longest=longest, bar=bar, numbers=numbers, light=light)
+    return frame_image(drawn, spacing, longest=longest, bar=bar, numbers=numbers, light=light)
 
 
-def framed(
+def frame_image(
     image: Image.Image,
     spacing: Sequence[float],
     *,

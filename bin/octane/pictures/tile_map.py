@@ -17,7 +17,7 @@ from PIL import Image
 from octane.core.errors import InputError
 from octane.core.units import counted, format_lengths
 from octane.pictures.charts import BOX, DARK, Mark
-from octane.pictures.pictures import Scale, bar_of, grey_scale, in_mm, rounded, uri
+from octane.pictures.pictures import Scale, bar_of, grey_scale, in_mm, round_length, uri
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +133,9 @@ def placed_tiles(
     ]
 
 
-def assembled(tiles: Sequence[PlacedTile], image_of: Callable[[Tile], npt.NDArray]) -> Thumbnail:
+def assemble_thumbnail(
+    tiles: Sequence[PlacedTile], image_of: Callable[[Tile], npt.NDArray]
+) -> Thumbnail:
     """Assemble a thumbnail of a section from its tiles, later ones on top.
 
     ``image_of`` returns a plane (y, x) of an imaged tile; one is kept in memory at a time.
@@ -236,7 +238,7 @@ def arrow_scale(tiles: Sequence[PlacedTile]) -> float:
     largest = max((hypot(*own.move) for own in tiles), default=0.0)
     if largest == 0:
         return 1.0
-    return max(1.0, rounded(REACH * min(min(own.extent) for own in tiles) / largest))
+    return max(1.0, round_length(REACH * min(min(own.extent) for own in tiles) / largest))
 
 
 class Arrows(NamedTuple):
@@ -377,6 +379,6 @@ def preview_map(
     tile.
     """
     if size <= PREVIEWED_BYTES:
-        return tile_map(tiles, assembled(tiles, image_of))
+        return tile_map(tiles, assemble_thumbnail(tiles, image_of))
     logger.info("preview: the section is large, so its tiles are drawn without a thumbnail")
     return tile_map(tiles)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from octane.core.geometry import Grid, Region
 from octane.core.metrics import Metrics
-from octane.layout.sections import Section, imaged_plane, rescaled
+from octane.layout.sections import Section, imaged_plane, rescale_sections
 from octane.store.image import Image
 from octane.store.volumes import Writer
 from octane.store.writer import Make
@@ -67,7 +67,7 @@ def note_cuts(
     image = fills[-1] if fills else levels[0]
     grid, first = image.grid, levels[0].grid
     nz, ny, nx = grid.shape
-    own = rescaled(sections, grid.spacing[0] / first.spacing[0], nz)
+    own = rescale_sections(sections, grid.spacing[0] / first.spacing[0], nz)
     step = _step(grid)
     for axis, at in enumerate((imaged_plane(own, nz), ny // 2, nx // 2)):
         whole = [slice(0, n) for n in grid.shape]

@@ -82,7 +82,7 @@ class StreamPlan:
     @cached_property
     def regions(self) -> Sequence[Region]:
         """Blocks of the result, each written by one worker."""
-        return blocks(self.level.grid.shape, self.level.owned)
+        return blocks(self.level.grid.shape, self.level.object_shape)
 
     @property
     def copies(self) -> bool:

@@ -46,7 +46,7 @@ class Array:
         return self.opened.path
 
     @property
-    def owned(self) -> tuple[int, ...]:
+    def object_shape(self) -> tuple[int, ...]:
         """Shape of a stored object, which must have a single writer."""
         return self.shards or self.chunks
 
@@ -87,7 +87,7 @@ def open_array(folder: Path, path: str, version: Literal[2, 3]) -> Array:
     if isinstance(store, ZipStore):
         # Thousands of tiles would be too many open files. It is opened again if zarr reads chunks.
         store.close()
-    return _described(folder, opened, archive)
+    return _describe_array(folder, opened, archive)
 
 
 def array_metadata(
@@ -128,10 +128,10 @@ def planned_array(
 ) -> Array:
     """Describe an array with axes z, y, x that is to be written later."""
     made = zarr.create_array({}, name="0", shape=shape, dtype=dtype, chunks=chunks)
-    return _described(folder, made)
+    return _describe_array(folder, made)
 
 
-def _described(folder: Path, opened: zarr.Array, archive: Archive | None = None) -> Array:
+def _describe_array(folder: Path, opened: zarr.Array, archive: Archive | None = None) -> Array:
     sizes = (opened.shape, opened.dtype, opened.chunks, opened.shards)
     layout = None
     try:

@@ -58,7 +58,7 @@ class StoredObject(NamedTuple):
 
 def stored_objects(array: Array, region: Region) -> Iterator[StoredObject]:
     """Yield every stored object that overlaps ``region``, in raster order."""
-    size = array.owned
+    size = array.object_shape
     spans = (
         range(r.start // n, -(-r.stop // n)) if r.stop > r.start else range(0)
         for r, n in zip(region, size, strict=True)
@@ -76,7 +76,7 @@ def other_key(array: Array) -> str | None:
     Returns None if the store holds any chunk. Else the key of a file that looks like a chunk, but
     has another separator or count of numbers than the metadata ask for; or an empty text.
     """
-    counts = [-(-n // size) for n, size in zip(array.shape, array.owned, strict=True)]
+    counts = [-(-n // size) for n, size in zip(array.shape, array.object_shape, strict=True)]
     prefix = f"{array.path}/" if array.path else ""
     asked = array.key((0,) * len(counts)).removeprefix(prefix)
     pattern = re.escape(asked).replace("0", r"(\d{1,18})")

@@ -46,7 +46,7 @@ def _on_grid(path: Path, volume: Volume, remedy: str) -> Volume:
 def require_same_grid(companion: Volume, volume: Volume, remedy: str) -> None:
     """Raise an InputError with a remedy unless a companion is on the grid of the volume."""
     ours, theirs = companion.grid, volume.grid
-    is_placed = companion.is_placed and volume.is_placed
+    has_place = companion.has_place and volume.has_place
     rotated = ""
     stated = [stated_orientation(own.attributes) for own in (companion, volume)]
     if contradict(*stated):
@@ -66,15 +66,15 @@ def require_same_grid(companion: Volume, volume: Volume, remedy: str) -> None:
     if (
         ours.shape != theirs.shape
         or (np.abs(np.subtract(ours.spacing, theirs.spacing)) > off).any()
-        or (is_placed and (np.abs(np.subtract(ours.origin, theirs.origin)) > near).any())
+        or (has_place and (np.abs(np.subtract(ours.origin, theirs.origin)) > near).any())
         or rotated
     ):
         raise InputError(
-            f"{companion.path} is on a different grid than {volume.path}: {_described(ours)} and "
-            f"{_described(theirs)}{rotated} (z y x); {remedy}."
+            f"{companion.path} is on a different grid than {volume.path}: {_grid_text(ours)} and "
+            f"{_grid_text(theirs)}{rotated} (z y x); {remedy}."
         )
 
 
-def _described(grid: Grid) -> str:
+def _grid_text(grid: Grid) -> str:
     origin = ", ".join(f"{n:g}" for n in grid.origin)
     return f"{spelled(grid.shape)} voxels of {spelled(grid.spacing)} um from {origin}"

@@ -25,7 +25,7 @@ class AxisOrientation(BaseModel):
     value: str
 
 
-def _typed(value: object) -> object:
+def _wrap_type(value: object) -> object:
     """Accept the value alone, as in drafts of RFC-4."""
     return {"type": "anatomical", "value": value} if isinstance(value, str) else value
 
@@ -37,7 +37,7 @@ class Axis(BaseModel):
     """In lower case; iohub writes capitals."""
     type: str | None = None
     unit: str | None = None
-    orientation: Annotated[AxisOrientation | None, BeforeValidator(_typed)] = None
+    orientation: Annotated[AxisOrientation | None, BeforeValidator(_wrap_type)] = None
 
     @property
     def anatomical(self) -> str:
@@ -136,7 +136,7 @@ def relations_of(multiscale: Multiscale) -> str:
     )
 
 
-def placed(
+def scale_and_translation(
     path: Path, multiscale: Multiscale, level: int, axes: list[str]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Scale and translation of a dataset along z, y and x, in the units of the axes.

@@ -246,7 +246,7 @@ class ZstdStream(ChunkStream):
 
     def _fill(self, memory: Bytes) -> None:
         done = 0
-        with self._named():
+        with self._name_errors():
             while done < len(memory):
                 count = self._reader.readinto(memory[done:])
                 if not count:
@@ -254,13 +254,13 @@ class ZstdStream(ChunkStream):
                 done += count
 
     def _finish(self) -> None:
-        with self._named():
+        with self._name_errors():
             behind = self._reader.read(len(SENTINEL) + 1)
         if behind != SENTINEL:
             raise CorruptChunkError(self.key, "it is truncated or of the wrong length")
 
     @contextmanager
-    def _named(self) -> Generator[None]:
+    def _name_errors(self) -> Generator[None]:
         try:
             yield
         except zstandard.ZstdError as error:

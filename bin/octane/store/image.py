@@ -35,7 +35,7 @@ from octane.store.chunks import METADATA, chunk_errors, missing_keys, other_key,
 from octane.store.ngff import Metadata, read_json, read_metadata
 from octane.store.reader import DirectReader
 from octane.store.reading import AS_STATED, apply_orientation, interpretation
-from octane.store.stated import Attributes, Stated, not_imaged
+from octane.store.stated import Attributes, Stated, unimaged_tiles
 
 DECODING_ERRORS = (
     ArithmeticError,
@@ -79,7 +79,7 @@ class Image:
     channels: Sequence[str] = ("",)
 
     geometry = None
-    is_placed = True
+    has_place = True
     whole_bytes = 0
     decoding = 0
 
@@ -117,9 +117,9 @@ class Image:
         return cast("tuple[int, int, int]", self.array.chunks[-3:])
 
     @cached_property
-    def not_imaged(self) -> frozenset[tuple[int, int]]:
-        """Tiles of :func:`not_imaged`: chunks that may be missing, and read as the fill value."""
-        return not_imaged(self.attributes)
+    def unimaged_tiles(self) -> frozenset[tuple[int, int]]:
+        """Tiles of :func:`unimaged_tiles`; a chunk that they lack is read as the fill value."""
+        return unimaged_tiles(self.attributes)
 
     @property
     def whole(self) -> Region:
@@ -141,7 +141,7 @@ class Image:
             self.require_any_chunk()
         if self.array.why_zarr:
             return None
-        return DirectReader(self.array, self.place, fill_missing=fill, left_out=self.not_imaged)
+        return DirectReader(self.array, self.place, fill_missing=fill, left_out=self.unimaged_tiles)
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """Read the voxels of ``region``, (z, y, x), into ``out`` if given.
@@ -158,10 +158,10 @@ class Image:
         for stored in stored_objects(self.array, self.within(region)):
             axes = list(zip(region, stored.region[-3:], strict=True))
             part = tuple(slice(max(r.start, h.start), min(r.stop, h.stop)) for r, h in axes)
-            out[place_in(region, part)] = self._decoded(stored.key, part)
+            out[place_in(region, part)] = self._decode(stored.key, part)
         return out
 
-    def _decoded(self, key: str, region: Region) -> npt.NDArray:
+    def _decode(self, key: str, region: Region) -> npt.NDArray:
         """Read a region of one stored object through zarr."""
         if self.array.shards is not None:
             # zarr reads parts of a shard, for which the checksum of its entry is not compared.
@@ -173,8 +173,8 @@ class Image:
             # Codecs raise OSErrors too, but without an errno.
             if isinstance(error, OSError) and error.errno is not None:
                 reason = error.strerror or str(error)
-                raise self._named(UnreadableChunkError(key, reason)) from error
-            raise self._named(CorruptChunkError(key, type(error).__name__)) from error
+                raise self._name_chunk(UnreadableChunkError(key, reason)) from error
+            raise self._name_chunk(CorruptChunkError(key, type(error).__name__)) from error
 
     @contextmanager
     def naming_chunks(self) -> Generator[None]:
@@ -182,19 +182,19 @@ class Image:
         try:
             yield
         except ChunkError as error:
-            raise self._named(error) from error
+            raise self._name_chunk(error) from error
 
     def require_chunks(self, region: Region) -> None:
         """Raise for the first chunk of ``region`` that is missing (unless filled) or unreadable."""
         with self.naming_chunks():
-            for key in missing_keys(self.array, self.within(region), self.not_imaged):
+            for key in missing_keys(self.array, self.within(region), self.unimaged_tiles):
                 if self.missing == "error":
                     raise MissingChunkError(key, "is missing")
 
     def missing_chunks(self) -> list[str]:
         """Keys of the first thousand missing chunks, without tiles that were not imaged."""
         with self.naming_chunks():
-            keys = missing_keys(self.array, self.within(self.whole), self.not_imaged)
+            keys = missing_keys(self.array, self.within(self.whole), self.unimaged_tiles)
             return list(islice(keys, 1000))
 
     def require_any_chunk(self) -> None:
@@ -205,7 +205,7 @@ class Image:
         """
         other = other_key(self.array)
         sizes = zip(self.grid.shape[1:], self.chunks[1:], strict=True)
-        may_be_blank = self.missing == "blank" or len(self.not_imaged) == prod(
+        may_be_blank = self.missing == "blank" or len(self.unimaged_tiles) == prod(
             -(-n // c) for n, c in sizes
         )
         if other is None or (not other and may_be_blank):
@@ -226,7 +226,7 @@ class Image:
             )
         raise InputError(f"{self.path}: chunk {first} is missing; {remedy}")
 
-    def _named(self, error: ChunkError) -> ChunkError:
+    def _name_chunk(self, error: ChunkError) -> ChunkError:
         missing = isinstance(error, MissingChunkError)
         problem = "is missing" if missing else f"cannot be decoded ({error.reason})"
         if isinstance(error, UnreadableChunkError):
@@ -263,7 +263,7 @@ def open_image(path: Path, reading: InputParameters | None = AS_STATED) -> Image
     missing = "blank" if reading is None else reading.missing_chunks
     array = _array(path, metadata.datasets[0], metadata)
     grid = Grid(_shape(array), metadata.spacing, metadata.origin)
-    found = interpretation(_stated(path, metadata, array.shape[:-3]), reading)
+    found = interpretation(_statement(path, metadata, array.shape[:-3]), reading)
     for section in cast("list[Mapping[str, int]]", found.attributes.get("sections", [])):
         if not section["start"] <= section["stop"] <= grid.shape[0]:
             raise InputError(
@@ -276,7 +276,7 @@ def open_image(path: Path, reading: InputParameters | None = AS_STATED) -> Image
     )
 
 
-def _stated(path: Path, metadata: Metadata, counts: Sequence[int]) -> Stated:
+def _statement(path: Path, metadata: Metadata, counts: Sequence[int]) -> Stated:
     return Stated(
         *(path, metadata.spacing, metadata.axes, counts, metadata.labels),
         *(metadata.orientation, metadata.octane, metadata.notes),
@@ -299,7 +299,7 @@ def open_levels(path: Path, reading: InputParameters | None = None) -> list[Imag
     if reading is not None:
         missing = reading.missing_chunks
     # Without a choice along the axes before z, y and x.
-    own, overruled = apply_orientation(_stated(path, metadata, ()), reading)
+    own, overruled = apply_orientation(_statement(path, metadata, ()), reading)
     images: list[Image] = []
     for index, name in enumerate(metadata.datasets):
         array, level = _array(path, name, metadata), read_metadata(path, reading, index)
@@ -338,7 +338,7 @@ def _array(path: Path, name: str, metadata: Metadata) -> Array:
             f"image, whose arrays have the {count} axes of its metadata."
         )
     most = max(prod(array.shape), prod(array.chunks))
-    if min(*array.chunks, *array.owned) < 1 or most > MOST_VOXELS:
+    if min(*array.chunks, *array.object_shape) < 1 or most > MOST_VOXELS:
         shards = f" in shards of {spelled(array.shards)}" if array.shards else ""
         raise InputError(
             f"{path} states the shape {spelled(array.shape)} and chunks of {spelled(array.chunks)}"

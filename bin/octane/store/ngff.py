@@ -30,7 +30,14 @@ from octane.core.orientation import (
     are_distinct,
     spelled_orientation,
 )
-from octane.store.coordinates import SHOWN, Axis, Multiscale, axes_of, placed, relations_of
+from octane.store.coordinates import (
+    SHOWN,
+    Axis,
+    Multiscale,
+    axes_of,
+    relations_of,
+    scale_and_translation,
+)
 from octane.store.formats.archive import is_archive, read_object
 from octane.store.stated import CHANNEL, TIMEPOINT, require_plausible
 
@@ -232,7 +239,7 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
             f"{path} has the axes {' '.join(names)[:100]}; octane reads 3-D images with the axes "
             "z y x, and at most t and c before them: extract one."
         )
-    scale, shift = placed(path, multiscale, level, names)
+    scale, shift = scale_and_translation(path, multiscale, level, names)
     bare = [axis.name for axis in stated[-3:] if not axis.unit]
     if 0 < len(bare) < 3:
         raise InputError(

@@ -99,7 +99,7 @@ class DirectReader:
         octane.core.errors.ChunkError
             If it is missing, or cannot be read or decoded; also while reading the stream.
         """
-        with workspace() as space, self._opened(position, space) as stream:
+        with workspace() as space, self._open_chunk(position, space) as stream:
             yield stream
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
@@ -131,7 +131,7 @@ class DirectReader:
         held = tuple(slice(max(r.start, c.start), min(r.stop, c.stop)) for r, c in axes)
         part, (planes, *across) = out[place_in(region, held)], place_in(chunk, held)
         plane_bytes = self._image_bytes // chunks[0]
-        with workspace() as space, self._opened(position, space) as stream:
+        with workspace() as space, self._open_chunk(position, space) as stream:
             stream.skip(planes.start * plane_bytes)
             if part.shape[1:] == chunks[1:] and part.flags.c_contiguous:
                 stream.read_into(part)
@@ -144,7 +144,7 @@ class DirectReader:
             stream.drain()
 
     @contextmanager
-    def _opened(self, position: tuple[int, ...], space: Workspace) -> Generator[ChunkStream]:
+    def _open_chunk(self, position: tuple[int, ...], space: Workspace) -> Generator[ChunkStream]:
         """Open a chunk's file and stream the chunk."""
         start = time.perf_counter()
         try:

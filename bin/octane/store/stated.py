@@ -31,7 +31,7 @@ def orientation_in_words(attributes: Attributes) -> str:
     return spelled_orientation(stated_orientation(attributes))
 
 
-def not_imaged(attributes: Attributes) -> frozenset[tuple[int, int]]:
+def unimaged_tiles(attributes: Attributes) -> frozenset[tuple[int, int]]:
     """Tiles of a mosaic, row and column, that octane's attributes declare as not imaged."""
     noted = cast("Mapping[str, list[list[int]]]", attributes.get("mosaic", {}))
     return frozenset((row, column) for row, column in noted.get("not_imaged", []))

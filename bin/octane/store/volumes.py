@@ -95,7 +95,7 @@ class Volume(Protocol):
         ...
 
     @property
-    def is_placed(self) -> bool:
+    def has_place(self) -> bool:
         """True if the format states where the volume lies."""
         ...
 
@@ -146,7 +146,7 @@ class ArrayVolume:
 
     overruled = ""
     geometry = None
-    is_placed = is_plain = True
+    has_place = is_plain = True
     decoding = worker_bytes = 0
     access = "in memory"
 
@@ -289,7 +289,7 @@ def geometry_of(volume: Volume, grid: Grid, orientation: Orientation) -> ItkGeom
     return stated._replace(origin=tuple(origin.tolist()))
 
 
-def overruled(volumes: Sequence[Volume]) -> list[str]:
+def override_warnings(volumes: Sequence[Volume]) -> list[str]:
     """Warnings for volumes whose stated unit or orientation is replaced by the given one."""
     return [*dict.fromkeys(v.overruled for v in volumes if v.overruled)]
 
@@ -302,7 +302,7 @@ def log_orientation(path: Path, attributes: Attributes) -> None:
 
 def bring_in(volume: Volume, metrics: Metrics, destination: Path) -> None:
     """Read an ITK file, or decode a TIFF next to ``destination``; warn about lost metadata."""
-    for text in overruled([volume]):
+    for text in override_warnings([volume]):
         metrics.warn_in_report(text)
     log_orientation(volume.path, volume.attributes)
     if volume.whole_bytes or volume.decoding:
@@ -364,7 +364,7 @@ def create_volume(
             overwrite=overwrite,
             to_disk=True,
         ) as (writer,):
-            yield writer, level.owned
+            yield writer, level.object_shape
         return
     require_format(destination)
     native = np.dtype(dtype).newbyteorder("=")

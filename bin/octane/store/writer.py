@@ -103,7 +103,7 @@ class Level:
         return cls(grid, chunks, shards if shards != chunks else None)
 
     @property
-    def owned(self) -> tuple[int, int, int]:
+    def object_shape(self) -> tuple[int, int, int]:
         """Shape that one worker writes: an entire shard, as concurrent writes into it lose data."""
         return self.shards or self.chunks
 
@@ -203,7 +203,7 @@ class DirectWriter:
         self, array: Array, sampled: Iterable[tuple[int, ...]] = (), *, to_disk: bool = False
     ) -> None:
         self.array, self._to_disk = array, to_disk
-        self._owned = array.owned
+        self._object_shape = array.object_shape
         self._first: Witness | None = None
         if array.why_zarr or (array.layout and not array.layout.at_end):
             why = array.why_zarr or "its shards begin with their index"
@@ -229,7 +229,7 @@ class DirectWriter:
             if any(n % min(c, whole) for n, c, whole in axes):
                 self[region] = make(region)
                 return
-        owned, shape = self._owned, self.array.shape
+        owned, shape = self._object_shape, self.array.shape
         if not all(
             r.start < r.stop and r.start % size == 0 and (r.stop % size == 0 or r.stop == n)
             for r, size, n in zip(region, owned, shape, strict=True)
@@ -250,7 +250,7 @@ class DirectWriter:
         ``position`` counts shards along each axis, or chunks in an array without shards. An OSError
         passes through and leaves nothing of the shard.
         """
-        held = block_at(position, self._owned, self.array.shape)
+        held = block_at(position, self._object_shape, self.array.shape)
         is_first = self._first is None or self._first.held == held
         shard = ShardWriter(self.array, held, self.samples, testify=is_first)
         yield shard
@@ -370,7 +370,7 @@ def create_image(
     """
     require_store_name(destination)
     with writing(destination, overwrite=overwrite) as partial:
-        at, sampled = _sampled(levels)
+        at, sampled = _sample_chunks(levels)
         leads = [(k,) for k in range(len(channels))] or [()]
         places = [(*lead, *place) for lead in leads for place in sampled]
         one, count = (1,) * bool(channels), (len(channels),) * bool(channels)
@@ -475,7 +475,7 @@ def _downscaling(noted: Attributes) -> Json:
     return {"type": "mixed", "metadata": {"channels": made}}
 
 
-def _sampled(levels: Sequence[Level]) -> tuple[int, list[tuple[int, ...]]]:
+def _sample_chunks(levels: Sequence[Level]) -> tuple[int, list[tuple[int, ...]]]:
     """Choose the finest small level, and its chunks to sample for the display window."""
     sizes = [[-(-n // c) for n, c in zip(k.grid.shape, k.chunks, strict=True)] for k in levels]
     few = (at for at, counts in enumerate(sizes) if prod(counts) <= SAMPLED)
@@ -540,7 +540,7 @@ def link_chunks(image: Image, array: Array, place: tuple[int, ...], metrics: Met
     ChunkError names a missing chunk.
     """
     image.require_chunks(image.whole)
-    axes = zip(image.array.shape, image.array.owned, strict=True)
+    axes = zip(image.array.shape, image.array.object_shape, strict=True)
     for position in product(*(range(-(-n // size)) for n, size in axes)):
         file = (image.path / image.array.key(position)).resolve()
         link = array.folder / array.key((*place, *position))

@@ -41,7 +41,7 @@ def test_each_tile_is_resampled_on_a_grid_that_is_centred_on_it(write_mosaic, ta
     tiling = MosaicGrid.of(
         open_image(write_mosaic("a.zarr", np.zeros((6, 50, 37), np.float32), (6, 20, 24)))
     )
-    made = tiling.resampled(target)
+    made = tiling.with_spacing(target)
     assert (made.tiles, made.tile_extent, made.extent) == (
         tiling.tiles, tiling.tile_extent, tiling.extent,
     )  # fmt: skip
@@ -181,15 +181,15 @@ def declaring(write_image):
 
 def test_tiles_that_were_not_imaged_stay_so_when_resampled(declaring):
     tiling = MosaicGrid.of(declaring((1, 2), (0, 0)))
-    coarse = tiling.resampled((20.0, 20.0, 20.0))
+    coarse = tiling.with_spacing((20.0, 20.0, 20.0))
     assert coarse.attributes()["not_imaged"] == [[0, 0], [1, 2]]
-    assert coarse.imaged == [(0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]
+    assert coarse.imaged_tiles == [(0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]
     assert (tiling.voxels, coarse.voxels) == (7 * 2 * 4 * 4, 7 * 1 * 2 * 2)
 
 
 def test_a_mosaic_that_declares_nothing_notes_nothing(declaring):
     tiling = MosaicGrid.of(declaring())
-    assert (tiling.imaged, tiling.voxels) == (tiling.tiles, 2 * 12 * 12)
+    assert (tiling.imaged_tiles, tiling.voxels) == (tiling.tiles, 2 * 12 * 12)
     assert "not_imaged" not in tiling.attributes()
 
 
@@ -225,7 +225,7 @@ def test_a_declaration_that_cannot_be_is_refused(declaring, tiles, words):
 
 def test_a_table_may_lack_tiles_that_were_not_imaged(declaring, write_table):
     tiling = MosaicGrid.of(declaring((1, 1), (2, 2)))
-    rows = [(1, r, c, 30 * r + c, 35 * c - r) for r, c in tiling.imaged]
+    rows = [(1, r, c, 30 * r + c, 35 * c - r) for r, c in tiling.imaged_tiles]
     found = read_positions(write_table(rows), 1, tiling)
     assert [*found] == tiling.tiles
     np.testing.assert_allclose(found[1, 1], (31, 34))

@@ -14,7 +14,7 @@ from octane.layout.sections import (
     gaps,
     number_of,
     read_sections,
-    rescaled,
+    rescale_sections,
     section_number,
 )
 from octane.store.image import open_image
@@ -22,7 +22,11 @@ from octane.store.image import open_image
 
 def test_boundaries_follow_the_planes_and_a_volume_without_any_is_one_section():
     stack = [Section("a", 1, 0, 15), Section("b", 2, 15, 30), Section("c", 3, 30, 44)]
-    assert [(s.start, s.stop) for s in rescaled(stack, 2.5, 18)] == [(0, 6), (6, 12), (12, 18)]
+    assert [(s.start, s.stop) for s in rescale_sections(stack, 2.5, 18)] == [
+        (0, 6),
+        (6, 12),
+        (12, 18),
+    ]
     assert read_sections({}, 7) == read_sections({"sections": []}, 7)
     assert read_sections({}, 7) == [Section("volume", 1, 0, 7)]
 
@@ -34,7 +38,7 @@ def test_boundaries_stay_in_order_and_inside(thicknesses, factor):
         sections.append(Section("s", number, start, start + planes))
         start += planes
     planes = max(1, round(start / factor))
-    moved = rescaled(sections, factor, planes)
+    moved = rescale_sections(sections, factor, planes)
     assert moved[0].start == 0
     assert moved[-1].stop == planes
     assert all(a.stop == b.start for a, b in pairwise(moved))

@@ -17,7 +17,7 @@ from octane.pictures.tile_map import (
     Arrows,
     Thumbnail,
     arrow_scale,
-    assembled,
+    assemble_thumbnail,
     overlaps,
     placed_tiles,
     tile_map,
@@ -160,7 +160,7 @@ def test_the_thumbnail_lies_under_the_tiles():
 
 def test_a_thumbnail_is_assembled_from_the_tiles_at_their_places():
     tiles = placed_tiles(PLACES, *SIZES, not_imaged=[(2, 1)])
-    made = assembled(tiles, lambda tile: np.full((30, 50), 10 * tile[0] + tile[1] + 1.0))
+    made = assemble_thumbnail(tiles, lambda tile: np.full((30, 50), 10 * tile[0] + tile[1] + 1.0))
     assert (made.corner, made.extent) == ((0, 0), (200, 320))
     assert made.values.shape == (240, 384)
 

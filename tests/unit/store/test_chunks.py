@@ -25,7 +25,7 @@ def create(tmp_path):
 @pytest.mark.parametrize("checked", [False, True])
 def test_shards_and_inner_chunks_are_looked_up_wherever_the_index_is(create, location, checked):
     array, store = create(((2, 2, 2), location, checked))
-    assert own(array).owned == (20, 20, 20)
+    assert own(array).object_shape == (20, 20, 20)
     keys = [s.key for s in stored_objects(own(array), WHOLE)]
     assert keys == [f"a/0/c/0/{y}/{x}" for y in range(2) for x in range(2)]
     assert not list(stored_objects(own(array), region((5, 5), (0, 9), (0, 9))))

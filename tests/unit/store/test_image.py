@@ -269,7 +269,7 @@ def test_sections_beyond_a_cropped_volume_are_refused(write_image, voxels, start
 def test_a_volume_is_cut_for_readers(shape, chunks, shards):
     level = Level.volume(Grid(shape, (1.0, 1.0, 1.0)))
     assert (level.chunks, level.shards) == (chunks, shards)
-    assert level.owned == (shards or chunks)
+    assert level.object_shape == (shards or chunks)
 
 
 def test_a_chunk_that_was_not_written_is_found_and_nothing_is_left(tmp_path):

@@ -19,7 +19,7 @@ from octane.core.orientation import UNSTATED, read_orientation
 from octane.store.formats.itk_files import FileVolume, itk_geometry, open_file
 from octane.store.image import open_image, open_levels
 from octane.store.stated import stated_orientation
-from octane.store.volumes import bring_in, create_volume, is_oblique, open_volume, overruled
+from octane.store.volumes import bring_in, create_volume, is_oblique, open_volume, override_warnings
 
 CODES = ["".join(ends) for axes in permutations(("LR", "PA", "SI")) for ends in product(*axes)]
 """Ends of x, y and z, as nibabel names them."""
@@ -146,7 +146,7 @@ def test_a_nifti_that_states_two_places_is_named(tmp_path, suffix):
         image.set_qform(affine_of(qform), 1)
         image.set_sform(affine_of("PIR"), 2)
         nib.save(image, path)
-        (*said,) = overruled([open_volume(path)])
+        (*said,) = override_warnings([open_volume(path)])
         assert ["its qform is used" in text for text in said] == [True] * is_named
 
 
@@ -200,11 +200,11 @@ def test_a_given_orientation_overrules_a_stated_one(tmp_path, write_image, suffi
     assert stated_orientation(open_volume(path).attributes) == own
     volume = open_volume(path, GIVEN)
     assert stated_orientation(volume.attributes) == GIVEN.orientation
-    said = overruled([volume])
+    said = override_warnings([volume])
     assert len(said) == (suffix != ".tif")
     assert all(text.startswith("The stated orientation (z inferior to superior") for text in said)
     # The same one is nothing to warn of.
-    assert not overruled(
+    assert not override_warnings(
         [open_volume(path, InputParameters.model_validate({"orientation": "SPL"}))]
     )
     back = nib.Nifti1Image.from_filename(copied(volume, tmp_path / "b.nii"))
@@ -217,7 +217,7 @@ def test_a_given_orientation_overrules_oblique_directions(tmp_path):
     image.SetDirection((0.8, -0.6, 0, 0.6, 0.8, 0, 0, 0, 1))
     sitk.WriteImage(image, path)
     volume = open_volume(path, GIVEN)
-    (text,) = overruled([volume])
+    (text,) = override_warnings([volume])
     assert text.startswith("The stated oblique directions are replaced by z anterior to posterior")
     assert isinstance(volume, FileVolume)
     assert not is_oblique(volume)

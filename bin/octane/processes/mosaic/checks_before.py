@@ -8,7 +8,7 @@ from typing import Required, TypedDict
 from octane.config.parameters import InputParameters
 from octane.core.errors import InputError
 from octane.core.geometry import shape_of
-from octane.layout.mosaic import is_scaled, read_positions, stated_overlap
+from octane.layout.mosaic import is_unit_error, read_positions, stated_overlap
 from octane.processes.mosaic.orders import changed_flip
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.mosaic.section_tiles import SectionTiles, section_name, write_positions
@@ -100,7 +100,7 @@ def is_against(table: Path, sections: Sequence[SectionTiles]) -> bool:
         sources = (read_positions(table, section.number, section.grid), section.positions)
         pairs = zip(*(stated_overlap(places, extent) for places in sources), strict=True)
         known = [(one, two) for one, two in pairs if one is not None and two is not None]
-        if any(is_scaled((1 - one) / (1 - two)) for one, two in known if one < 1 and two < 1):
+        if any(is_unit_error((1 - one) / (1 - two)) for one, two in known if one < 1 and two < 1):
             return True
     return False
 

@@ -32,8 +32,8 @@ from octane.layout.mosaic import (
     SAME,
     MosaicGrid,
     Tile,
-    completed,
-    is_scaled,
+    complete_positions,
+    is_unit_error,
     position_rows,
     stated_overlap,
 )
@@ -158,7 +158,7 @@ def _write_sections(
     metrics.channel = name_of(sections[0].attributes)
     metrics.orientation = stated_orientation(sections[0].attributes)
     workers = [_workers(section, execution) for section in sections]
-    tiles = sum(len(section.grid.imaged) for section in sections)
+    tiles = sum(len(section.grid.imaged_tiles) for section in sections)
     advance = Progress("MOSAIC", tiles, workers=min(workers))
     for section, store, count in zip(sections, stores, workers, strict=True):
         _write_section(section, store, p, execution, metrics, placing, advance, count)
@@ -179,7 +179,7 @@ def _bytes_in_flight(section: SectionTiles) -> int:
 
 def _workers(section: SectionTiles, execution: ExecutionParameters) -> int:
     need, memory = _bytes_in_flight(section), bytes_of(execution.memory)
-    return plan_workers(need, memory, execution.workers, len(section.grid.imaged))
+    return plan_workers(need, memory, execution.workers, len(section.grid.imaged_tiles))
 
 
 def _write_section(
@@ -235,7 +235,7 @@ def _write_section(
             buffers.append(buffer)
             advance(voxels.nbytes * len(section.channels))
 
-        for tiles in (first, [tile for tile in grid.imaged if tile not in first]):
+        for tiles in (first, [tile for tile in grid.imaged_tiles if tile not in first]):
             run_tiles(
                 tiles,
                 write,
@@ -291,7 +291,7 @@ def _wrong_scale(section: SectionTiles, seen: Images, placed: FoundOrientation |
         if overlap is not None and given is not None and overlap < 1
     ]
     ratios = [(1 - given) / (1 - overlap) for overlap, given, _ in known]
-    if fitting.best != Orientation() or not known or not all(map(is_scaled, ratios)):
+    if fitting.best != Orientation() or not known or not all(map(is_unit_error, ratios)):
         return ""
     if all(
         abs(ratio * spacing - 1) < SAME for ratio, (*_, spacing) in zip(ratios, known, strict=True)
@@ -337,7 +337,7 @@ def _map(section: SectionTiles) -> str:
     """Draw the tiles of a section as placed, over the middle plane; raise if that is not known."""
     grid = section.grid
     if section.positions:
-        places = completed(section.positions, grid)
+        places = complete_positions(section.positions, grid)
     elif grid.pitch is not None:
         places = grid.positions(grid.pitch)
     else:
@@ -387,7 +387,7 @@ def _places(acquisition: Acquisition, placing: OverlapParameters) -> str:
 def _size(section: SectionTiles) -> str:
     grid = section.grid
     return (
-        f"{grid.rows} x {grid.columns} tiles, {len(grid.imaged)} imaged, "
+        f"{grid.rows} x {grid.columns} tiles, {len(grid.imaged_tiles)} imaged, "
         f"{format_bytes(section.bytes)}"
     )
 

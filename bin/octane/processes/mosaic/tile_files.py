@@ -25,7 +25,7 @@ from octane.store.volumes import (
     is_ome_zarr,
     lost_directions,
     open_volume,
-    overruled,
+    override_warnings,
 )
 
 PNG = ".png"
@@ -161,14 +161,14 @@ def open_tile(
         for channel in chosen:
             image = open_image(path, _of_channel(reading, channel))
             image.require_chunks(image.whole)
-    origin = grid.origin if volume.is_placed and not is_oblique(volume) else None
+    origin = grid.origin if volume.has_place and not is_oblique(volume) else None
     return TileFile(
         *(path, grid.shape, volume.dtype, grid.spacing, origin, channels, reading),
         chosen=chosen,
         orientation=stated_orientation(volume.attributes),
         decoding=volume.decoding,
         description=volume.description if isinstance(volume, TiffVolume) else None,
-        overruled=" ".join(overruled([volume])),
+        overruled=" ".join(override_warnings([volume])),
         lost=" ".join(lost_directions(volume)),
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 from octane.core.errors import InputError
 from octane.core.units import counted, format_lengths
 from octane.layout.mosaic import MOST_TILES, Position, Tile
-from octane.layout.sections import gaps, listed
+from octane.layout.sections import gaps, list_numbers
 from octane.processes.mosaic.names import NamedFile, with_folders
 from octane.processes.mosaic.orders import changed_order, tile_at
 from octane.processes.mosaic.parameters import TileParameters
@@ -143,7 +143,7 @@ def arrange(
     tiles = {(file.section, cells[file.name]) for file in files}
     cells, remarks = _count_from_zero(cells, placed_by, len(tiles), len(sections))
     if absent := gaps([*sections]):
-        remarks.append(f"Missing sections between others: {listed(absent)}.")
+        remarks.append(f"Missing sections between others: {list_numbers(absent)}.")
     most = [max(cell[axis] for cell in cells.values()) + 1 for axis in (0, 1)]
     rows, columns = (
         _grid_size(flag, asked, count)

@@ -151,7 +151,7 @@ def _correct_channel(
     def create(
         path: Path, like: Volume, **_: object
     ) -> AbstractContextManager[tuple[Writer, tuple[int, int, int]]]:
-        return nullcontext((writers[path], Level.volume(like.grid).owned))
+        return nullcontext((writers[path], Level.volume(like.grid).object_shape))
 
     logger.info("N4: channel %s", name)
     # Its own copy of the volume, so that a decoded TIFF is removed when the channel is done.

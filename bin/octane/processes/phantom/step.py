@@ -453,11 +453,11 @@ def _write(
     channels: Sequence[str] = (),
 ) -> None:
     """Write an image whose blocks, each of one channel, are rendered by several threads."""
-    of_one = blocks(level.grid.shape, level.owned)
+    of_one = blocks(level.grid.shape, level.object_shape)
     leads = [(slice(k, k + 1),) for k in range(len(channels))] or [()]
     regions = [(*lead, *region) for lead in leads for region in of_one]
     # The block in its own type, a tile and its light in float32, and a slab's working arrays.
-    depth, height, width = level.owned
+    depth, height, width = level.object_shape
     need = height * width * (40 * depth + BYTES_PER_VOXEL * SLAB)
     workers = plan_workers(need, bytes_of(execution.memory), execution.workers, len(regions))
     with create_image(store, [level], dtype, attributes=attributes, channels=channels) as (writer,):

@@ -83,7 +83,7 @@ def decide_overlap(
     No decision is needed where no tile has a neighbour. Raises an InputError that says what was
     seen in ``source`` if the tiles do not show it with certainty.
     """
-    if all(len(section.grid.imaged) == 1 for section in sections) and sections:
+    if all(len(section.grid.imaged_tiles) == 1 for section in sections) and sections:
         return (0.0, 0.0), None
     means: list[Images] = []
     measured = GridOverlap()
@@ -192,7 +192,7 @@ def _comparison_order(sections: Sequence[SectionSource]) -> Iterator[SectionSour
     n, others = len(sections), MOST_SECTIONS - FIRST_SECTIONS
     places = [*range(FIRST_SECTIONS), *(n * part // (others + 1) for part in range(1, others + 1))]
     for place in dict.fromkeys(place for place in places if place < n):
-        if len(sections[place].grid.imaged) > 1:
+        if len(sections[place].grid.imaged_tiles) > 1:
             yield sections[place]
 
 
@@ -202,7 +202,7 @@ def _explain_doubt(measured: GridOverlap) -> str:
     give = "give --overlap (a fraction of a tile, 0 if they abut), or --positions"
     if orientation is None or not orientation.is_clear:
         return f"neighbours show too little, or do not overlap; {give}"
-    if orientation.is_patterned:
+    if orientation.has_pattern:
         return f"all tiles show the same pattern, such as dust, fringes or a frame; {give}"
     if orientation.is_other:
         # With an overlap alone, STITCH would refuse them.

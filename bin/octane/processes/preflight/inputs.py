@@ -7,7 +7,7 @@ from pathlib import Path
 from octane.config.validation import as_ranges, section_ranges
 from octane.core.errors import InputError
 from octane.core.units import format_lengths
-from octane.layout.sections import listed, section_number
+from octane.layout.sections import list_numbers, section_number
 from octane.processes.preflight.parameters import WorkflowParameters
 from octane.store.chunks import is_store
 from octane.store.formats.itk_files import MILLIMETER, READ
@@ -126,7 +126,7 @@ def _numbers_in(name: str, text: str, known: set[int]) -> set[int]:
     ends = {end for numbers in ranges for end in (numbers[0], numbers[-1])}
     if unknown := sorted(ends - known):
         raise InputError(
-            f"--{name} {text} names section {listed(unknown)}, which the input lacks: it has "
+            f"--{name} {text} names section {list_numbers(unknown)}, which the input lacks: it has "
             f"{as_ranges(known)}; correct the numbers."
         )
     return {number for number in known for numbers in ranges if number in numbers}

@@ -119,7 +119,7 @@ def plane_score(voxels: npt.NDArray) -> float:
 
 def _seam_score(source: SectionSource) -> float:
     orientation = find_orientation(source.means) if len(source.means) > 1 else None
-    if orientation is None or orientation.is_patterned or not orientation.is_clear:
+    if orientation is None or orientation.has_pattern or not orientation.is_clear:
         return 0.0
     return orientation.fit.best * orientation.fit.agreeing
 

@@ -29,10 +29,10 @@ from octane.layout.mosaic import MosaicGrid, require_sections, split_sections
 from octane.layout.sections import (
     number_of,
     number_or_first,
-    numbered,
     require_alike,
     require_one_orientation,
     section_number,
+    sections_by_number,
 )
 from octane.processes.mosaic.checks_before import (
     Acquisition,
@@ -518,7 +518,7 @@ def _check_volumes(
             "change; give --skip_n4 as well."
         )
     with collecting(problems):
-        numbered(volumes, settings.stack.allow_missing_sections, unopened)
+        sections_by_number(volumes, settings.stack.allow_missing_sections, unopened)
     with collecting(problems):
         _require_same_numbers(volumes, workflow)
         known = {*map(number_or_first, volumes), *unopened}

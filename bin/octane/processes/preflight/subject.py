@@ -33,7 +33,7 @@ from octane.processes.stitch.layout import nominal_depths, nominal_positions
 from octane.processes.stitch.parameters import StitchParameters
 from octane.store.image import Image
 from octane.store.stated import orientation_in_words
-from octane.store.volumes import Volume, lost_directions, overruled
+from octane.store.volumes import Volume, lost_directions, override_warnings
 
 ABUTTING = StitchParameters(overlap=(0.0, 0.0))
 """Tiles side by side, for what does not depend on their places."""
@@ -176,7 +176,7 @@ class SubjectLayout:
         if self.slabs and not isinstance(stack.section_thickness, float):
             texts += blank_below(self.slabs) + other_distance(self.slabs)
         texts += [text for volume in self.inputs for text in lost_directions(volume)]
-        texts += warn_sizes(self.inputs) + overruled(self.inputs)
+        texts += warn_sizes(self.inputs) + override_warnings(self.inputs)
         if self.mosaics:
             texts += self._tile_warnings()
         first = self.inputs[0]
@@ -222,7 +222,7 @@ def lay_out_mosaic(
     """
     tiling = MosaicGrid.of(image)
     if needs_resample("mosaic", settings):
-        tiling = tiling.resampled(target_of(image, settings.resample))
+        tiling = tiling.with_spacing(target_of(image, settings.resample))
     places = nominal_positions(image, tiling, settings.stitch, positions)
     return tiling, TilePlacement(tiling, places, nominal_depths(image, tiling, positions))
 

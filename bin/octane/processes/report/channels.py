@@ -115,7 +115,7 @@ def channel_pictures(channels: Channels, numbers: pictures.Numbers, gallery: Gal
     image = scales[first].image(arrays[f"slice_z_{first}"])
     if several:
         image = pictures.composite(layers["z"])
-    small = pictures.framed(image, spacing[1:], bar=False, longest=THUMBNAIL_EDGE)
+    small = pictures.frame_image(image, spacing[1:], bar=False, longest=THUMBNAIL_EDGE)
     return {
         "cards": cards,
         "composite": gallery.composite("volume", spacing, layers, numbers) if averaged else [],

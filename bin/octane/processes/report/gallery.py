@@ -99,7 +99,7 @@ class Gallery:
         for axis, (down, across) in CUTS.items():
             image, here = pictures.composite(layers[axis]), (spacing[down], spacing[across])
             along = numbers if down == 0 else ()
-            picture = pictures.framed(image, here, numbers=along, bar=self.bar)
+            picture = pictures.frame_image(image, here, numbers=along, bar=self.bar)
             self.files[f"{name}_{axis}.png"] = pictures.png(picture)
             rows.append(self._row(axis, [("composite", picture)], image.width * here[1]))
         return rows

@@ -31,7 +31,7 @@ def lines(plan: MosaicPlan | StreamPlan, lanes: LanePlan) -> list[str]:
     if isinstance(plan, MosaicPlan):
         tiling = plan.tiling
         what = f"{tiling.rows} x {tiling.columns} tiles of {spelled(tiling.tile)} voxels"
-        made = f"tiles of {spelled(plan.level.chunks)} voxels in {len(tiling.imaged)} files"
+        made = f"tiles of {spelled(plan.level.chunks)} voxels in {len(tiling.imaged_tiles)} files"
         if tiling.not_imaged:
             what += f", {len(tiling.not_imaged)} of them not imaged"
     else:
@@ -73,5 +73,5 @@ def plan_resampling(
         {n: resampler(n, spacing, t, averaged=averaged) for n in sizes}
         for sizes, spacing, t in zip(lengths, tiling.spacing, target, strict=True)
     )
-    made = tiling.resampled(target)
+    made = tiling.with_spacing(target)
     return MosaicPlan(image, tiling, Level(made.grid, made.tile), dtype, operators, averaged)

@@ -65,7 +65,7 @@ class MosaicPlan:
         encoded = math.prod(self.level.chunks) * self.dtype.itemsize
         lane = taken.host + source.worker_bytes + encoded
         memory = bytes_of(execution.memory)
-        workers = plan_workers(lane, memory, execution.workers, len(self.tiling.imaged))
+        workers = plan_workers(lane, memory, execution.workers, len(self.tiling.imaged_tiles))
         return LanePlan(workers, batch, lane, PROCESS_BYTES, taken.device)
 
 
@@ -83,7 +83,7 @@ def resample_tiles(
     """
     image, reader = plan.source, plan.source.reader
     shape = plan.level.grid.shape
-    tiles = plan.tiling.imaged
+    tiles = plan.tiling.imaged_tiles
     coming = iter(tiles)
 
     def fetch(count: int) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from octane.compare.comparison import CLEAR, LIKELY
-from octane.compare.correlation import band_passed, correlation, fisher
+from octane.compare.correlation import band_pass, correlation, fisher
 from octane.compare.faces import Face, ratio
 
 NEIGHBOURS = 4
@@ -144,7 +144,7 @@ def _flipped(face: Face, flip: str) -> Face:
 
 def _likeness(first: Face, second: Face) -> float:
     """Highest correlation of two faces within the largest displacement of sections."""
-    images = (band_passed(face / (face.max() or 1)) for face in (first, second))
+    images = (band_pass(face / (face.max() or 1)) for face in (first, second))
     scores = correlation(*images)
     reach = [int(n * ASIDE) for n in first.shape]
     return float(scores[np.ix_(*(np.arange(-r, r + 1) for r in reach))].max())

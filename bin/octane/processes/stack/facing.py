@@ -116,7 +116,7 @@ def survey(
     least = math.ceil((8 * len(sections) * ny * nx / FACES_BYTES) ** 0.5)
     step = max(1, -(-max(ny, nx) // longest), least)
     size = (-(-ny // step), -(-nx // step))
-    depth, edge, _ = Level.volume(grid).owned
+    depth, edge, _ = Level.volume(grid).object_shape
     found: dict[int, list[Face]] = {}
 
     def work(slab: SectionSlab, lane: Lane) -> int:

@@ -234,7 +234,7 @@ def _planes(slab: SectionSlab, view: View, lane: Lane) -> tuple[Planes, int]:
     _, ny, nx = grid.shape
     planes = own.imaged(range(math.ceil(own.extent[0] / grid.spacing[0]) + 1), grid)[:most]
     found = np.full((len(planes), ny // step, nx // step), np.nan, np.float32)
-    depth, edge, _ = Level.volume(grid).owned
+    depth, edge, _ = Level.volume(grid).object_shape
     wide = max(edge // step, 1) * step
     for part, rows, across in blocks((len(planes), ny, nx), (depth, wide, wide)):
         region = (slice(0, 1), rows, across)

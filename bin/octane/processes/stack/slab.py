@@ -36,7 +36,7 @@ def block_workers(
 
     Raises an OctaneError that says how much memory one block needs if it does not fit.
     """
-    depth, height, width = np.minimum(Level.volume(grid).owned, grid.shape).tolist()
+    depth, height, width = np.minimum(Level.volume(grid).object_shape, grid.shape).tolist()
     # A levelled section is read as much deeper as it is tilted, in its own type and as numbers.
     extent = vector(0.0, height * grid.spacing[1], width * grid.spacing[2])
     rise = max((slab.cut.rise(extent) for slab in slabs), default=0.0)

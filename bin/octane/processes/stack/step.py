@@ -24,7 +24,7 @@ from octane.core.records import JumpFigures, read_reference
 from octane.layout.sections import (
     blended_planes,
     imaged_plane,
-    listed,
+    list_numbers,
     read_sections,
     require_alike,
     require_one_orientation,
@@ -68,7 +68,7 @@ from octane.processes.stack.thickness import SAME
 from octane.store.channels import name_of
 from octane.store.image import Image, open_image
 from octane.store.stated import Attributes, stated_orientation
-from octane.store.volumes import overruled
+from octane.store.volumes import override_warnings
 from octane.store.writer import Level, create_image
 
 logger = logging.getLogger(__name__)
@@ -183,7 +183,7 @@ def stack_sections(
     require_one_orientation(images)
     dtype, own = images[0].dtype, images[0].attributes
     metrics = Metrics("stack", channel=name_of(own), orientation=stated_orientation(own))
-    for note in overruled(images):
+    for note in override_warnings(images):
         metrics.warn_in_report(note)
     if reference is None:
         given = "unset" if displacements is None else "from a table"
@@ -199,7 +199,7 @@ def stack_sections(
         parameters = parameters.model_copy(update=done)
     metrics.settings = {"displacements": given} | parameters.recorded(reading)
     if placed.excluded:
-        logger.info("STACK: excluded sections: %s", listed(placed.excluded))
+        logger.info("STACK: excluded sections: %s", list_numbers(placed.excluded))
     if placed.missing:
         named = ", ".join(map(str, placed.missing))
         gone = f"Section {named} is" if len(placed.missing) == 1 else f"Sections {named} are"
@@ -434,7 +434,7 @@ def _compensated(faces: Faces, slabs: Sequence[SectionSlab], grid: Grid) -> Jump
         for slab in slabs
         if slab.number in faces.ends
     }
-    return mean_jumps(faces.divided(factors), faces)
+    return mean_jumps(faces.divide(factors), faces)
 
 
 def _place_of(slab: SectionSlab) -> dict[str, object]:
@@ -464,8 +464,9 @@ def _warn_of_blank(slabs: Sequence[SectionSlab], grid: Grid, metrics: Metrics) -
     if odd := [number for number, lacking in parts.items() if lacking]:
         tilted = "Section {} is" if len(odd) == 1 else "Sections {} are"
         metrics.warn(
-            f"{tilted.format(listed(odd))} tilted: up to {max(parts.values())} levelled planes of "
-            "a section were imaged only in part and are zero elsewhere; check --section_thickness."
+            f"{tilted.format(list_numbers(odd))} tilted: up to {max(parts.values())} "
+            "levelled planes of a section were imaged only in part and are zero elsewhere; "
+            "check --section_thickness."
         )
     return beyond
 
@@ -555,7 +556,7 @@ def _write(
     Keep the ``faces`` of its sections before and after blending; without it, both may be the same.
     """
     grid, slabs, borders = placed.grid, placed.slabs, placed.borders
-    regions = blocks(grid.shape, Level.volume(grid).owned)
+    regions = blocks(grid.shape, Level.volume(grid).object_shape)
     workers = block_workers(slabs, grid, dtype, len(regions), execution)
 
     def work(region: Region, lane: Lane) -> int:

@@ -19,7 +19,7 @@ from octane.compare.comparison import (
     CoarseTiles,
     ComparedPair,
     Images,
-    compared,
+    compare_tiles,
     gain,
     placed_pairs,
 )
@@ -70,7 +70,7 @@ def compare(
     ``spacing`` of voxels are in micrometres. The brightness of ``saturated`` tiles is not compared.
     """
     tiles = CoarseTiles.of(projections, starts)
-    along = compared(tiles)
+    along = compare_tiles(tiles)
     pairs_of = _by_tile(tiles, along)
     same = find_copies(projections, pairs_of)
     swaps = [pair for pair in find_swaps(tiles, pairs_of) if same.keys().isdisjoint(pair)]
@@ -193,7 +193,7 @@ def find_swaps(tiles: CoarseTiles, pairs_of: Pairs) -> list[tuple[Tile, Tile]]:
             changed = {**images, one: images[other], other: images[one]}
             both = {(p.first, p.second) for p in pairs_of[one] + pairs_of[other]}
             before, after = (
-                float(np.median([tiles.correlated(*pair, seen) for pair in both]))
+                float(np.median([tiles.correlation(*pair, seen) for pair in both]))
                 for seen in (images, changed)
             )
             if len(both) > 1 and after >= SURE and gain(before, after) >= 2 * CLEAR:
@@ -287,7 +287,7 @@ def _fits_nowhere(
 
 def _mismatch(tiles: CoarseTiles, pair: ComparedPair, tissue: float) -> float:
     """Seam of two tiles at equal brightness, less speckle and chance; 0 if neither shows tissue."""
-    shared = tiles.shared(pair.first, pair.second)
+    shared = tiles.overlap_values(pair.first, pair.second)
     if shared is None or max(float(part.mean()) for part in shared) <= tissue:
         return 0.0
     sums = [float(part.sum()) for part in shared]

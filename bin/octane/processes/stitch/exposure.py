@@ -183,7 +183,7 @@ def _shared_areas(
 ) -> Iterator[tuple[Tile, Tile, Image, Image]]:
     """Pairs without ``odd`` tiles, and what both show of their common area."""
     for pair in chain(*along):
-        shared = tiles.shared(pair.first, pair.second)
+        shared = tiles.overlap_values(pair.first, pair.second)
         if shared is not None and pair.first not in odd and pair.second not in odd:
             yield pair.first, pair.second, *shared
 

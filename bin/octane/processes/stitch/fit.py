@@ -147,7 +147,7 @@ def _better_orientation(
     tiling: MosaicGrid, projections: Projections, positions: dict[Tile, Position]
 ) -> FoundOrientation | None:
     """Find the orientation of rows and columns under which several neighbours fit, if another."""
-    imaged = {tile: projections[tile] for tile in tiling.imaged}
+    imaged = {tile: projections[tile] for tile in tiling.imaged_tiles}
     orientation = find_orientation(imaged, positions, tiling.spacing[1:])
     return (
         orientation

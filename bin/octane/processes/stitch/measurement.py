@@ -151,7 +151,7 @@ def measure(
             blur = {(tile.row, tile.column) for tile in fit.unsharp}
             if fit.fits:
                 measured_gains = _gains(seen, placement, light, fit.odd | blur, parameters)
-            gains = dict.fromkeys(tiling.imaged, 1.0)
+            gains = dict.fromkeys(tiling.imaged_tiles, 1.0)
             if measured_gains is not None and measured_gains.held_out.lowers_seams:
                 gains |= measured_gains.gains
         if any(gain != 1 for gain in gains.values()):
@@ -171,7 +171,7 @@ def measure(
         )
         # Only one of the two is kept in memory.
         del seen, even
-        seams = measure_seams(placement, {t: evened[t] for t in tiling.imaged}, left)
+        seams = measure_seams(placement, {t: evened[t] for t in tiling.imaged_tiles}, left)
     if reference is None:
         with metrics.timed("surface"):
             surface = measure_surface(profiles, placement, dark=dark)
@@ -191,7 +191,7 @@ def measure(
         not_refined="" if fit.refinement is None else fit.refinement.reason,
         dim=[
             t
-            for t in tiling.imaged
+            for t in tiling.imaged_tiles
             if t not in empty and measured_gains and t not in measured_gains.gains
         ],
     )
@@ -239,7 +239,7 @@ def _project_tiles(
         return block.nbytes
 
     run_pipeline(
-        tiling.imaged,
+        tiling.imaged_tiles,
         one,
         label="STITCH: reading",
         workers=mosaic.workers,
@@ -248,8 +248,8 @@ def _project_tiles(
     )
     # In the same order on any number of threads.
     ordered = {tile: means[tile] for tile in tiling.tiles}
-    kept = {tile: shares[tile] for tile in tiling.imaged}
-    return ordered, {tile: profiles[tile] for tile in tiling.imaged}, kept
+    kept = {tile: shares[tile] for tile in tiling.imaged_tiles}
+    return ordered, {tile: profiles[tile] for tile in tiling.imaged_tiles}, kept
 
 
 def _mean(bright: npt.NDArray) -> npt.NDArray[np.float32]:
@@ -313,7 +313,7 @@ def _common_means(
         return block.nbytes
 
     run_pipeline(
-        mosaic.tiling.imaged,
+        mosaic.tiling.imaged_tiles,
         one,
         label="STITCH: comparing",
         workers=mosaic.workers,

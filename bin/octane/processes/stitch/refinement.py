@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from octane.compare.correlation import (
     TilePair,
-    band_passed,
+    band_pass,
     correlations,
     fisher,
     neighbours,
@@ -136,7 +136,7 @@ def matches(
     """Match of two views of an overlap, and those of its halves, blocks of a chequerboard."""
     # Variances of very small stored values would vanish. A power of two rounds nothing.
     highest = max(float(np.abs(view).max()) for view in views)
-    one, other = (band_passed(np.ldexp(view, -np.frexp(highest)[1])) for view in views)
+    one, other = (band_pass(np.ldexp(view, -np.frexp(highest)[1])) for view in views)
     rows, columns = np.indices(one.shape) // BLOCK
     even, parts = (rows + columns) % 2 == 0, list[npt.NDArray]()
     if halves:

@@ -18,7 +18,7 @@ from octane.core.files import writing
 from octane.core.geometry import Grid, Region, blocks, bounds
 from octane.core.metrics import Metrics
 from octane.core.units import bytes_of
-from octane.layout.mosaic import MosaicGrid, Tile, as_if_scaled, idle_overlap
+from octane.layout.mosaic import MosaicGrid, Tile, idle_overlap, scale_remark
 from octane.layout.placement import TilePlacement
 from octane.layout.sections import number_of
 from octane.pipeline.lanes import Lane, run_pipeline
@@ -51,7 +51,7 @@ from octane.processes.stitch.reference import reference_of
 from octane.store.channels import is_nearest, name_of
 from octane.store.image import Image, open_image
 from octane.store.stated import Attributes, stated_orientation
-from octane.store.volumes import overruled
+from octane.store.volumes import override_warnings
 from octane.store.writer import DirectWriter, Level, create_image
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ def _plan_mosaic(
 ) -> Mosaic:
     """Plan the memory; keep the mosaic if it fits."""
     memory, tiles = bytes_of(execution.memory), len(tiling.tiles)
-    owned = blended = Level.volume(grid).owned
+    owned = blended = Level.volume(grid).object_shape
     if parameters.attenuation != "none":
         blended = (grid.shape[0], *(n + 2 * REACH for n in owned[1:]))
     block = math.prod(np.minimum(blended, grid.shape).tolist())
@@ -123,7 +123,7 @@ def _check_findings(
     wrong = [o for o in overlaps if o.better and o.found is not None]
     if wrong:
         text = " and ".join(f"{o.found:.3f} along {o.axis}, not {o.given:.3g}" for o in wrong)
-        scaled = as_if_scaled(wrong) if is_placed else ""
+        scaled = scale_remark(wrong) if is_placed else ""
         text = f"{name}: its tiles correlate at an overlap of {text}{scaled}; "
         mended = f"give --overlap {overlap_values(overlaps)}"
         text += CORRECT_PLACES if is_placed else mended
@@ -226,7 +226,7 @@ def _attributes(
         "surface": _surface(surface),
         **({"not_compared": [placement.box(tile) for tile in sorted(odd)]} if odd else {}),
     }
-    if not placement.covered().all():
+    if not placement.coverage().all():
         # The border of the imaged area is ragged, and not one of tissue.
         section["imaged"] = [*map(placement.box, placement.places)]
     return {**attributes, "kind": "section", "section": section}
@@ -255,7 +255,7 @@ def _write(
         return result.nbytes
 
     run_pipeline(
-        blocks(grid.shape, Level.volume(grid).owned),
+        blocks(grid.shape, Level.volume(grid).object_shape),
         work,
         label="STITCH",
         workers=mosaic.workers,
@@ -316,7 +316,7 @@ def stitch_section(
         orientation=stated_orientation(image.attributes),
         settings=settings,
     )
-    for text in overruled([image]):
+    for text in override_warnings([image]):
         metrics.warn_in_report(text)
     tiling = MosaicGrid.of(image)
     parameters = applicable_parameters(parameters, image, is_placed=reference_record is not None)
@@ -356,7 +356,7 @@ def stitch_section(
     strong = [one for one in uneven if not 1 / STRONG <= one.brightness <= STRONG]
     odd = measured.empty | {(tile.row, tile.column) for tile in strong} | placement.depths.keys()
     _log_depths(image.path.name, placement)
-    shown = placement.shown(placement.places.keys() - measured.empty)
+    shown = placement.plane_ranges(placement.places.keys() - measured.empty)
     flat = _flat_field(light, tiling, parameters)
     blend = functools.partial(blend_block, mosaic, placement, measured.empty, flat, measured.gains)
     compensation = None
@@ -381,7 +381,7 @@ def stitch_section(
             attributes[COMPENSATION] = compensation.factors
     if compensation is not None:
         _warn_of_decay(image.path.name, compensation.steady, metrics)
-    uncovered = placement.uncovered()
+    uncovered = placement.gap_pixels()
     # The reference's record names them once for all channels.
     if uncovered and reference is None:
         metrics.warn(

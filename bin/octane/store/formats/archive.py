@@ -110,13 +110,13 @@ def open_archive(path: Path) -> Archive:
     """
     try:
         state = path.stat()
-        return _opened(path, state.st_size, state.st_mtime_ns, state.st_ino)
+        return _open_cached_archive(path, state.st_size, state.st_mtime_ns, state.st_ino)
     except OSError as error:
         raise unreadable(error) from error
 
 
 @lru_cache(OPEN)
-def _opened(path: Path, size: int, *_state: int) -> Archive:
+def _open_cached_archive(path: Path, size: int, *_state: int) -> Archive:
     try:
         with os.fdopen(open_regular(path), "rb") as stream, ZipFile(stream) as archive:
             listed = archive.infolist()

@@ -179,7 +179,7 @@ class FileVolume:
     """
 
     chunks = TAKEN
-    is_placed = is_plain = True
+    has_place = is_plain = True
     decoding = worker_bytes = 0
     access = "read whole, as its format requires"
 
@@ -277,7 +277,7 @@ def open_file(
     place, detached, header, end = path, None, b"", 0
     if name.endswith((".mha", ".mhd", ".nrrd", ".nhdr")):
         header, end = _head(path)
-        place, detached = _detached(path, header)
+        place, detached = _split_header(path, header)
         header = header[:end]
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(place))
@@ -413,10 +413,10 @@ def voxel_file(path: Path) -> Path | None:
     """
     if not path.name.lower().endswith((".mha", ".mhd", ".nrrd", ".nhdr")):
         return None
-    return _detached(path, _head(path)[0])[1]
+    return _split_header(path, _head(path)[0])[1]
 
 
-def _detached(path: Path, head: bytes) -> tuple[Path, Path | None]:
+def _split_header(path: Path, head: bytes) -> tuple[Path, Path | None]:
     """Path for ITK to read, and the file of the voxels if that is not the header itself.
 
     An OctaneError says that the voxels are not in one file next to the header.

@@ -88,7 +88,7 @@ class TiffVolume:
     chunks = TAKEN
     geometry = None
     # The format does not state an origin.
-    is_placed = False
+    has_place = False
     is_plain = True
     whole_bytes = worker_bytes = decoding = 0
     access = "read in parts, after decoding it once if it is compressed"
@@ -141,7 +141,7 @@ class TiffVolume:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
             # Unnamed, so that it vanishes however the process ends.
-            with TemporaryFile(dir=folder) as decoded, _opened(self.path) as file:
+            with TemporaryFile(dir=folder) as decoded, _open_file(self.path) as file:
                 series, plane = _stack_of(self.path, file), np.empty((ny, nx), self.dtype)
                 for number in self._planes:
                     page = cast("TiffPage", series[number])
@@ -196,10 +196,10 @@ def open_tiff(
 
     A voxel size that the file does not state is taken from ``reading``, else from ``like``.
     """
-    with _opened(path) as file:
+    with _open_file(path) as file:
         series = _stack_of(path, file)
         depth = _depth_of(path, series, flat=flat)
-        sizes, names = _stated(path, file, series)
+        sizes, names = _sizes_and_names(path, file, series)
         description = _description_of(path, file) if file.is_ome else path
         counts = [dict(_axes_of(series)).get(axis, 1) for axis in "CT"]
         stated = Stated(
@@ -260,7 +260,7 @@ def _naming_faults(path: Path) -> Generator[None]:
 
 
 @contextmanager
-def _opened(path: Path) -> Generator[TiffFile]:
+def _open_file(path: Path) -> Generator[TiffFile]:
     """Open a file with tifffile; raise the errors that it would only log."""
     from tifffile import TiffFile
 
@@ -385,7 +385,7 @@ def ome_text(path: Path) -> str:
     """OME-XML of a TIFF, or of a file next to the TIFFs that it describes; empty without any."""
     if not path.name.lower().endswith(TIFF):
         return read_regular(path).decode(errors="replace")
-    with _opened(path) as file:
+    with _open_file(path) as file:
         return file.ome_metadata or ""
 
 
@@ -513,7 +513,9 @@ def _planes(series: TiffPageSeries, depth: str, place: Sequence[int]) -> list[in
     return chosen.ravel().tolist()
 
 
-def _stated(path: Path, file: TiffFile, series: TiffPageSeries) -> tuple[list[Length], list[str]]:
+def _sizes_and_names(
+    path: Path, file: TiffFile, series: TiffPageSeries
+) -> tuple[list[Length], list[str]]:
     """Voxel size along z, y and x as the file states it, and channel names."""
     if series.kind == "ome":
         if series in file.series:

@@ -151,7 +151,7 @@ def _array(
     sizes = [rows * ((columns * bits + 7) // 8) for rows, columns in shapes]
     # Voxels that are not compressed may be followed by others.
     most = sizes[0] if key.compression == 1 else max(sizes)
-    found = _unpacked(key.compression, data, most)
+    found = _decompress(key.compression, data, most)
     if len(found) not in sizes:
         raise ValueError(f"a strip or tile has {len(found)} bytes, and not {sizes[0]}")
     shape = shapes[sizes.index(len(found))]
@@ -172,7 +172,7 @@ def _array(
     return voxels
 
 
-def _unpacked(compression: int, data: bytes | bytearray, size: int) -> bytes | bytearray:
+def _decompress(compression: int, data: bytes | bytearray, size: int) -> bytes | bytearray:
     """Decompress bytes; of more than ``size``, either one more is returned or an error raised."""
     import imagecodecs
 

@@ -23,7 +23,7 @@ from octane.store.volumes import (
     is_whole,
     log_orientation,
     lost_directions,
-    overruled,
+    override_warnings,
 )
 from octane.tools.export.archive import write_archive
 from octane.tools.export.bids import write_derivative
@@ -128,7 +128,7 @@ def _log_output(source: Source, destination: Path) -> None:
     """Log what is written, and warn of what the format does not state."""
     volume = source.levels[0][0].volume
     directions = [] if is_whole(destination) else lost_directions(volume)
-    for text in overruled([volume]) + directions + default_directions(volume, destination):
+    for text in override_warnings([volume]) + directions + default_directions(volume, destination):
         logger.warning("%s", text)
     if any(source.orientation) and destination.name.endswith(TIFF):
         logger.warning(

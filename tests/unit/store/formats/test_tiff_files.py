@@ -449,8 +449,8 @@ def test_a_truncated_file_is_refused_before_voxels_are_read(write, options, part
 def test_a_fault_is_seen_while_other_files_are_opened_and_closed(write, voxels):
     paths = [write(voxels, f"{name}.tif") for name in "ab"]
     with ExitStack() as first:
-        first.enter_context(tiff_files._opened(paths[0]))
-        with tiff_files._opened(paths[1]):
+        first.enter_context(tiff_files._open_file(paths[0]))
+        with tiff_files._open_file(paths[1]):
             pass
         # As tifffile does for a fault that it survives.
         with pytest.raises(ValueError, match="lost"):

@@ -10,7 +10,7 @@ import numpy as np
 
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, spelled, vector
-from octane.layout.sections import listed, number_or_first, numbered
+from octane.layout.sections import list_numbers, number_or_first, sections_by_number
 from octane.processes.stack.layout.borders import Border
 from octane.processes.stack.layout.displacement import IN_PLACE, NEGLIGIBLE, Displacement
 from octane.processes.stack.layout.stack import SectionSlab, arranged, imaged_box
@@ -72,7 +72,7 @@ def arranged_like(images: Sequence[Image], reference: StackFigures, path: Path) 
     same numbers, places, extents and voxel size, and the record is complete.
     """
     _require_same_sections(images, reference, path)
-    numbers = numbered(images, len(reference.sections))
+    numbers = sections_by_number(images, len(reference.sections))
     slabs: list[SectionSlab] = []
     for own in reference.sections:
         if own.thickness is None or own.thickness_from is None:
@@ -122,8 +122,8 @@ def _require_same_sections(images: Sequence[Image], reference: StackFigures, pat
     theirs = [own.number for own in reference.sections if not own.missing]
     if ours != theirs:
         raise InputError(
-            f"The inputs are the sections {listed(ours)}, but {path} is of "
-            f"{listed(theirs)}; give the record of the same sections."
+            f"The inputs are the sections {list_numbers(ours)}, but {path} is of "
+            f"{list_numbers(theirs)}; give the record of the same sections."
         )
     spacing = images[0].grid.spacing
     if not np.allclose(spacing, reference.voxel_size, rtol=1e-6, atol=0):

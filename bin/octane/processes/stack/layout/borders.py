@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.core.geometry import Grid
-from octane.layout.sections import listed
+from octane.layout.sections import list_numbers
 from octane.processes.stack.layout.stack import SectionSlab
 
 
@@ -86,4 +86,4 @@ def shared_less(slabs: Sequence[SectionSlab], blend: float, grid: Grid) -> list[
 
 
 def _named(numbers: Sequence[int]) -> str:
-    return f"section{'s' * bool(numbers[1:])} {listed(numbers)}"
+    return f"section{'s' * bool(numbers[1:])} {list_numbers(numbers)}"

@@ -17,7 +17,7 @@ from octane.core.errors import InputError
 from octane.core.geometry import Grid
 from octane.core.units import comma_in, plain_number
 from octane.layout.mosaic import Position
-from octane.layout.sections import require_known
+from octane.layout.sections import require_section
 
 COLUMNS = ("section", "y", "x", "rotation")
 """Section number, then its displacement in micrometres and degrees."""
@@ -89,7 +89,7 @@ def read_displacements(path: Path, known: Collection[int], grid: Grid) -> dict[i
             said = "invalid row; give a section number, and y, x and rotation as numbers with "
             said += "decimal points, or leave all three empty."
             raise InputError(f"{path}, line {line}: {comma_in(row) or said}") from error
-        require_known(number, known, f"{path}, line {line}")
+        require_section(number, known, f"{path}, line {line}")
         if number in found:
             raise InputError(
                 f"{path}, line {line}: a second row for section {number:g}; remove one."

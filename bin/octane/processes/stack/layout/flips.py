@@ -10,7 +10,7 @@ import numpy.typing as npt
 from octane.config.validation import as_ranges
 from octane.core.errors import InputError
 from octane.core.geometry import Region
-from octane.layout.sections import listed, number_or_first
+from octane.layout.sections import list_numbers, number_or_first
 from octane.processes.stack.layout.surfaces import measured
 from octane.processes.stack.parameters import StackParameters
 from octane.store.image import Image
@@ -92,6 +92,6 @@ def require_flippable(numbers: Sequence[int], parameters: StackParameters) -> No
     """
     if lost := sorted({*parameters.flips} - {*numbers, *parameters.excluded}):
         raise InputError(
-            f"--flip_sections '{parameters.flip_sections}' names section {listed(lost)}, which the "
-            f"input lacks: it has {as_ranges(numbers)}; correct the numbers."
+            f"--flip_sections '{parameters.flip_sections}' names section {list_numbers(lost)}, "
+            f"which the input lacks: it has {as_ranges(numbers)}; correct the numbers."
         )

@@ -17,7 +17,7 @@ from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector, vector
 from octane.core.units import comma_in
 from octane.layout.mosaic import Position
-from octane.layout.sections import distances, listed, numbered
+from octane.layout.sections import distances, list_numbers, sections_by_number
 from octane.processes.stack.layout.displacement import (
     COLUMNS,
     IN_PLACE,
@@ -205,7 +205,7 @@ def lay_out(
             f"--stack_blend {parameters.blend:g} is less than one voxel of {images[0].path} "
             f"({spacing[0]:g} micrometre); give at least that, or 0."
         )
-    numbers = numbered(images, parameters.allow_missing_sections, parameters.excluded)
+    numbers = sections_by_number(images, parameters.allow_missing_sections, parameters.excluded)
     require_flippable([*numbers], parameters)
     cuts = surfaces(images, [extent for _, extent in boxes], spacing[0], parameters)
     parts = zip(numbers.items(), boxes, cuts, strict=True)
@@ -327,7 +327,7 @@ def sections_without_overlap(slabs: Sequence[SectionSlab]) -> list[str]:
         else ("Sections", "do not overlap the sections before them", "their stores", "them")
     )
     text = f"in y and x: correct --positions or the translations in {stores}, or remove {them}."
-    return [f"{who} {listed(odd)} {overlap} {text}"] if odd else []
+    return [f"{who} {list_numbers(odd)} {overlap} {text}"] if odd else []
 
 
 def blank_below(slabs: Sequence[SectionSlab]) -> list[str]:
@@ -388,7 +388,7 @@ def without_surface(slabs: Sequence[SectionSlab]) -> list[str]:
     # Data that begin within the tissue show none.
     if not odd or len(odd) == sum(slab.image is not None for slab in slabs):
         return []
-    named = listed([f"{slab.number} ({reason})" for slab, reason in odd])
+    named = list_numbers([f"{slab.number} ({reason})" for slab, reason in odd])
     cut = odd[0][0].cut
     whose, begins = ("section", "it begins") if len(odd) == 1 else ("sections", "they begin")
     if cut.source == OF_OTHERS:
