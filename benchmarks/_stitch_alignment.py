@@ -16,7 +16,7 @@ from _stitch_cost import stack_costs
 
 from octane.processes.phantom.parameters import PhantomParameters
 from octane.processes.phantom.step import BACKGROUND, Subject, displacements, render_tile, tissue
-from octane.processes.stack.alignment import register, resolutions
+from octane.processes.stack.alignment import register_faces, structure_pyramid
 from octane.processes.stack.layout.displacement import Displacement
 
 SIZES = (128, 256, 512)
@@ -87,7 +87,7 @@ def harmed_sections_of(p: PhantomParameters) -> Sections:
     )
     for k in (TORN, FOLDED):
         z = depth + k * p.section_thickness
-        own_y, own_x = moves[k].before(y[:, None], x[None, :], (height / 2, width / 2))
+        own_y, own_x = moves[k].undo(y[:, None], x[None, :], (height / 2, width / 2))
         whole = tissue(subject, z, own_y, own_x)
         if k == TORN:
             apart = np.hypot(own_y / height - TEAR[0], own_x / width - TEAR[1])
@@ -118,8 +118,8 @@ def facing(
 
 def octane(faces: Faces) -> Found:
     """Register with octane."""
-    levels = [(resolutions(one), resolutions(other)) for one, other in faces]
-    return [tuple(register(a, b, 2.0 ** (len(a) - 1), rotate=True)[0]) for a, b in levels]
+    levels = [(structure_pyramid(one), structure_pyramid(other)) for one, other in faces]
+    return [tuple(register_faces(a, b, 2.0 ** (len(a) - 1), rotate=True)[0]) for a, b in levels]
 
 
 def itk(faces: Faces) -> Found:

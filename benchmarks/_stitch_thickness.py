@@ -10,8 +10,8 @@ from uneven_sections import UnevenParameters, render_tile, thicknesses
 
 from octane.compare.columns import columns
 from octane.processes.phantom.step import speckle
-from octane.processes.stack.shared_depth import LONGEST
-from octane.processes.stack.thickness import FEWEST_PLANES, SAME, Distance, distance
+from octane.processes.stack.shared_depth import PLANE_EDGE
+from octane.processes.stack.thickness import FEWEST_PLANES, MIN_CHANGE, Distance, measure_distance
 
 SIZES = (128, 256, 512)
 """Heights of sections in voxels of 10 micrometres; widths are 1.5 times as large."""
@@ -47,7 +47,7 @@ def measured(
     sections: list[Section], p: UnevenParameters, looks: float
 ) -> list[tuple[Distance, float, float]]:
     """Return each pair's distance, its error in planes and the CPU seconds that it took."""
-    step = -(-max(p.tile_shape) // LONGEST)
+    step = -(-max(p.tile_shape) // PLANE_EDGE)
     seen = [
         columns(own * speckle(looks, own.shape, [p.seed, k]) if looks else own, step)
         for k, own in enumerate(sections)
@@ -56,7 +56,7 @@ def measured(
     for (upper, lower), true in zip(pairwise(seen), thicknesses(p), strict=False):
         start = time.process_time()
         deepest = min(3 * PLANES // 2, len(upper) - FEWEST_PLANES)
-        own = distance(upper, lower, range(PLANES // 2, deepest + 1))
+        own = measure_distance(upper, lower, range(PLANES // 2, deepest + 1))
         seconds = time.process_time() - start
         found.append((own, own.planes - true / p.voxel_size[0], seconds))
     return found
@@ -72,7 +72,7 @@ def rows(name: str, cases: list[UnevenParameters], looks: tuple[int, ...]) -> li
     table = []
     for own, pairs in found.items():
         errors = [abs(error) for one, error, _ in pairs if not one.problem]
-        away = [one for one, _, _ in pairs if abs(one.planes - PLANES) >= max(one.std, SAME)]
+        away = [one for one, _, _ in pairs if abs(one.planes - PLANES) >= max(one.std, MIN_CHANGE)]
         table.append({
             "name": f"{name}, {own} looks",
             "pairs": len(pairs),

@@ -170,7 +170,7 @@ def _apart(
     middle, part = (height / 2, width / 2), np.array([0, 0.5, 1])
     y, x = (place.ravel() for place in np.meshgrid(part * height, part * width))
     seen = [
-        np.stack(back.before(*own.of(y, x, middle), middle))
+        np.stack(back.undo(*own.apply(y, x, middle), middle))
         for own, back in zip(true, undone, strict=True)
     ]
     apart = [np.hypot(*(b - a)).max() for a, b in pairwise(seen)]

@@ -86,7 +86,7 @@ def seen_tissue(cut: Cut, number: int, shape: tuple[int, int, int], spacing: Vec
     below = _below(cut, number, shape, spacing)
     y, x = ((np.arange(n) + 0.5) * s for n, s in zip(shape[1:], spacing[1:], strict=True))
     middle = (extent[1] / 2, extent[2] / 2)
-    at_y, at_x = cut.move(number).before(y[:, None], x[None, :], middle)
+    at_y, at_x = cut.move(number).undo(y[:, None], x[None, :], middle)
     block = Subject((float(sum(cut.thick)), extent[1], extent[2]), (0, 0), (0, 0, 0), (0, 0))
     deep = cut.start(number) + below
     seen = tissue(block, deep, at_y, at_x)
@@ -129,7 +129,7 @@ def lit(
     below = _below(cut, number, shape, spacing)
     for place in places:
         z, y, x = (p * s for p, s in zip(place, spacing, strict=True))
-        v, u = cut.move(number).of(np.array(y), np.array(x), middle)
+        v, u = cut.move(number).apply(np.array(y), np.array(x), middle)
         deep = z - cut.start(number) + cut.surface(number, (v - middle[0], u - middle[1]))
         at = np.array([deep, v, u], float) / spacing - 0.5
         window = tuple(

@@ -25,7 +25,7 @@ def seen(
     shape = [n - 2 * MARGIN for n in tissue.shape]
     middle = ((shape[0] - 1) / 2, (shape[1] - 1) / 2)
     y, x = (p.astype(float) for p in np.indices(shape))
-    at = np.array(displaced.before(y, x, middle)) + MARGIN
+    at = np.array(displaced.undo(y, x, middle)) + MARGIN
     return ndimage.map_coordinates(tissue, at, order=3).astype(np.float32)
 
 

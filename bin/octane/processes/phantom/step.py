@@ -275,7 +275,7 @@ def before_displacement(
     if not any(move):
         return y, x
     _, ey, ex = Subject.of(p).extent
-    before_y, before_x = move.before(y[:, None], x[None, :], (ey / 2, ex / 2))
+    before_y, before_x = move.undo(y[:, None], x[None, :], (ey / 2, ex / 2))
     return before_y, before_x
 
 

@@ -73,8 +73,8 @@ from octane.processes.preflight.subject import (
     lay_out_subject,
     needs_resample,
 )
-from octane.processes.resample.layout import target_of
-from octane.processes.stack.layout.stack import given_displacements, given_thicknesses
+from octane.processes.resample.layout import target_voxel_size
+from octane.processes.stack.layout.stack import table_displacements, table_thicknesses
 from octane.processes.stack.layout.surfaces import require_surfaces
 from octane.processes.stack.record import BY_DEPTH
 from octane.processes.stitch.checks_before import (
@@ -341,10 +341,10 @@ def _plan(
         )
     if "displacements" in other_files:
         # STACK reads them again; here wrong rows are refused before any work.
-        given_displacements(
+        table_displacements(
             other_files["displacements"], layout.slabs, layout.volume, settings.stack
         )
-        given_thicknesses(other_files["displacements"], layout.slabs)
+        table_thicknesses(other_files["displacements"], layout.slabs)
     if not workflow.skip_n4:
         _check_companions(other_files, layout)
     if kind == "mosaic":
@@ -555,7 +555,7 @@ def _check_volume(
     workflow, resample = settings.workflow, settings.resample
     spacing = volume.grid.spacing
     if needs_resample(kind, settings):
-        spacing = target_of(volume, resample)
+        spacing = target_voxel_size(volume, resample)
     # A stored spacing that went through millimetres may be off in its last digits.
     elif resample.resolution is not None and not np.allclose(
         resample.resolution, spacing, rtol=1e-6

@@ -17,16 +17,16 @@ from octane.layout.mosaic import MosaicGrid, unlike_mosaics
 from octane.layout.placement import TilePlacement, crowded_tiles, tiles_apart
 from octane.processes.preflight.inputs import warn_sizes
 from octane.processes.preflight.parameters import Settings
-from octane.processes.resample.layout import target_of
-from octane.processes.stack.layout.borders import shared_less
+from octane.processes.resample.layout import target_voxel_size
+from octane.processes.stack.layout.borders import blend_warnings
 from octane.processes.stack.layout.stack import (
     BY_PLACE,
     SectionSlab,
-    blank_below,
+    blank_warnings,
+    describe_thickness,
+    distance_warnings,
     lay_out,
-    other_distance,
-    sections_without_overlap,
-    thickness_taken,
+    overlap_warnings,
 )
 from octane.processes.stack.record import BY_DEPTH
 from octane.processes.stitch.layout import nominal_depths, nominal_positions
@@ -155,7 +155,7 @@ class SubjectLayout:
         if orientation := orientation_in_words(self.inputs[0].attributes):
             text += f" Orientation: {orientation}."
         if any(slab.thickness_from == BY_PLACE for slab in self.slabs):
-            text += f" {thickness_taken(self.slabs)}"
+            text += f" {describe_thickness(self.slabs)}"
         is_uncut = self.kind == "mosaic" and self.settings.stack.section_surface == AUTO
         if is_uncut and any(slab.thickness_from == BY_DEPTH for slab in self.slabs):
             text += (
@@ -171,10 +171,10 @@ class SubjectLayout:
         names, stack = [volume.path.name for volume in self.inputs], self.settings.stack
         texts = unlike_mosaics(names, self.mosaics) + tiles_apart(names, self.placements)
         texts += crowded_tiles(names, self.mosaics, self.placements)
-        texts += sections_without_overlap(self.slabs)
-        texts += shared_less(self.slabs, stack.blend, self.volume)
+        texts += overlap_warnings(self.slabs)
+        texts += blend_warnings(self.slabs, stack.blend, self.volume)
         if self.slabs and not isinstance(stack.section_thickness, float):
-            texts += blank_below(self.slabs) + other_distance(self.slabs)
+            texts += blank_warnings(self.slabs) + distance_warnings(self.slabs)
         texts += [text for volume in self.inputs for text in lost_directions(volume)]
         texts += warn_sizes(self.inputs) + override_warnings(self.inputs)
         if self.mosaics:
@@ -222,7 +222,7 @@ def lay_out_mosaic(
     """
     tiling = MosaicGrid.of(image)
     if needs_resample("mosaic", settings):
-        tiling = tiling.with_spacing(target_of(image, settings.resample))
+        tiling = tiling.with_spacing(target_voxel_size(image, settings.resample))
     places = nominal_positions(image, tiling, settings.stitch, positions)
     return tiling, TilePlacement(tiling, places, nominal_depths(image, tiling, positions))
 
@@ -248,7 +248,7 @@ def lay_out_subject(
         (whole,) = volumes
         grid = whole.grid
         if needs_resample(kind, settings):
-            grid = grid.resampled(target_of(whole, settings.resample))
+            grid = grid.resampled(target_voxel_size(whole, settings.resample))
     else:
         # As :func:`octane.processes.preflight.inputs.kind_of` requires.
         images = cast("list[Image]", volumes)

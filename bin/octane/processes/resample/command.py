@@ -39,8 +39,8 @@ def main(
     """
     from octane.processes.resample.step import resample_image
 
-    made = resample_image(
+    result = resample_image(
         source, destination, parameters, reading, execution, sharing, dry_run=dry_run
     )
     if not dry_run:
-        made.save(metrics, preview)
+        result.save(metrics, preview)

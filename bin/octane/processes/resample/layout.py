@@ -7,7 +7,7 @@ from octane.processes.resample.parameters import ResampleParameters
 from octane.store.volumes import Volume
 
 
-def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
+def target_voxel_size(image: Volume, parameters: ResampleParameters) -> Vector:
     """Return the target voxel size in micrometres.
 
     Raises

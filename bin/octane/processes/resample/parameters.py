@@ -8,7 +8,7 @@ from octane.config.parameters import StepParameters, parameter
 from octane.config.types import INTERMEDIATE, Codec, DType, Lengths3, only
 
 
-def _target(value: object) -> object:
+def _read_target(value: object) -> object:
     """Read 'none' as None; empty text, as of an unset variable, stays an error."""
     return None if str(only(value)).strip().lower() == "none" else value
 
@@ -19,7 +19,7 @@ class ResampleParameters(StepParameters):
     title: ClassVar[str] = "Resampling"
     needed: ClassVar[str] = "If the results are to be coarser than the data."
     prefix: ClassVar[str] = "resample_"
-    resolution: Annotated[Lengths3 | None, BeforeValidator(_target)] = parameter(
+    resolution: Annotated[Lengths3 | None, BeforeValidator(_read_target)] = parameter(
         None,
         "Target voxel size: one number, or three in the order z y x. Unset or 'none': RESAMPLE is "
         "skipped and the data keep their voxel size.",

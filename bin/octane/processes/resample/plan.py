@@ -21,29 +21,32 @@ from octane.store.volumes import Volume
 from octane.store.writer import Level
 
 
-def _size(shape: Sequence[int], dtype: np.dtype) -> str:
+def _describe_size(shape: Sequence[int], dtype: np.dtype) -> str:
     return f"{spelled(shape)} {dtype}, {math.prod(shape) * dtype.itemsize / 1e6:.0f} MB"
 
 
-def lines(plan: MosaicPlan | StreamPlan, lanes: LanePlan) -> list[str]:
+def plan_lines(plan: MosaicPlan | StreamPlan, lanes: LanePlan) -> list[str]:
     """The plan as lines for the log."""
     source, grid = plan.source, plan.level.grid
     if isinstance(plan, MosaicPlan):
         tiling = plan.tiling
-        what = f"{tiling.rows} x {tiling.columns} tiles of {spelled(tiling.tile)} voxels"
-        made = f"tiles of {spelled(plan.level.chunks)} voxels in {len(tiling.imaged_tiles)} files"
+        source_text = f"{tiling.rows} x {tiling.columns} tiles of {spelled(tiling.tile)} voxels"
+        result_text = (
+            f"tiles of {spelled(plan.level.chunks)} voxels in {len(tiling.imaged_tiles)} files"
+        )
         if tiling.not_imaged:
-            what += f", {len(tiling.not_imaged)} of them not imaged"
+            source_text += f", {len(tiling.not_imaged)} of them not imaged"
     else:
-        what, made = "a volume", f"{len(plan.regions)} blocks"
+        source_text, result_text = "a volume", f"{len(plan.regions)} blocks"
     memory = f"about {lanes.predicted_bytes / 1e6:.0f} MB of memory"
     if lanes.device_bytes:
         memory += f" and {lanes.workers * lanes.device_bytes / 1e6:.0f} MB of a GPU's"
     return [
-        f"{source.path}: {what} of {spelled(source.grid.spacing)} um (z y x), "
-        f"{_size(source.grid.shape, source.dtype)}",
+        f"{source.path}: {source_text} of {spelled(source.grid.spacing)} um (z y x), "
+        f"{_describe_size(source.grid.shape, source.dtype)}",
         source.access,
-        f"to {spelled(grid.spacing)} um in {made}, {_size(grid.shape, plan.dtype)} uncompressed",
+        f"to {spelled(grid.spacing)} um in {result_text}, "
+        f"{_describe_size(grid.shape, plan.dtype)} uncompressed",
         f"{lanes.workers} worker(s) with {lanes.lane_bytes / 1e6:.0f} MB, {memory}",
     ]
 
@@ -73,5 +76,5 @@ def plan_resampling(
         {n: resampler(n, spacing, t, averaged=averaged) for n in sizes}
         for sizes, spacing, t in zip(lengths, tiling.spacing, target, strict=True)
     )
-    made = tiling.with_spacing(target)
-    return MosaicPlan(image, tiling, Level(made.grid, made.tile), dtype, operators, averaged)
+    result = tiling.with_spacing(target)
+    return MosaicPlan(image, tiling, Level(result.grid, result.tile), dtype, operators, averaged)

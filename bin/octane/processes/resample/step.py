@@ -17,9 +17,9 @@ from octane.gpu.run import Share, on_device
 from octane.layout.sections import attributes_on, imaged_plane, read_sections
 from octane.pipeline.cuts import Cuts
 from octane.pipeline.workers import cores, require_decodable
-from octane.processes.resample.layout import target_of
+from octane.processes.resample.layout import target_voxel_size
 from octane.processes.resample.parameters import ResampleParameters
-from octane.processes.resample.plan import lines, plan_resampling
+from octane.processes.resample.plan import plan_lines, plan_resampling
 from octane.processes.resample.record import ResampleFigures
 from octane.processes.resample.tiles import MosaicPlan, resample_tiles
 from octane.resample.stream import LanePlan, StreamPlan, stream_resample
@@ -31,7 +31,7 @@ from octane.store.writer import create_image
 
 logger = logging.getLogger(__name__)
 
-FEW_CORES = 4
+MAX_GPU_CORES = 4
 """Up to this number of cores, a tile takes longer than its transfer to a GPU and back."""
 
 
@@ -52,7 +52,7 @@ def resample_image(
     """
     image = open_volume(source, reading)
     require_decodable(bytes_of(execution.memory), image)
-    target = target_of(image, parameters)
+    target = target_voxel_size(image, parameters)
     if image.dtype.kind == "c" and parameters.dtype != "input":
         raise InputError(
             f"{source} holds complex voxels, of which --resample_dtype {parameters.dtype} would "
@@ -64,21 +64,21 @@ def resample_image(
         orientation=stated_orientation(image.attributes),
         settings=parameters.recorded(reading, execution),
     )
-    backend = _backend(image, execution)
+    backend = _choose_backend(image, execution)
     gpu = backend != "cpu" and CupyDevice.missing() is None
     plan = plan_resampling(image, target, parameters)
     planned = plan.lanes(execution, gpu=gpu)
     if dry_run:
-        sys.stdout.write("\n".join(lines(plan, planned)) + "\n")
+        sys.stdout.write("\n".join(plan_lines(plan, planned)) + "\n")
         return metrics
     bring_in(image, metrics, destination)
 
     def work(share: Share) -> LanePlan:
         on_gpu = share.device is not None
         lanes = replace(planned, workers=share.batch) if on_gpu else plan.lanes(execution)
-        for line in lines(plan, lanes):
+        for line in plan_lines(plan, lanes):
             logger.info("RESAMPLE: %s", line)
-        attributes = _attributes(plan)
+        attributes = _result_attributes(plan)
         with create_image(
             destination,
             [plan.level],
@@ -116,7 +116,7 @@ def resample_image(
     return metrics
 
 
-def _backend(image: Volume, execution: ExecutionParameters) -> Backend:
+def _choose_backend(image: Volume, execution: ExecutionParameters) -> Backend:
     """Choose the CPU if a GPU has nothing to compute, or if it may be chosen and is as fast."""
     if is_nearest(image.attributes):
         logger.info("CPU, because taking the nearest voxel leaves a GPU nothing to compute")
@@ -127,7 +127,7 @@ def _backend(image: Volume, execution: ExecutionParameters) -> Backend:
     workers = execution.workers or cores()
     if reader is not None and isinstance(reader.array.compressor, Zstd):
         reason = "decoding zstd takes most of the time, and a GPU does not do it"
-    elif workers > FEW_CORES:
+    elif workers > MAX_GPU_CORES:
         reason = f"{workers} workers are expected to resample faster than tiles reach a GPU"
     else:
         return "auto"
@@ -135,10 +135,10 @@ def _backend(image: Volume, execution: ExecutionParameters) -> Backend:
     return "cpu"
 
 
-def _attributes(plan: MosaicPlan | StreamPlan) -> Attributes:
+def _result_attributes(plan: MosaicPlan | StreamPlan) -> Attributes:
     """Attributes of the result."""
     image, grid = plan.source, plan.level.grid
     if isinstance(plan, MosaicPlan):
         return {**image.attributes, "kind": "mosaic", "mosaic": plan.tiling.attributes()}
-    known = attributes_on(image, grid).items()
-    return {k: v for k, v in known if k not in ("mosaic", "section")} | {"kind": "volume"}
+    items = attributes_on(image, grid).items()
+    return {k: v for k, v in items if k not in ("mosaic", "section")} | {"kind": "volume"}

@@ -49,10 +49,12 @@ class MosaicPlan:
     operators: tuple[dict[int, AxisOperator], ...]
     averaged: bool = True
 
-    def operators_of(self, tile: Tile) -> list[AxisOperator]:
+    def tile_operators(self, tile: Tile) -> list[AxisOperator]:
         """The operators of a tile (z, y, x)."""
         region = self.tiling.region(tile)
-        return [own[r.stop - r.start] for own, r in zip(self.operators, region, strict=True)]
+        return [
+            operators[r.stop - r.start] for operators, r in zip(self.operators, region, strict=True)
+        ]
 
     def lanes(self, execution: ExecutionParameters, *, gpu: bool = False) -> LanePlan:
         """Workers and memory; raises an OctaneError if a single tile does not fit."""
@@ -60,13 +62,16 @@ class MosaicPlan:
         _, cy, cx = source.chunks
         batch_bytes = DEVICE_BATCH_BYTES if gpu else BATCH_BYTES
         batch = max(1, min(self.tiling.tile[0], batch_bytes // (cy * cx * source.dtype.itemsize)))
-        largest = [max(own.values(), key=lambda operator: operator.size) for own in self.operators]
-        taken = footprint(largest, (cy, cx), source.dtype, batch, self.dtype, gpu=gpu)
+        largest = [
+            max(operators.values(), key=lambda operator: operator.size)
+            for operators in self.operators
+        ]
+        need = footprint(largest, (cy, cx), source.dtype, batch, self.dtype, gpu=gpu)
         encoded = math.prod(self.level.chunks) * self.dtype.itemsize
-        lane = taken.host + source.worker_bytes + encoded
+        lane = need.host + source.worker_bytes + encoded
         memory = bytes_of(execution.memory)
         workers = plan_workers(lane, memory, execution.workers, len(self.tiling.imaged_tiles))
-        return LanePlan(workers, batch, lane, PROCESS_BYTES, taken.device)
+        return LanePlan(workers, batch, lane, PROCESS_BYTES, need.device)
 
 
 def resample_tiles(
@@ -94,11 +99,11 @@ def resample_tiles(
 
     def work(tile: Tile, lane: Lane) -> int:
         fetch(1)
-        result = _resampled(plan, tile, lanes.planes, lane)
+        result = _resample_tile(plan, tile, lanes.planes, lane)
         with lane.timed("write"):
             writer[block_at((0, *tile), plan.level.chunks, shape)] = result
         metrics.count("written", result.nbytes)
-        return _bytes(plan, tile)
+        return _tile_bytes(plan, tile)
 
     with metrics.timed("load"):
         load(share.xp, image.dtype, plan.dtype)
@@ -115,18 +120,18 @@ def resample_tiles(
     metrics.figures["tiles"] = len(tiles)
 
 
-def _bytes(plan: MosaicPlan, tile: Tile) -> int:
+def _tile_bytes(plan: MosaicPlan, tile: Tile) -> int:
     return math.prod(shape_of(plan.tiling.region(tile))) * plan.source.dtype.itemsize
 
 
-def _resampled(plan: MosaicPlan, tile: Tile, batch: int, lane: Lane) -> npt.NDArray:
+def _resample_tile(plan: MosaicPlan, tile: Tile, batch: int, lane: Lane) -> npt.NDArray:
     """Resample a tile by ``batch`` planes, which are processed while still in the cache."""
     image = plan.source
     resampler = lane.keep("resampler", lambda: make_resampler(lane, averaged=plan.averaged))
     region = plan.tiling.region(tile)
     depth = region[0].stop
-    lane.metrics.count("read", _bytes(plan, tile))
-    operators = plan.operators_of(tile)
+    lane.metrics.count("read", _tile_bytes(plan, tile))
+    operators = plan.tile_operators(tile)
     if image.reader is None:
         with lane.timed("read"):
             voxels = image.read(region)

@@ -18,20 +18,25 @@ from octane.core.metrics import Metrics
 from octane.layout.mosaic import Position
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import cores
-from octane.processes.stack.alignment import CERTAIN, SectionPair, measure, solve_displacements
+from octane.processes.stack.alignment import (
+    CERTAIN_MOVE,
+    SectionPair,
+    measure_pairs,
+    solve_displacements,
+)
 from octane.processes.stack.layout.displacement import Displacement
 from octane.processes.stack.layout.stack import SectionSlab, section_metadata
 from octane.processes.stack.parameters import StackParameters
-from octane.processes.stack.slab import block_workers, interpolated
+from octane.processes.stack.slab import block_workers, interpolate_section
 from octane.store.writer import Level
 
-LONGEST = {"auto": 256, "none": 256, "translation": 512, "rigid": 512}
+FACE_EDGES = {"auto": 256, "none": 256, "translation": 512, "rigid": 512}
 """Longest edge of a compared face by --stack_align, pixels."""
 FACES_BYTES = 1 << 27
 """Maximum memory of all tops and bottoms."""
-WIDE = 0.1
+BRIGHT_SMOOTHING = 0.1
 """Standard deviation of the smoothing in which the brightest area is sought, fraction of a face."""
-PLANES = 2
+FACE_PLANES = 2
 """Planes compared per section if neighbours share no depth."""
 
 Face = npt.NDArray[np.float32]
@@ -81,27 +86,27 @@ class Fit(NamedTuple):
     certain: set[int]
     aside: set[int]
     centre: Position
-    shared: dict[int, list[npt.NDArray[np.float64]]]
+    shared_faces: dict[int, list[npt.NDArray[np.float64]]]
     unfit: set[tuple[int, int]]
 
 
 def facing_planes(slabs: Sequence[SectionSlab], grid: Grid) -> dict[int, FacingPlanes]:
     """Choose the planes at which sections are compared, by number: the same tissue, if possible."""
-    found: dict[int, FacingPlanes] = {}
-    count = PLANES
+    facing: dict[int, FacingPlanes] = {}
+    count = FACE_PLANES
     for slab in (slab for slab in slabs if slab.image is not None):
-        own, stop = slab.imaged(slab.planes, grid), slab.planes.stop
-        deeper = slab.imaged(range(stop, stop + DEPTH), grid)
-        bottom = deeper if len(deeper) else own[-PLANES:]
-        within = own[:0] if len(deeper) else own[PLANES : 2 * PLANES]
-        planes = FacingPlanes(own[:count], bottom, within)
+        imaged, stop = slab.whole_planes(slab.planes, grid), slab.planes.stop
+        deeper = slab.whole_planes(range(stop, stop + DEPTH), grid)
+        bottom = deeper if len(deeper) else imaged[-FACE_PLANES:]
+        within = imaged[:0] if len(deeper) else imaged[FACE_PLANES : 2 * FACE_PLANES]
+        planes = FacingPlanes(imaged[:count], bottom, within)
         if len(planes.top):
-            found[slab.number] = planes
+            facing[slab.number] = planes
         count = len(bottom)
-    return found
+    return facing
 
 
-def survey(
+def survey_faces(
     slabs: Sequence[SectionSlab],
     grid: Grid,
     dtype: np.dtype,
@@ -117,28 +122,28 @@ def survey(
     step = max(1, -(-max(ny, nx) // longest), least)
     size = (-(-ny // step), -(-nx // step))
     depth, edge, _ = Level.volume(grid).object_shape
-    found: dict[int, list[Face]] = {}
+    faces: dict[int, list[Face]] = {}
 
     def work(slab: SectionSlab, lane: Lane) -> int:
-        own = planes[slab.number]
-        read = np.unique(np.concatenate(own))
-        deep = int(read[-1] - read[0]) + 1
-        sums = [np.zeros(size, np.float32) for _ in own]
+        facing = planes[slab.number]
+        union = np.unique(np.concatenate(facing))
+        deep = int(union[-1] - union[0]) + 1
+        sums = [np.zeros(size, np.float32) for _ in facing]
         # As many voxels as in a block of the volume: larger tiles read fewer chunks twice, but the
         # wider one of a tilted section is, the deeper it is read.
         wide = edge * (1 if any(slab.cut.tilt) else max(1, math.isqrt(depth // deep)))
         # In order within one task, so that sums do not depend on the number of threads.
         for tile in blocks((1, ny, nx), (1, wide, wide)):
-            seen = interpolated(slab, read, tile, grid, lane)
-            if seen is None:
+            section = interpolate_section(slab, union, tile, grid, lane)
+            if section is None:
                 continue
             with lane.timed("compute"):
-                for face, total in zip(own, sums, strict=True):
-                    if part := part_of_face(face, seen[0], read, seen[1], step):
+                for face, total in zip(facing, sums, strict=True):
+                    if part := part_of_face(face, section[0], union, section[1], step):
                         total[part.place] += part.mean
-        inside = comparable(slab, grid, step)
+        inside = comparable_pixels(slab, grid, step)
         rows, columns = inside.shape
-        found[slab.number] = [
+        faces[slab.number] = [
             np.where(inside, total[:rows, :columns], np.nan).astype(np.float32) for total in sums
         ]
         return deep * ny * nx * dtype.itemsize
@@ -154,15 +159,15 @@ def survey(
         describe=lambda slab: slab.name,
     )
     numbers = [slab.number for slab in sections]
-    tops, bottoms, within = ([found[number][k] for number in numbers] for k in range(3))
-    is_shared = not any(len(own.within) for own in planes.values())
+    tops, bottoms, within = ([faces[number][k] for number in numbers] for k in range(3))
+    is_shared = not any(len(facing.within) for facing in planes.values())
     return Survey(numbers, tops, bottoms, [] if is_shared else within, step)
 
 
-def comparable(slab: SectionSlab, grid: Grid, step: int) -> npt.NDArray[np.bool_]:
+def comparable_pixels(slab: SectionSlab, grid: Grid, step: int) -> npt.NDArray[np.bool_]:
     """Pixels of ``step`` voxels that are entirely imaged, outside tiles that are not compared."""
     assert slab.image is not None
-    noted = cast("Mapping[str, list[list[float]]]", section_metadata(slab.image))
+    metadata = cast("Mapping[str, list[list[float]]]", section_metadata(slab.image))
     edges = [
         grid.edge[axis] + step * grid.spacing[axis] * np.arange(grid.shape[axis] // step + 1)
         for axis in (1, 2)
@@ -179,19 +184,19 @@ def comparable(slab: SectionSlab, grid: Grid, step: int) -> npt.NDArray[np.bool_
 
     # The border of what tiles cover is ragged.
     outline = within([*slab.edge[1:], *np.add(slab.edge, slab.extent)[1:]])
-    tiles = [within(box) for box in noted.get("imaged", [])]
+    tiles = [within(box) for box in metadata.get("imaged", [])]
     corners = outline & np.any(tiles, axis=0) if tiles else outline
     inside = corners[1:, 1:] & corners[1:, :-1] & corners[:-1, 1:] & corners[:-1, :-1]
-    for box in noted.get("not_compared", []):
-        met = [
+    for box in metadata.get("not_compared", []):
+        touched = [
             (edge[1:] > first) & (edge[:-1] < last)
             for edge, first, last in zip(edges, box[:2], box[2:], strict=True)
         ]
-        inside[np.ix_(*met)] = False
+        inside[np.ix_(*touched)] = False
     return inside
 
 
-def fit(
+def fit_sections(
     slabs: Sequence[SectionSlab],
     grid: Grid,
     dtype: np.dtype,
@@ -200,43 +205,43 @@ def fit(
     metrics: Metrics,
 ) -> Fit:
     """Register neighbours' faces."""
-    found = survey(slabs, grid, dtype, LONGEST[parameters.align], execution, metrics)
-    numbers, pixel = found.numbers, found.step * grid.spacing[1]
-    centre = _brightest(found, grid)
+    survey = survey_faces(slabs, grid, dtype, FACE_EDGES[parameters.align], execution, metrics)
+    numbers, pixel = survey.numbers, survey.step * grid.spacing[1]
+    centre = _brightest_centre(survey, grid)
     if len(numbers) < 2 or not np.isclose(*grid.spacing[1:]):
         return Fit({}, [], [], set(), set(), centre, {}, set())
     rotate, workers = parameters.align != "translation", execution.workers or cores()
-    faces, radius = (found.tops, found.bottoms, found.within), max(grid.extent[1:]) / 2
+    faces, radius = (survey.tops, survey.bottoms, survey.within), max(grid.extent[1:]) / 2
     with metrics.timed("align"):
-        pairs = measure(*faces, pixel, rotate=rotate, workers=workers)
-        solved = solve_displacements(len(numbers), pairs, pixel, radius)
-    known = {numbers[k] for pair in pairs if pair.fits for k in (pair.first, pair.second)}
+        pairs = measure_pairs(*faces, pixel, rotate=rotate, workers=workers)
+        moves = solve_displacements(len(numbers), pairs, pixel, radius)
+    matched = {numbers[k] for pair in pairs if pair.fits for k in (pair.first, pair.second)}
     # Faces end with their last full pixel; a volume that extends beyond has another centre.
-    rest = complex(*(n % found.step * grid.spacing[1] / 2 for n in grid.shape[1:]))
-    shifts = [complex(own.y, own.x) + (own.turn - 1) * rest for own in solved]
+    rest = complex(*(n % survey.step * grid.spacing[1] / 2 for n in grid.shape[1:]))
+    shifts = [complex(move.y, move.x) + (move.turn - 1) * rest for move in moves]
     displacements = {
-        number: Displacement(shift.real, shift.imag, own.rotation).rounded
-        for number, shift, own in zip(numbers, shifts, solved, strict=True)
-        if number in known
+        number: Displacement(shift.real, shift.imag, move.rotation).round_off
+        for number, shift, move in zip(numbers, shifts, moves, strict=True)
+        if number in matched
     }
-    unmatched = [number for number in numbers if number not in known]
+    unmatched = [number for number in numbers if number not in matched]
     fitting = {
         n: [p for p in pairs if p.fits and k in (p.first, p.second)] for k, n in enumerate(numbers)
     }
-    noise = {number: CERTAIN * min(p.std for p in fitting[number]) for number in displacements}
+    noise = {number: CERTAIN_MOVE * min(p.std for p in fitting[number]) for number in displacements}
     certain = {
         number
-        for number, own in displacements.items()
+        for number, move in displacements.items()
         if any(pair.is_certain for pair in fitting[number])
-        or own.reach(radius) >= max(pixel, noise[number])
+        or move.reach(radius) >= max(pixel, noise[number])
     }
     aside = {
         number
-        for number, own in displacements.items()
-        if own.reach(radius) > max(grid.spacing[1], noise[number])
+        for number, move in displacements.items()
+        if move.reach(radius) > max(grid.spacing[1], noise[number])
     }
-    shared = {} if found.within else _small(found)
-    unlike = _unlike(numbers, pairs)
+    shared = {} if survey.within else _small_faces(survey)
+    unlike = _unlike_neighbours(numbers, pairs)
     unfit = {(numbers[p.first], numbers[p.second]) for p in pairs if not p.fits}
     return Fit(displacements, unmatched, unlike, certain, aside, centre, shared, unfit)
 
@@ -246,24 +251,24 @@ def needed_alignment(fits: Fit) -> str:
 
     None is certain where neighbours face each other with different tissue.
     """
-    if not (fits.aside and fits.shared):
+    if not (fits.aside and fits.shared_faces):
         return "none"
     turned = any(fits.displacements[number].rotation for number in fits.aside)
     return "rigid" if turned else "translation"
 
 
-def _small(found: Survey) -> dict[int, list[npt.NDArray[np.float64]]]:
+def _small_faces(survey: Survey) -> dict[int, list[npt.NDArray[np.float64]]]:
     """Tops and bottoms by number, as small as other faces of sections; 0 where not comparable."""
-    factor = max(1, -(-max(found.tops[0].shape) // EDGE))
-    ends = zip(found.numbers, found.tops, found.bottoms, strict=True)
-    return {n: [coarse(np.nan_to_num(face), factor) for face in own] for n, *own in ends}
+    factor = max(1, -(-max(survey.tops[0].shape) // EDGE))
+    ends = zip(survey.numbers, survey.tops, survey.bottoms, strict=True)
+    return {n: [coarse(np.nan_to_num(face), factor) for face in faces] for n, *faces in ends}
 
 
-def _brightest(found: Survey, grid: Grid) -> Position:
+def _brightest_centre(survey: Survey, grid: Grid) -> Position:
     """Centre of the brightest area of the sections (y, x), micrometres: most likely tissue."""
-    pixels = [found.step * size for size in grid.spacing[1:]]
-    bright = np.mean([np.nan_to_num(top) for top in found.tops] or [np.zeros((1, 1))], axis=0)
-    width = WIDE * max(bright.shape)
+    pixels = [survey.step * size for size in grid.spacing[1:]]
+    bright = np.mean([np.nan_to_num(top) for top in survey.tops] or [np.zeros((1, 1))], axis=0)
+    width = BRIGHT_SMOOTHING * max(bright.shape)
     place = np.unravel_index(int(gaussian(bright, width).argmax()), bright.shape)
     y, x = (
         edge + (k + 0.5) * size for edge, k, size in zip(grid.edge[1:], place, pixels, strict=True)
@@ -271,11 +276,13 @@ def _brightest(found: Survey, grid: Grid) -> Position:
     return float(y), float(x)
 
 
-def _unlike(numbers: Sequence[int], pairs: Sequence[SectionPair]) -> list[tuple[int, int]]:
+def _unlike_neighbours(
+    numbers: Sequence[int], pairs: Sequence[SectionPair]
+) -> list[tuple[int, int]]:
     """Neighbours that no fitting pair connects, neither themselves nor the sections around them."""
-    bridged = [range(pair.first, pair.second) for pair in pairs if pair.fits]
+    bridges = [range(pair.first, pair.second) for pair in pairs if pair.fits]
     return [
         pair
         for k, pair in enumerate(pairwise(numbers))
-        if not any(k in bridge for bridge in bridged)
+        if not any(k in bridge for bridge in bridges)
     ]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 Line = npt.NDArray[np.float64]
 
 
-class Tilted(NamedTuple):
+class TiltedPlanes(NamedTuple):
     """Where planes of a levelled section lie in its image, in planes of the image (0: the first).
 
     ``at`` are their places in the middle of the section, (planes,); a pixel's are deeper by its
@@ -24,7 +24,7 @@ class Tilted(NamedTuple):
     surface: float
     inside: tuple[float, float]
 
-    def needed(self, n: int) -> slice:
+    def source_planes(self, n: int) -> slice:
         """Those of the image's ``n`` planes that are interpolated."""
         low = self.at[0] + (self.down.min() + self.across.min())
         high = max(self.at[-1], self.surface) + (self.down.max() + self.across.max())
@@ -32,22 +32,24 @@ class Tilted(NamedTuple):
         return slice(first, min(max(int(np.floor(high)) + 2, first + 1), n))
 
 
-def levelled(image: npt.NDArray, first: int, tilted: Tilted) -> npt.NDArray:
+def level_linear(image: npt.NDArray, first: int, tilted: TiltedPlanes) -> npt.NDArray:
     """Interpolate planes along a tilted surface; 0 where the section was not imaged.
 
     ``image`` (z, y, x) has floating or complex values and begins with plane ``first`` of the
     section, the first that is :meth:`Tilted.needed`. The same bits result from any part of it.
     """
-    found = np.empty((len(tilted.at), *image.shape[1:]), image.dtype)
+    result = np.empty((len(tilted.at), *image.shape[1:]), image.dtype)
     if image.dtype.kind == "c":
         # A product of complex numbers would carry an infinite part into the other one.
-        found.real, found.imag = (levelled(own, first, tilted) for own in (image.real, image.imag))
-        return found
+        result.real, result.imag = (
+            level_linear(part, first, tilted) for part in (image.real, image.imag)
+        )
+        return result
     limits = np.array([tilted.surface, *tilted.inside, first])
     _leveller(image.dtype)(
-        np.ascontiguousarray(image), tilted.at, tilted.down, tilted.across, limits, found
+        np.ascontiguousarray(image), tilted.at, tilted.down, tilted.across, limits, result
     )
-    return found
+    return result
 
 
 @cache
@@ -66,14 +68,14 @@ def _level(
     down: np.ndarray,
     across: np.ndarray,
     limits: np.ndarray,
-    found: np.ndarray,
+    result: np.ndarray,
 ) -> None:
     """Interpolate the result row by row."""
     surface, low, high, start = limits
-    last, columns, one = len(image) - 1, found.shape[2], found.dtype.type(1)
-    before, part = np.empty(columns, np.int64), np.empty(columns, found.dtype)
-    for i in range(found.shape[1]):
-        for k in range(found.shape[0]):
+    last, columns, one = len(image) - 1, result.shape[2], result.dtype.type(1)
+    before, part = np.empty(columns, np.int64), np.empty(columns, result.dtype)
+    for i in range(result.shape[1]):
+        for k in range(result.shape[0]):
             for j in range(columns):
                 deeper = down[i] + across[j]
                 z = at[k] + deeper
@@ -92,7 +94,7 @@ def _level(
                 plane, stop = before[first], first + 1
                 while stop < columns and before[stop] == plane:
                     stop += 1
-                line, lower = found[k, i, first:stop], part[first:stop]
+                line, lower = result[k, i, first:stop], part[first:stop]
                 if plane < 0:
                     line[:] = 0
                 else:

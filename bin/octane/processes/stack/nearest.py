@@ -4,17 +4,17 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.layout.mosaic import Position
-from octane.processes.stack.levelling import Tilted
+from octane.processes.stack.levelling import TiltedPlanes
 
 
-def nearest(places: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+def nearest_samples(places: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     """Round places between samples to the nearest sample."""
     # Halves go up in spite of rounding errors: otherwise a row would be taken twice and the next
     # one left out.
     return np.floor(places + (0.5 + 1e-6))
 
 
-def taken(
+def sample_nearest(
     images: npt.NDArray,
     start: Position,
     step: complex,
@@ -31,14 +31,14 @@ def taken(
     (top, left), (bottom, right) = inside
     beyond = (y < top) | (y > bottom) | (x < left) | (x > right)
     height, width = images.shape[1:]
-    rows = np.clip(nearest(y), 0, height - 1).astype(np.int64)
-    columns = np.clip(nearest(x), 0, width - 1).astype(np.int64)
-    found = images.reshape(len(images), -1).take(rows * width + columns, axis=1)
-    found[:, beyond] = 0
-    return found
+    rows = np.clip(nearest_samples(y), 0, height - 1).astype(np.int64)
+    columns = np.clip(nearest_samples(x), 0, width - 1).astype(np.int64)
+    values = images.reshape(len(images), -1).take(rows * width + columns, axis=1)
+    values[:, beyond] = 0
+    return values
 
 
-def levelled_nearest(image: npt.NDArray, first: int, tilted: Tilted) -> npt.NDArray:
+def level_nearest(image: npt.NDArray, first: int, tilted: TiltedPlanes) -> npt.NDArray:
     """Nearest voxels along a tilted surface; 0 where the section was not imaged.
 
     The arguments are those of :func:`octane.processes.stack.levelling.levelled`.
@@ -46,10 +46,10 @@ def levelled_nearest(image: npt.NDArray, first: int, tilted: Tilted) -> npt.NDAr
     low, high = tilted.inside
     deeper = tilted.down[:, None] + tilted.across
     surface = np.ceil(tilted.surface + deeper - 1e-6)
-    found = np.empty((len(tilted.at), *image.shape[1:]), image.dtype)
-    for plane, at in zip(found, tilted.at, strict=True):
+    planes = np.empty((len(tilted.at), *image.shape[1:]), image.dtype)
+    for plane, at in zip(planes, tilted.at, strict=True):
         z = at + deeper
-        index = np.clip(nearest(np.maximum(z, surface)) - first, 0, len(image) - 1)
+        index = np.clip(nearest_samples(np.maximum(z, surface)) - first, 0, len(image) - 1)
         plane[...] = np.take_along_axis(image, index[None].astype(np.int64), axis=0)[0]
         plane[(z < low - 1e-6) | (z > high + 1e-6)] = 0
-    return found
+    return planes

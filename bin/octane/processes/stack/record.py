@@ -6,7 +6,7 @@ from octane.core.records import Figures, JumpFigures, Shape, Sizes
 AS_GIVEN, MEASURED, MEDIAN = "as given", "measured", "the median of the others"
 BY_DEPTH = "the imaged depth"
 """Sources of a surface's depth or a section's thickness that the verdict tells apart."""
-CERTAIN = 3.0
+CERTAIN_LENGTH = 3.0
 """Standard deviations beyond which a measured length contradicts another."""
 
 
@@ -68,7 +68,7 @@ class DistanceFigures(Figures):
 
     def differs(self, plane: float) -> bool:
         """Tell whether they differ by more than a plane and than the measured one is uncertain."""
-        return abs(self.measured - self.taken) > max(plane, CERTAIN * self.std)
+        return abs(self.measured - self.taken) > max(plane, CERTAIN_LENGTH * self.std)
 
     @property
     def sentence(self) -> str:

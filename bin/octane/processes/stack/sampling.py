@@ -9,7 +9,7 @@ import numpy.typing as npt
 from octane.layout.mosaic import Position
 
 
-def sampled(
+def sample_linear(
     images: npt.NDArray,
     start: Position,
     step: complex,
@@ -34,14 +34,14 @@ def sampled(
         # A product of complex numbers would carry an infinite part into the other one.
         parts = (np.ascontiguousarray(part) for part in (images.real, images.imag))
         real, imaginary = (
-            sampled(part, start, step, shape, inside=inside, beyond=beyond) for part in parts
+            sample_linear(part, start, step, shape, inside=inside, beyond=beyond) for part in parts
         )
         return real + 1j * imaginary
     low, high = inside or ((0, 0), (images.shape[1] - 1, images.shape[2] - 1))
     places = np.array([*start, step.real, step.imag, *low, *high], np.float64)
-    found = np.empty((len(images), *shape), images.dtype)
-    sampler(images.dtype)(images, places, beyond, found)
-    return found
+    result = np.empty((len(images), *shape), images.dtype)
+    sampler(images.dtype)(images, places, beyond, result)
+    return result
 
 
 @cache
@@ -54,14 +54,14 @@ def sampler(dtype: np.dtype) -> Callable[..., None]:
     return compiled(f"void({images}, float64[::1], float64, {images})")(_sample)
 
 
-def _sample(images: np.ndarray, places: np.ndarray, beyond: float, found: np.ndarray) -> None:
+def _sample(images: np.ndarray, places: np.ndarray, beyond: float, result: np.ndarray) -> None:
     """Interpolate the result row by row, in all images."""
     height, width = images.shape[1], images.shape[2]
-    columns = found.shape[2]
+    columns = result.shape[2]
     top, left = np.empty(columns, np.int64), np.empty(columns, np.int64)
-    down, right = np.empty(columns, found.dtype), np.empty(columns, found.dtype)
-    one = found.dtype.type(1)
-    for i in range(found.shape[1]):
+    down, right = np.empty(columns, result.dtype), np.empty(columns, result.dtype)
+    one = result.dtype.type(1)
+    for i in range(result.shape[1]):
         for j in range(columns):
             y = places[0] + places[2] * i - places[3] * j
             x = places[1] + places[3] * i + places[2] * j
@@ -79,7 +79,7 @@ def _sample(images: np.ndarray, places: np.ndarray, beyond: float, found: np.nda
             r, d, n = right[first:stop], down[first:stop], stop - first
             below, after = min(above + 1, height - 1), min(before + 1, width - 1)
             for k in range(len(images)):
-                line = found[k, i, first:stop]
+                line = result[k, i, first:stop]
                 if above < 0:
                     line[:] = beyond
                     continue

@@ -15,9 +15,9 @@ from octane.layout.mosaic import Position
 from octane.pipeline.lanes import Lane
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.processes.stack.layout.stack import SectionSlab, imaged_box
-from octane.processes.stack.levelling import Tilted, levelled
-from octane.processes.stack.nearest import levelled_nearest, nearest, taken
-from octane.processes.stack.sampling import sampled
+from octane.processes.stack.levelling import TiltedPlanes, level_linear
+from octane.processes.stack.nearest import level_nearest, nearest_samples, sample_nearest
+from octane.processes.stack.sampling import sample_linear
 from octane.resample.operator import AxisOperator, interpolator, unchanged
 from octane.resample.resampler import resample
 from octane.store.writer import Level
@@ -46,7 +46,7 @@ def block_workers(
     return plan_workers(need, memory, execution.workers, count, fixed=fixed)
 
 
-def interpolated(
+def interpolate_section(
     slab: SectionSlab, planes: npt.NDArray[np.int64], region: Region, grid: Grid, lane: Lane
 ) -> tuple[npt.NDArray, tuple[slice, slice]] | None:
     """Values of a section on the volume's planes in a region, and their rows and columns there.
@@ -55,8 +55,8 @@ def interpolated(
     """
     image = slab.image
     assert image is not None
-    if any(slab.displaced):
-        return _moved(slab, planes, region, grid, lane)
+    if any(slab.displacement):
+        return _interpolate_moved(slab, planes, region, grid, lane)
     spans = [planes]
     for axis in (1, 2):
         r, t = region[axis], grid.spacing[axis]
@@ -73,9 +73,9 @@ def interpolated(
         index = ((span + 0.5) * s + grid.edge[axis] - image.grid.origin[axis]) / s
         parts.append(_operator(index, image.grid.shape[axis], is_nearest=slab.is_nearest))
     (y, rows), (x, columns) = parts
-    values = _on_planes(slab, planes, (rows, columns), lane)
+    values = _interpolate_planes(slab, planes, (rows, columns), lane)
     with lane.timed("compute"):
-        values = _applied(values, (unchanged(len(planes)), y, x), is_nearest=slab.is_nearest)
+        values = _apply(values, (unchanged(len(planes)), y, x), is_nearest=slab.is_nearest)
     rows, columns = (slice(int(span[0]), int(span[-1]) + 1) for span in spans[1:])
     return values, (rows, columns)
 
@@ -86,16 +86,16 @@ def _operator(
     """Interpolation of ``n`` samples, linear or to the nearest, and the samples that it needs."""
     # Indices within 1e-6 of an integer copy instead of blurring.
     whole = np.abs(index - np.round(index)) < 1e-6
-    own = nearest(index) if is_nearest else np.where(whole, np.round(index), index)
-    return interpolator(own, n).part(slice(None))
+    places = nearest_samples(index) if is_nearest else np.where(whole, np.round(index), index)
+    return interpolator(places, n).part(slice(None))
 
 
-def _applied(
+def _apply(
     values: npt.NDArray, operators: Sequence[AxisOperator], *, is_nearest: bool
 ) -> npt.NDArray:
     """Apply an operator per axis; one to the nearest sample has a single tap."""
     if is_nearest:
-        return values[np.ix_(*(own.start for own in operators))]
+        return values[np.ix_(*(operator.start for operator in operators))]
     return resample(values, operators)
 
 
@@ -105,14 +105,14 @@ def _places(slab: SectionSlab, planes: npt.NDArray[np.int64]) -> tuple[npt.NDArr
     They are those in the middle of the section.
     """
     assert slab.image is not None
-    own = slab.image.grid
+    grid = slab.image.grid
     # The volume counts depth from its own top, a section from where it was imaged.
     offset = slab.edge[0] - slab.surface
-    index = ((planes + 0.5) * own.spacing[0] + offset - own.origin[0]) / own.spacing[0]
-    return index, (slab.edge[0] - own.origin[0]) / own.spacing[0]
+    index = ((planes + 0.5) * grid.spacing[0] + offset - grid.origin[0]) / grid.spacing[0]
+    return index, (slab.edge[0] - grid.origin[0]) / grid.spacing[0]
 
 
-def _along_z(slab: SectionSlab, planes: npt.NDArray[np.int64]) -> tuple[AxisOperator, slice]:
+def _z_operator(slab: SectionSlab, planes: npt.NDArray[np.int64]) -> tuple[AxisOperator, slice]:
     """Interpolation from a section's planes to the volume's."""
     assert slab.image is not None
     index, surface = _places(slab, planes)
@@ -122,42 +122,44 @@ def _along_z(slab: SectionSlab, planes: npt.NDArray[np.int64]) -> tuple[AxisOper
     return _operator(index, slab.image.grid.shape[0], is_nearest=slab.is_nearest)
 
 
-def _tilted(slab: SectionSlab, planes: npt.NDArray[np.int64], area: tuple[slice, slice]) -> Tilted:
+def _tilted_planes(
+    slab: SectionSlab, planes: npt.NDArray[np.int64], area: tuple[slice, slice]
+) -> TiltedPlanes:
     """Places of the volume's planes in an area of a section with a tilted surface."""
     assert slab.image is not None
-    own, (edge, extent) = slab.image.grid, imaged_box(slab.image)
+    grid, (edge, extent) = slab.image.grid, imaged_box(slab.image)
     deeper = []
     for slope, pixels, axis in zip(slopes(slab.cut.tilt), area, (1, 2), strict=True):
         middle = slab.edge[axis] + slab.extent[axis] / 2
-        at = own.origin[axis] + np.arange(pixels.start, pixels.stop) * own.spacing[axis]
-        deeper.append(slope * (at - middle) / own.spacing[0])
-    low, high = ((end - own.origin[0]) / own.spacing[0] for end in (edge[0], edge[0] + extent[0]))
+        at = grid.origin[axis] + np.arange(pixels.start, pixels.stop) * grid.spacing[axis]
+        deeper.append(slope * (at - middle) / grid.spacing[0])
+    low, high = ((end - grid.origin[0]) / grid.spacing[0] for end in (edge[0], edge[0] + extent[0]))
     places, surface = _places(slab, planes)
-    return Tilted(places, *deeper, surface, (low, high))
+    return TiltedPlanes(places, *deeper, surface, (low, high))
 
 
-def _on_planes(
+def _interpolate_planes(
     slab: SectionSlab, planes: npt.NDArray[np.int64], area: tuple[slice, slice], lane: Lane
 ) -> npt.NDArray:
     """Values of an area of a section, in its own rows and columns, on the volume's planes."""
     assert slab.image is not None
     if any(slab.cut.tilt):
-        tilted = _tilted(slab, planes, area)
-        needed = tilted.needed(slab.image.grid.shape[0])
-        values = _read(slab, (needed, *area), lane)
+        tilted = _tilted_planes(slab, planes, area)
+        needed = tilted.source_planes(slab.image.grid.shape[0])
+        values = _read_region(slab, (needed, *area), lane)
         with lane.timed("compute"):
             if slab.is_nearest:
-                return levelled_nearest(values, needed.start, tilted)
+                return level_nearest(values, needed.start, tilted)
             working = values.astype(working_type(values.dtype), copy=False)
-            return levelled(working, needed.start, tilted)
-    operator, needed = _along_z(slab, planes)
-    values = _read(slab, (needed, *area), lane)
+            return level_linear(working, needed.start, tilted)
+    operator, needed = _z_operator(slab, planes)
+    values = _read_region(slab, (needed, *area), lane)
     with lane.timed("compute"):
         operators = (operator, *map(unchanged, values.shape[1:]))
-        return _applied(values, operators, is_nearest=slab.is_nearest)
+        return _apply(values, operators, is_nearest=slab.is_nearest)
 
 
-def _read(slab: SectionSlab, region: Region, lane: Lane) -> npt.NDArray:
+def _read_region(slab: SectionSlab, region: Region, lane: Lane) -> npt.NDArray:
     """Read a region of a section, in its own type."""
     image = slab.image
     assert image is not None
@@ -168,21 +170,21 @@ def _read(slab: SectionSlab, region: Region, lane: Lane) -> npt.NDArray:
     return values
 
 
-def _moved(
+def _interpolate_moved(
     slab: SectionSlab, planes: npt.NDArray[np.int64], region: Region, grid: Grid, lane: Lane
 ) -> tuple[npt.NDArray, tuple[slice, slice]] | None:
     """Values of a moved section: along z, then in the plane; 0 beyond its border."""
     image = slab.image
     assert image is not None
-    own = image.grid
+    stored = image.grid
     ends = [
         (np.array([r.start, r.stop - 1]) + 0.5) * t + e
         for r, t, e in zip(region[1:], grid.spacing[1:], grid.edge[1:], strict=True)
     ]
-    corners = slab.displaced.of(ends[0][:, None], ends[1][None, :], slab.middle)
+    corners = slab.displacement.apply(ends[0][:, None], ends[1][None, :], slab.middle)
     needed, places = [], []
     for at, axis in zip(corners, (1, 2), strict=True):
-        origin, spacing, n = own.origin[axis], own.spacing[axis], own.shape[axis]
+        origin, spacing, n = stored.origin[axis], stored.spacing[axis], stored.shape[axis]
         index = (at - origin) / spacing
         border = (np.array([0, slab.extent[axis]]) + slab.edge[axis] - origin) / spacing
         if index.max() < border[0] - 1e-6 or index.min() > border[1] + 1e-6:
@@ -192,14 +194,14 @@ def _moved(
         needed.append(slice(begin, min(int(last) + 2, n)))
         places.append(np.array([index[0, 0], border[0] - 1e-6, border[1] + 1e-6]) - begin)
     rows, columns = needed
-    source = _on_planes(slab, planes, (rows, columns), lane)
+    source = _interpolate_planes(slab, planes, (rows, columns), lane)
     with lane.timed("compute"):
         source = np.ascontiguousarray(source)
         shape = shape_of(region)[1:]
         start, low, high = cast("list[Position]", np.transpose(places).tolist())
-        turn, inside = slab.displaced.turn, (low, high)
+        turn, inside = slab.displacement.turn, (low, high)
         if slab.is_nearest:
-            values = taken(source, start, turn, shape, inside)
+            values = sample_nearest(source, start, turn, shape, inside)
         else:
-            values = sampled(source, start, turn, shape, inside=inside, beyond=0.0)
+            values = sample_linear(source, start, turn, shape, inside=inside, beyond=0.0)
     return values, (region[1], region[2])

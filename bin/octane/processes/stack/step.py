@@ -31,26 +31,31 @@ from octane.layout.sections import (
 )
 from octane.pipeline.cuts import CUT, Cuts
 from octane.pipeline.lanes import Lane, run_pipeline
-from octane.processes.stack.borders import blend
-from octane.processes.stack.faces import brightness, flips, order_of, steps
-from octane.processes.stack.facing import Fit, fit, needed_alignment
-from octane.processes.stack.layout.arrangement import Arrangement, arranged_like, realigned
-from octane.processes.stack.layout.borders import borders, shared_less
+from octane.processes.stack.borders import blend_border
+from octane.processes.stack.faces import (
+    brightness,
+    brightness_steps,
+    find_order_errors,
+    proposed_flips,
+)
+from octane.processes.stack.facing import Fit, fit_sections, needed_alignment
+from octane.processes.stack.layout.arrangement import Arrangement, arrange_like, realign_slabs
+from octane.processes.stack.layout.borders import blend_warnings, borders
 from octane.processes.stack.layout.displacement import COLUMNS, Displacement
-from octane.processes.stack.layout.flips import flip_of, with_flips
+from octane.processes.stack.layout.flips import flip_axes, flip_images
 from octane.processes.stack.layout.stack import (
     BY_TABLE,
     SectionSlab,
-    arranged,
-    given_displacements,
-    given_thicknesses,
+    arrange_slabs,
+    describe_thickness,
+    distance_warnings,
     imaged_box,
     lay_out,
-    other_distance,
-    sections_without_overlap,
-    thickness_taken,
+    overlap_warnings,
+    surface_warnings,
+    table_displacements,
+    table_thicknesses,
     with_thicknesses,
-    without_surface,
 )
 from octane.processes.stack.layout.surfaces import require_surfaces
 from octane.processes.stack.parameters import StackParameters
@@ -62,9 +67,9 @@ from octane.processes.stack.record import (
     OrderFigures,
     StackFigures,
 )
-from octane.processes.stack.shared_depth import Thickness, checked_distance, thicknesses
-from octane.processes.stack.slab import block_workers, interpolated
-from octane.processes.stack.thickness import SAME
+from octane.processes.stack.shared_depth import Thickness, check_distance, measure_thicknesses
+from octane.processes.stack.slab import block_workers, interpolate_section
+from octane.processes.stack.thickness import MIN_CHANGE
 from octane.store.channels import name_of
 from octane.store.image import Image, open_image
 from octane.store.stated import Attributes, stated_orientation
@@ -74,7 +79,7 @@ from octane.store.writer import Level, create_image
 logger = logging.getLogger(__name__)
 
 
-class Measured(NamedTuple):
+class Measurements(NamedTuple):
     """Measurements of sections, and the ``given`` displacements, by number.
 
     ``align`` is how sections are moved. ``unlike`` lists the numbers of neighbours that nothing
@@ -88,7 +93,7 @@ class Measured(NamedTuple):
     unlike: list[tuple[int, int]]
     distance: DistanceFigures | None
     order: OrderFigures | None
-    shared: dict[int, list[npt.NDArray[np.float64]]]
+    shared_faces: dict[int, list[npt.NDArray[np.float64]]]
 
 
 def _paste(result: npt.NDArray, region: Region, slab: SectionSlab, grid: Grid, lane: Lane) -> None:
@@ -97,11 +102,11 @@ def _paste(result: npt.NDArray, region: Region, slab: SectionSlab, grid: Grid, l
     first, stop = max(planes.start, region[0].start), min(planes.stop, region[0].stop)
     if slab.image is None or first >= stop:
         return
-    inside = slab.reached(range(first, stop), grid)
-    found = interpolated(slab, inside, region, grid, lane) if len(inside) else None
-    if found is None:
+    inside = slab.reached_planes(range(first, stop), grid)
+    section = interpolate_section(slab, inside, region, grid, lane) if len(inside) else None
+    if section is None:
         return
-    values, (rows, columns) = found
+    values, (rows, columns) = section
     with lane.timed("compute"):
         place = place_in(region, (slice(first, first + len(inside)), rows, columns))
         result[place] = as_dtype(values, result.dtype)
@@ -121,9 +126,9 @@ def _unaligned_cut(
     sections = [slab for slab in slabs if slab.image is not None]
 
     def work(slab: SectionSlab, lane: Lane) -> int:
-        own = slice(slab.planes.start, slab.planes.stop)
-        part = cut[own]
-        _paste(part, (own, *row), slab, grid, lane)
+        planes = slice(slab.planes.start, slab.planes.stop)
+        part = cut[planes]
+        _paste(part, (planes, *row), slab, grid, lane)
         return part.nbytes
 
     workers = block_workers(sections, grid, dtype, len(sections), execution)
@@ -131,15 +136,17 @@ def _unaligned_cut(
     return cut[:, 0]
 
 
-def _warn_of_unmatched(
+def _warn_no_match(
     fits: Fit, given: Collection[int], unlike: Sequence[tuple[int, int]], metrics: Metrics
 ) -> None:
     """Warn about sections that should be moved but match no neighbour."""
-    odd = [str(number) for number in fits.unmatched if number not in given]
-    if odd:
-        named = ", ".join(odd)
-        lost = f"Section {named} does" if len(odd) == 1 else f"Sections {named} do"
-        metrics.warn(f"{lost} not match any neighbour and will not be moved; look at the pictures.")
+    numbers = [str(number) for number in fits.unmatched if number not in given]
+    if numbers:
+        listing = ", ".join(numbers)
+        subject = f"Section {listing} does" if len(numbers) == 1 else f"Sections {listing} do"
+        metrics.warn(
+            f"{subject} not match any neighbour and will not be moved; look at the pictures."
+        )
     apart = [f"{a} and {b}" for a, b in unlike if fits.displacements.keys() >= {a, b}]
     if apart:
         metrics.warn_in_report(
@@ -181,19 +188,19 @@ def stack_sections(
     images = [open_image(path, reading) for path in sources]
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
     require_one_orientation(images)
-    dtype, own = images[0].dtype, images[0].attributes
-    metrics = Metrics("stack", channel=name_of(own), orientation=stated_orientation(own))
+    dtype, common = images[0].dtype, images[0].attributes
+    metrics = Metrics("stack", channel=name_of(common), orientation=stated_orientation(common))
     for note in override_warnings(images):
         metrics.warn_in_report(note)
     if reference is None:
         given = "unset" if displacements is None else "from a table"
-        images = with_flips(images, parameters.flips)
-        placed, found = _arranged(images, parameters, execution, displacements, metrics)
+        images = flip_images(images, parameters.flips)
+        placed, measured = _arrange_sections(images, parameters, execution, displacements, metrics)
     else:
         given = "those of the reference channel"
         record = read_reference(reference, "stack", StackFigures)
-        images = with_flips(images, record.flips)
-        placed, found = arranged_like(images, record, reference), None
+        images = flip_images(images, record.flips)
+        placed, measured = arrange_like(images, record, reference), None
         done = {"align": record.align, "blend": record.blend}
         done["flip_sections"] = as_flips(record.flips) or None
         parameters = parameters.model_copy(update=done)
@@ -201,12 +208,14 @@ def stack_sections(
     if placed.excluded:
         logger.info("STACK: excluded sections: %s", list_numbers(placed.excluded))
     if placed.missing:
-        named = ", ".join(map(str, placed.missing))
-        gone = f"Section {named} is" if len(placed.missing) == 1 else f"Sections {named} are"
-        metrics.warn(f"{gone} missing and left blank.")
-    named = {key: own[key] for key in ("channel", "channel_kind", "orientation") if key in own}
-    sections = _noted(placed)
-    stated = [a | b for a, b in zip(sections, _undone(placed), strict=True)]
+        listing = ", ".join(map(str, placed.missing))
+        subject = f"Section {listing} is" if len(placed.missing) == 1 else f"Sections {listing} are"
+        metrics.warn(f"{subject} missing and left blank.")
+    named = {
+        key: common[key] for key in ("channel", "channel_kind", "orientation") if key in common
+    }
+    sections = _section_records(placed)
+    stated = [a | b for a, b in zip(sections, _undone_displacements(placed), strict=True)]
     attributes: Attributes = {**named, "kind": "volume", "step": "stack", "sections": stated}
     grid, faces = placed.grid, _faces(placed)
     with create_image(
@@ -220,177 +229,190 @@ def stack_sections(
         plane = imaged_plane(read_sections(attributes, grid.shape[0]), grid.shape[0])
         cuts = Cuts(writer, grid, dtype, plane)
         _write(destination, cuts, placed, dtype, faces, execution, metrics)
-    beyond = _warn_of_blank(placed.slabs, grid, metrics)
+    beyond = _warn_blank(placed.slabs, grid, metrics)
     before, after = faces
-    fitted = _checked(before, found, placed.slabs, metrics)
-    noted = StackFigures.model_validate(
+    fits = _fit_figures(before, measured, placed.slabs, metrics)
+    figures = StackFigures.model_validate(
         {
             "sections": [
-                section | _place_of(slab) | fitted.get(slab.number, {})
+                section | _place_figures(slab) | fits.get(slab.number, {})
                 for section, slab in zip(sections, placed.slabs, strict=True)
             ],
             "boundaries": boundaries(after),
-            "compensated": _compensated(before, placed.slabs, grid),
+            "compensated": _jump_figures(before, placed.slabs, grid),
             "blend": parameters.blend,
-            "align": parameters.align if found is None else found.align,
+            "align": parameters.align if measured is None else measured.align,
             "aligned": placed.aligned,
             "missing_sections": placed.missing,
             "excluded_sections": placed.excluded,
-            "unlike": [] if found is None else found.unlike,
-            "distance": None if found is None else found.distance,
-            "order": None if found is None else found.order,
+            "unlike": [] if measured is None else measured.unlike,
+            "distance": None if measured is None else measured.distance,
+            "order": None if measured is None else measured.order,
             "planes_not_imaged": beyond,
             "shape": grid.shape,
             "voxel_size": grid.spacing,
         }
     )
-    metrics.add_figures(noted)
-    if save_displacements is not None and found is not None:
-        _write_table(save_displacements, placed.slabs, found, overwrite=execution.overwrite)
+    metrics.add_figures(figures)
+    if save_displacements is not None and measured is not None:
+        _write_table(save_displacements, placed.slabs, measured, overwrite=execution.overwrite)
     return metrics
 
 
-def _arranged(
+def _arrange_sections(
     images: list[Image],
     parameters: StackParameters,
     execution: ExecutionParameters,
     displacements: Path | None,
     metrics: Metrics,
-) -> tuple[Arrangement, Measured]:
+) -> tuple[Arrangement, Measurements]:
     """Arrange sections as they state, as the table says and as measured on their neighbours."""
     require_surfaces(images, parameters)
     spacing, dtype = images[0].grid.spacing, images[0].dtype
     grid, slabs = lay_out(images, [*map(imaged_box, images)], parameters, spacing)
     given: dict[int, Displacement] = {}
     if displacements is not None:
-        given = given_displacements(displacements, slabs, grid, parameters)
-        slabs = with_thicknesses(slabs, given_thicknesses(displacements, slabs), BY_TABLE)
-        grid, slabs = arranged(slabs, spacing)
-    logger.info("STACK: %s", thickness_taken(slabs))
-    contradicted = [] if parameters.section_thickness is not None else other_distance(slabs)
-    for text in without_surface(slabs):
+        given = table_displacements(displacements, slabs, grid, parameters)
+        slabs = with_thicknesses(slabs, table_thicknesses(displacements, slabs), BY_TABLE)
+        grid, slabs = arrange_slabs(slabs, spacing)
+    logger.info("STACK: %s", describe_thickness(slabs))
+    contradicted = [] if parameters.section_thickness is not None else distance_warnings(slabs)
+    for text in surface_warnings(slabs):
         metrics.warn(text)
-    fits = fit(slabs, grid, dtype, parameters, execution, metrics)
+    fits = fit_sections(slabs, grid, dtype, parameters, execution, metrics)
     thick: dict[int, Thickness] = {}
     distance: DistanceFigures | None = None
-    _, placed = realigned(slabs, grid, fits.displacements, given)
+    _, placed = realign_slabs(slabs, grid, fits.displacements, given)
     if parameters.section_thickness != AUTO:
-        distance = checked_distance(placed, grid, fits.centre, dtype, execution, metrics)
+        distance = check_distance(placed, grid, fits.centre, dtype, execution, metrics)
         if distance is not None and distance.differs(spacing[0]):
             metrics.warn(distance.sentence)
     else:
-        thick = thicknesses(placed, grid, dtype, execution, metrics)
-        grid, slabs, is_changed = _remeasured(slabs, grid, thick, metrics)
+        thick = measure_thicknesses(placed, grid, dtype, execution, metrics)
+        grid, slabs, is_changed = _apply_thicknesses(slabs, grid, thick, metrics)
         if is_changed:
             # Other planes face each other, on which slanted tissue lies elsewhere.
-            fits = fit(slabs, grid, dtype, parameters, execution, metrics)
-    order, align = _order(fits, metrics), parameters.align
+            fits = fit_sections(slabs, grid, dtype, parameters, execution, metrics)
+    order, align = _judge_order(fits, metrics), parameters.align
     if align == AUTO:
         is_elsewhere = distance is not None and distance.differs(spacing[0])
-        fit_by_chance = is_elsewhere or _are_mixed(fits, order) or slabs[0].is_nearest
+        fit_by_chance = is_elsewhere or _has_disorder(fits, order) or slabs[0].is_nearest
         align = "none" if fit_by_chance else needed_alignment(fits)
         if align != "none":
             finer = parameters.model_copy(update={"align": align})
-            fits = fit(slabs, grid, dtype, finer, execution, metrics)
-    unshared = shared_less(slabs, parameters.blend, grid)
-    for note in (*sections_without_overlap(slabs), *contradicted, *unshared):
+            fits = fit_sections(slabs, grid, dtype, finer, execution, metrics)
+    unshared = blend_warnings(slabs, parameters.blend, grid)
+    for note in (*overlap_warnings(slabs), *contradicted, *unshared):
         metrics.warn_in_report(note)
     # Nothing connects these either, but the user has placed both.
     unlike = [pair for pair in fits.unlike if not given.keys() >= {*pair}]
     measured: dict[int, Displacement] = {}
     if align != "none":
-        _warn_of_unmatched(fits, given, unlike, metrics)
-        measured = {n: own for n, own in fits.displacements.items() if n in fits.certain}
+        _warn_no_match(fits, given, unlike, metrics)
+        measured = {n: move for n, move in fits.displacements.items() if n in fits.certain}
     aligned = align != "none" or any(map(any, given.values()))
     if aligned:
         cut = _unaligned_cut(slabs, grid, dtype, execution, metrics)
-        grid, slabs = realigned(slabs, grid, measured, given)
+        grid, slabs = realign_slabs(slabs, grid, measured, given)
         # Pixels as large as those of the cuts through the volume.
         step = max(1, -(-max(grid.shape) // CUT))
         metrics.previews["unaligned_y"] = np.abs(cut[::step, ::step])
     met = borders(slabs, parameters.blend, grid)
     placed = Arrangement(grid, slabs, met, parameters.excluded, aligned)
-    seen = Measured(align, fits.displacements, given, thick, unlike, distance, order, fits.shared)
-    return placed, seen
+    measurements = Measurements(
+        align, fits.displacements, given, thick, unlike, distance, order, fits.shared_faces
+    )
+    return placed, measurements
 
 
-def _are_mixed(fits: Fit, order: OrderFigures | None) -> bool:
+def _has_disorder(fits: Fit, order: OrderFigures | None) -> bool:
     """Tell whether sections are mirrored, in another's place, or show the same tissue twice."""
     is_odd = order is not None and bool(order.exchanged or order.repeated)
-    return is_odd or bool(fits.shared and any(flips([*fits.shared.values()])))
+    return is_odd or bool(fits.shared_faces and any(proposed_flips([*fits.shared_faces.values()])))
 
 
-def _order(fits: Fit, metrics: Metrics) -> OrderFigures | None:
+def _judge_order(fits: Fit, metrics: Metrics) -> OrderFigures | None:
     """Judge the order of sections by the tissue that neighbours share; None if they share none."""
     # A blank section shows nothing, which is said elsewhere.
-    lit = {n: own for n, own in fits.shared.items() if all(face.any() for face in own)}
+    lit = {n: faces for n, faces in fits.shared_faces.items() if all(face.any() for face in faces)}
     numbers = [*lit]
     follows = [b == a + 1 for a, b in pairwise(numbers)]
     if not any(follows):
         return None
     with metrics.timed("check"):
-        found = order_of([*lit.values()], follows)
-    exchanged, repeated = ([(numbers[a], numbers[b]) for a, b in own] for own in found)
+        errors = find_order_errors([*lit.values()], follows)
+    exchanged, repeated = ([(numbers[a], numbers[b]) for a, b in places] for places in errors)
     pairs = [pair for pair, is_next in zip(pairwise(numbers), follows, strict=True) if is_next]
-    odd = [pair for pair in pairs if pair in fits.unfit]
-    unmatched = odd if 2 * len(odd) < len(pairs) else []
+    unfit = [pair for pair in pairs if pair in fits.unfit]
+    unmatched = unfit if 2 * len(unfit) < len(pairs) else []
     return OrderFigures(
         compared=len(pairs), exchanged=exchanged, repeated=repeated, unmatched=unmatched
     )
 
 
-def _remeasured(
-    slabs: list[SectionSlab], grid: Grid, found: Mapping[int, Thickness], metrics: Metrics
+def _apply_thicknesses(
+    slabs: list[SectionSlab], grid: Grid, thicknesses: Mapping[int, Thickness], metrics: Metrics
 ) -> tuple[Grid, list[SectionSlab], bool]:
     """Lay out sections again with the measured thickness, and those not measured with the median.
 
     Returns the grid, the slabs, and True if they differ. Warns of sections that were not measured,
     but for the last, which cannot be.
     """
-    voxel, known = grid.spacing[0], {n: own for n, own in found.items() if not own.reason}
+    voxel, measured = (
+        grid.spacing[0],
+        {n: thickness for n, thickness in thicknesses.items() if not thickness.reason},
+    )
     sizes = {
-        slab.number: known[slab.number].size
+        slab.number: measured[slab.number].size
         for slab in slabs
-        if slab.number in known and known[slab.number].replaces(slab.thickness, voxel)
+        if slab.number in measured and measured[slab.number].replaces(slab.thickness, voxel)
     }
     sized = with_thicknesses(slabs, sizes, MEASURED)
-    usual = median(slab.thickness for slab in sized if slab.number in known) if known else None
-    lost = [f"{number} ({own.reason})" for number, own in found.items() if own.reason]
-    if lost:
+    usual = (
+        median(slab.thickness for slab in sized if slab.number in measured) if measured else None
+    )
+    lacking = [
+        f"{number} ({thickness.reason})"
+        for number, thickness in thicknesses.items()
+        if thickness.reason
+    ]
+    if lacking:
         one, several = ("it keeps", "they keep") if usual is None else ("it takes", "they take")
-        whose, take = ("section", one) if len(lost) == 1 else ("sections", several)
+        whose, take = ("section", one) if len(lacking) == 1 else ("sections", several)
         what = (
             "the one that STACK takes without --section_thickness auto"
             if usual is None
             else f"the median of the others, {usual:g} micrometre, or all that was imaged if less"
         )
-        metrics.warn(f"The thickness of {whose} {', '.join(lost)} was not measured: {take} {what}.")
+        metrics.warn(
+            f"The thickness of {whose} {', '.join(lacking)} was not measured: {take} {what}."
+        )
     if usual is not None:
         # The last one keeps what is stated, but not the imaged depth, which the others contradict.
         filled = {
             slab.number: min(usual, slab.extent[0])
             for slab in sized
-            if slab.number not in known
-            and (slab.number in found or slab.thickness_from == BY_DEPTH)
-            and abs(usual - slab.thickness) >= SAME * voxel
+            if slab.number not in measured
+            and (slab.number in thicknesses or slab.thickness_from == BY_DEPTH)
+            and abs(usual - slab.thickness) >= MIN_CHANGE * voxel
         }
         sized = with_thicknesses(sized, filled, MEDIAN)
     if [slab.thickness for slab in sized] == [slab.thickness for slab in slabs]:
         return grid, slabs, False
-    grid, slabs = arranged(sized, grid.spacing)
-    logger.info("STACK: %s", thickness_taken(slabs))
+    grid, slabs = arrange_slabs(sized, grid.spacing)
+    logger.info("STACK: %s", describe_thickness(slabs))
     return grid, slabs, True
 
 
-def _thickness_of(found: Thickness) -> dict[str, object]:
+def _thickness_figures(thickness: Thickness) -> dict[str, object]:
     """Figures of a section's measured thickness."""
-    size, std, reason = found
+    size, std, reason = thickness
     if reason:
         return {"thickness_reason": reason}
     return {"measured_thickness": size, "thickness_std": std}
 
 
-def _noted(placed: Arrangement) -> list[dict[str, object]]:
+def _section_records(placed: Arrangement) -> list[dict[str, object]]:
     """Sections as the volume's metadata and the record state them."""
     blended = {border.below.number: border.depth for border in placed.borders}
     return [
@@ -398,36 +420,36 @@ def _noted(placed: Arrangement) -> list[dict[str, object]]:
         | {"missing": s.image is None}
         | {"top": placed.grid.edge[0] + s.surface - s.cut.depth}
         | ({"blended": blended[s.number]} if s.number in blended else {})
-        | ({"flip": flip} if (flip := flip_of(s.image)) else {})
+        | ({"flip": flip} if (flip := flip_axes(s.image)) else {})
         for s in placed.slabs
     ]
 
 
-def _undone(placed: Arrangement) -> list[dict[str, object]]:
+def _undone_displacements(placed: Arrangement) -> list[dict[str, object]]:
     """Displacement that was undone for each section; nothing if none was to be moved."""
     if not placed.aligned:
         return [{}] * len(placed.slabs)
-    moves = [slab.displaced for slab in placed.slabs]
-    return [{"shift": own[:2], "rotation": own.rotation} for own in moves]
+    moves = [slab.displacement for slab in placed.slabs]
+    return [{"shift": move[:2], "rotation": move.rotation} for move in moves]
 
 
 def _faces(placed: Arrangement) -> tuple[Faces, Faces]:
     """Faces to gather before and after blending; none of values that do not measure brightness."""
     grid, slabs = placed.grid, [slab for slab in placed.slabs if slab.image is not None]
-    imaged = {s.number: s.imaged(s.planes, grid) for s in slabs if not s.is_nearest}
-    faces = Faces({number: ends_of(own) for number, own in imaged.items()}, grid.shape[1:])
+    imaged = {s.number: s.whole_planes(s.planes, grid) for s in slabs if not s.is_nearest}
+    faces = Faces({number: ends_of(planes) for number, planes in imaged.items()}, grid.shape[1:])
     if not placed.borders:
         return faces, faces
     # The faces that are compared for brightness are those before blending, which hides it.
     depths = {border.below.number: border.depth for border in placed.borders}
     counts = {n: blended_planes(depth, grid.spacing[0]) for n, depth in depths.items()}
-    ends = {number: ends_of(own, counts.get(number, 0)) for number, own in imaged.items()}
+    ends = {number: ends_of(planes, counts.get(number, 0)) for number, planes in imaged.items()}
     return faces, Faces(ends, grid.shape[1:])
 
 
-def _compensated(faces: Faces, slabs: Sequence[SectionSlab], grid: Grid) -> JumpFigures | None:
+def _jump_figures(faces: Faces, slabs: Sequence[SectionSlab], grid: Grid) -> JumpFigures | None:
     """Jumps at section boundaries before and after STITCH compensated attenuation, if it did."""
-    if not any(slab.is_compensated for slab in slabs):
+    if not any(slab.has_compensation for slab in slabs):
         return None
     factors = {
         slab.number: [slab.compensation(face, grid) for face in faces.ends[slab.number]]
@@ -437,83 +459,95 @@ def _compensated(faces: Faces, slabs: Sequence[SectionSlab], grid: Grid) -> Jump
     return mean_jumps(faces.divide(factors), faces)
 
 
-def _place_of(slab: SectionSlab) -> dict[str, object]:
+def _place_figures(slab: SectionSlab) -> dict[str, object]:
     """Figures of a section's place, from which another channel's section is placed."""
-    own: dict[str, object] = {"thickness": slab.thickness, "thickness_from": slab.thickness_from}
+    figures: dict[str, object] = {
+        "thickness": slab.thickness,
+        "thickness_from": slab.thickness_from,
+    }
     if slab.image is None:
-        return own
+        return figures
     edge, extent = imaged_box(slab.image)
     depth, tilt, source = slab.cut
     cut = {"surface": depth, "surface_from": source, "levelled": tilt if any(tilt) else None}
-    return own | {"edge": edge, "extent": extent} | cut
+    return figures | {"edge": edge, "extent": extent} | cut
 
 
-def _warn_of_blank(slabs: Sequence[SectionSlab], grid: Grid, metrics: Metrics) -> int:
+def _warn_blank(slabs: Sequence[SectionSlab], grid: Grid, metrics: Metrics) -> int:
     """Warn of planes that were imaged nowhere, and return their number, or only in part."""
     sections = [slab for slab in slabs if slab.image is not None]
-    beyond = sum(len(own.planes) - len(own.reached(own.planes, grid)) for own in sections)
+    beyond = sum(
+        len(slab.planes) - len(slab.reached_planes(slab.planes, grid)) for slab in sections
+    )
     if beyond:
         metrics.warn(
             "The section thickness exceeds the imaged depth: planes below it are zero; "
             "check --section_thickness."
         )
     parts = {
-        own.number: len(own.reached(own.planes, grid)) - len(own.imaged(own.planes, grid))
-        for own in sections
+        slab.number: len(slab.reached_planes(slab.planes, grid))
+        - len(slab.whole_planes(slab.planes, grid))
+        for slab in sections
     }
-    if odd := [number for number, lacking in parts.items() if lacking]:
-        tilted = "Section {} is" if len(odd) == 1 else "Sections {} are"
+    if numbers := [number for number, lacking in parts.items() if lacking]:
+        tilted = "Section {} is" if len(numbers) == 1 else "Sections {} are"
         metrics.warn(
-            f"{tilted.format(list_numbers(odd))} tilted: up to {max(parts.values())} "
-            "levelled planes of a section were imaged only in part and are zero elsewhere; "
-            "check --section_thickness."
+            f"{tilted.format(list_numbers(numbers))} tilted: up to {max(parts.values())} levelled "
+            "planes of a section were imaged only in part and are zero elsewhere; check "
+            "--section_thickness."
         )
     return beyond
 
 
-def _checked(
-    faces: Faces, found: Measured | None, slabs: Sequence[SectionSlab], metrics: Metrics
+def _fit_figures(
+    faces: Faces, measured: Measurements | None, slabs: Sequence[SectionSlab], metrics: Metrics
 ) -> dict[int, dict[str, object]]:
     """Figures of how each section fits its neighbours, by number.
 
     Without ``found``, as another channel decides on places, these are brightness and displacement.
     """
     figures: dict[int, dict[str, object]] = {slab.number: {} for slab in slabs}
-    pairs = [own[:2] for own in faces.sums.values()]
+    pairs = [sums[:2] for sums in faces.sums.values()]
     if pairs:
         with metrics.timed("check"):
-            flipped = _flips(faces, found) if found is not None else [None] * len(pairs)
-            judged = zip(faces.sums, brightness(pairs), steps(pairs), flipped, strict=True)
+            flipped = (
+                _propose_flips(faces, measured) if measured is not None else [None] * len(pairs)
+            )
+            judged = zip(
+                faces.sums, brightness(pairs), brightness_steps(pairs), flipped, strict=True
+            )
             for number, bright, step, flip in judged:
                 figures[number] = {"brightness": bright, "step": step, "flipped": flip}
-    displaced = {slab.number: slab.displaced for slab in slabs if any(slab.displaced)}
+    displaced = {slab.number: slab.displacement for slab in slabs if any(slab.displacement)}
     given: Collection[int] = ()
-    if found is not None:
-        displaced, given = found.displacements | found.given, found.given
+    if measured is not None:
+        displaced, given = measured.displacements | measured.given, measured.given
     for slab in (slab for slab in slabs if slab.number in displaced):
-        own, moved = displaced[slab.number], any(slab.displaced)
-        figures[slab.number].update(shift=own[:2], rotation=own.rotation, moved=moved)
+        move, moved = displaced[slab.number], any(slab.displacement)
+        figures[slab.number].update(shift=move[:2], rotation=move.rotation, moved=moved)
         figures[slab.number]["given"] = slab.number in given
-    if found is not None:
-        for number, thickness in found.thick.items():
-            figures[number].update(_thickness_of(thickness))
+    if measured is not None:
+        for number, thickness in measured.thick.items():
+            figures[number].update(_thickness_figures(thickness))
     return figures
 
 
-def _flips(faces: Faces, found: Measured) -> list[str | None]:
+def _propose_flips(faces: Faces, measured: Measurements) -> list[str | None]:
     """Axes along which sections must be flipped, on planes of the same tissue if there are any."""
-    order = found.order
+    order = measured.order
     if order is not None and (order.exchanged or order.repeated):
         # Such a section fits its neighbours flipped or not by chance.
         return [None] * len(faces.sums)
-    same = found.shared.keys() >= faces.sums.keys()
-    return flips([found.shared[n] if same else own[:2] for n, own in faces.sums.items()])
+    same = measured.shared_faces.keys() >= faces.sums.keys()
+    return proposed_flips(
+        [measured.shared_faces[n] if same else sums[:2] for n, sums in faces.sums.items()]
+    )
 
 
 def _write_table(
     path: Path,
     slabs: Sequence[SectionSlab],
-    found: Measured,
+    measured: Measurements,
     *,
     overwrite: bool,
 ) -> None:
@@ -525,11 +559,11 @@ def _write_table(
     header = (*header, "thickness", "measured_thickness")
     rows = [
         (
-            *(slab.number, *slab.displaced),
-            *found.displacements.get(slab.number, ("", "", "")),
+            *(slab.number, *slab.displacement),
+            *measured.displacements.get(slab.number, ("", "", "")),
             slab.thickness if slab.thickness_from in (BY_TABLE, MEASURED, MEDIAN) else "",
-            _thickness_of(found.thick[slab.number]).get("measured_thickness", "")
-            if slab.number in found.thick
+            _thickness_figures(measured.thick[slab.number]).get("measured_thickness", "")
+            if slab.number in measured.thick
             else "",
         )
         for slab in slabs
@@ -567,7 +601,7 @@ def _write(
         planes, (before, after) = np.arange(region[0].start, region[0].stop), faces
         before.add(result, planes, region[1:])
         for border in borders:
-            blend(result, region, border, grid, lane)
+            blend_border(result, region, border, grid, lane)
         if borders:
             after.add(result, planes, region[1:])
         with lane.timed("write"):

@@ -14,11 +14,11 @@ import numpy.typing as npt
 from octane.compare.correlation import coarse
 from octane.core.filters import gaussian
 
-FINE = 1.0
+LOG_SMOOTHING = 1.0
 """Standard deviation of the smoothing before the logarithm, pixels."""
-DARK = 0.005
+PLANE_FLOOR = 0.005
 """Fraction of a plane's mean added before the logarithm, to keep noise in dark areas small."""
-COVERED = 0.7
+MIN_COVER = 0.7
 """Minimum imaged fraction of a pixel's neighbourhood."""
 DEGREE = 2
 """Degree of the polynomials along z."""
@@ -29,21 +29,21 @@ FEWEST_SQUARES = 12
 """Minimum squares that both show."""
 FEWEST_PLANES = 3
 """Minimum planes that both show."""
-FAR = 2.0
+REFINE_WITHIN = 2.0
 """Planes to the best distance, above which those next to one that was tried are not."""
-DEFINITE = 1e-3
+MIN_CURVATURE = 1e-3
 """Minimum relative curvature in any direction: less is noise."""
-NEXT = 0.75
+NEAREST_WITHIN = 0.75
 """Planes to the best distance, above which another whole number of planes is nearer."""
-UNCERTAIN = 0.5
+MAX_STD = 0.5
 """Standard deviation in planes above which a distance is not measured."""
-RIVAL = 2.0
+RIVAL_RATIO = 2.0
 """A distance is ambiguous if another fits with a standard deviation less than this multiple."""
-PULL = 8.0
+STATED_STD = 8.0
 """Standard deviation of a stated thickness in planes, next to which a measured one prevails."""
-EXACT = 0.02
+MIN_STD = 0.02
 """Least standard deviation of a distance, planes."""
-SAME = 0.25
+MIN_CHANGE = 0.25
 """Planes by which a measured thickness must differ from the stated one to replace it."""
 
 Planes = npt.NDArray[np.float32]
@@ -72,18 +72,18 @@ def logarithms(planes: Planes) -> tuple[Planes, npt.NDArray[np.bool_]]:
 
     Each plane is divided by its mean. Pixels that were not imaged are NaN on every plane.
     """
-    seen = np.asarray(np.isfinite(planes).all(axis=0))
-    cover = gaussian(seen.astype(np.float32), FINE, truncate=3)
+    imaged = np.asarray(np.isfinite(planes).all(axis=0))
+    cover = gaussian(imaged.astype(np.float32), LOG_SMOOTHING, truncate=3)
     halves = []
-    for values in np.where(seen, planes, np.float32(0)):
-        mean = float(values.sum(dtype=np.float64)) / max(int(seen.sum()), 1)
-        smooth = gaussian(values, FINE, truncate=3) / np.maximum(cover, 0.1)
-        halves.append(coarse(np.log(np.maximum(smooth / (mean or 1.0), 0) + DARK), 2))
-    compared = coarse((seen & (cover >= COVERED)).astype(np.float32), 2) == 1
+    for values in np.where(imaged, planes, np.float32(0)):
+        mean = float(values.sum(dtype=np.float64)) / max(int(imaged.sum()), 1)
+        smooth = gaussian(values, LOG_SMOOTHING, truncate=3) / np.maximum(cover, 0.1)
+        halves.append(coarse(np.log(np.maximum(smooth / (mean or 1.0), 0) + PLANE_FLOOR), 2))
+    compared = coarse((imaged & (cover >= MIN_COVER)).astype(np.float32), 2) == 1
     return np.stack(halves).astype(np.float32), compared
 
 
-def distance(first: Planes, second: Planes, distances: range) -> Distance:
+def measure_distance(first: Planes, second: Planes, distances: range) -> Distance:
     """Distance between the surfaces of two sections of the same tissue, in planes.
 
     Parameters
@@ -98,22 +98,24 @@ def distance(first: Planes, second: Planes, distances: range) -> Distance:
     inside = ours & theirs
     # Of alternate planes, whose noise is independent.
     above = [np.cumsum(np.exp(upper[k::2]), axis=0) for k in range(2)]
-    found: dict[int, _Offset | None] = {}
+    offsets: dict[int, _Offset | None] = {}
 
     def compare(planes: int) -> None:
         count = min(len(upper) - planes, len(lower))
-        if planes in found or planes not in distances or count < FEWEST_PLANES:
+        if planes in offsets or planes not in distances or count < FEWEST_PLANES:
             return
         passed = [total[planes // 2 - 1] / (planes // 2) for total in above if planes >= 2]
-        found[planes] = _offset(upper[planes:][:count], lower[:count], passed, inside)
+        offsets[planes] = _offset(upper[planes:][:count], lower[:count], passed, inside)
 
     for planes in distances[::2]:
         compare(planes)
-    for planes, own in [*found.items()]:
-        if own is not None and abs(own.planes) <= FAR:
+    for planes, offset in [*offsets.items()]:
+        if offset is not None and abs(offset.planes) <= REFINE_WITHIN:
             compare(planes - 1)
             compare(planes + 1)
-    return _chosen({planes: own for planes, own in found.items() if own is not None}, distances)
+    return _choose_distance(
+        {planes: offset for planes, offset in offsets.items() if offset is not None}, distances
+    )
 
 
 def _offset(
@@ -133,11 +135,11 @@ def _offset(
         image[0] = reflectivity
     # The product of one section's maps with the other's is free of noise.
     one, other = (
-        np.stack([_derivative(maps, len(upper)), *np.gradient(maps[:-1], axis=(1, 2)), *own])
-        for maps, own in ((ours, absorbed[:1]), (theirs, absorbed[1:]))
+        np.stack([_derivative(maps, len(upper)), *np.gradient(maps[:-1], axis=(1, 2)), *absorption])
+        for maps, absorption in ((ours, absorbed[:1]), (theirs, absorbed[1:]))
     )
     maps = np.concatenate([one, other, ours[None, :-1], theirs[None, :-1]])
-    maps = _squares(maps * weights[:, None, None], inside)
+    maps = _split_squares(maps * weights[:, None, None], inside)
     if maps.shape[2] < FEWEST_SQUARES:
         return None
     one, other, ours, theirs = maps[: len(one)], maps[len(one) : -2], maps[-2:-1], maps[-1:]
@@ -146,12 +148,12 @@ def _offset(
     right = _products((one + other) / 2, theirs - ours)[:, 0]
     # Low where tissue is folded or lost, or shows nothing but noise.
     pairs = ((ours, theirs), (ours, ours), (theirs, theirs))
-    both, own, its = (_products(a[:, :1], b[:, :1])[0, 0] for a, b in pairs)
-    alike = np.clip(both / np.sqrt(np.maximum(own * its, 1e-30)), 0, 1) ** 2
+    both, upper_power, lower_power = (_products(a[:, :1], b[:, :1])[0, 0] for a, b in pairs)
+    alike = np.clip(both / np.sqrt(np.maximum(upper_power * lower_power, 1e-30)), 0, 1) ** 2
     normal = np.sum(shared * alike, axis=-1)
     scale = 1 / np.sqrt(np.maximum(np.diag(normal), 1e-30))
     normal = normal * np.outer(scale, scale)
-    if np.linalg.eigvalsh(normal)[0] < DEFINITE:
+    if np.linalg.eigvalsh(normal)[0] < MIN_CURVATURE:
         return None
     inverse = np.linalg.inv(normal) * np.outer(scale, scale)
     solution = np.einsum("ij,jk->i", inverse, right * alike)
@@ -167,8 +169,8 @@ def _polynomials(planes: Planes) -> npt.NDArray[np.float64]:
     count = len(planes)
     places = (2 * np.arange(count) + 1 - count) / count
     basis = np.polynomial.legendre.legvander(places, min(DEGREE, count - 1))
-    fitted = np.einsum("ij,zj->iz", np.linalg.inv(np.einsum("zi,zj->ij", basis, basis)), basis)
-    return np.einsum("iz,zyx->iyx", fitted, planes, dtype=np.float64)
+    inverse = np.einsum("ij,zj->iz", np.linalg.inv(np.einsum("zi,zj->ij", basis, basis)), basis)
+    return np.einsum("iz,zyx->iyx", inverse, planes, dtype=np.float64)
 
 
 def _derivative(maps: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
@@ -177,7 +179,7 @@ def _derivative(maps: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.flo
     return maps[1:] * factors[:, None, None] * 2 / count
 
 
-def _squares(
+def _split_squares(
     maps: npt.NDArray[np.float64], inside: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.float64]:
     """Maps (..., y, x) as (..., square, pixel), less each square's mean; 0 outside.
@@ -185,19 +187,19 @@ def _squares(
     Squares that are not inside for the most part are left out.
     """
 
-    def folded(maps: npt.NDArray) -> npt.NDArray:
+    def fold(maps: npt.NDArray) -> npt.NDArray:
         height, width = (n // SQUARE for n in maps.shape[-2:])
         maps = maps[..., : height * SQUARE, : width * SQUARE]
         maps = maps.reshape(*maps.shape[:-2], height, SQUARE, width, SQUARE).swapaxes(-3, -2)
         return maps.reshape(*maps.shape[:-4], height * width, SQUARE**2)
 
-    known = folded(inside)
-    count = known.sum(axis=-1)
+    mask = fold(inside)
+    count = mask.sum(axis=-1)
     full = count >= SQUARE**2 / 2
-    known, count = known[full], count[full]
-    parts = folded(maps)[..., full, :] * known
+    mask, count = mask[full], count[full]
+    parts = fold(maps)[..., full, :] * mask
     parts -= parts.sum(axis=-1, keepdims=True) / count[:, None]
-    return parts * known
+    return parts * mask
 
 
 def _products(
@@ -207,28 +209,34 @@ def _products(
     return np.einsum("idsp,jdsp->ijs", one, other)
 
 
-def _chosen(found: dict[int, _Offset], distances: range) -> Distance:
+def _choose_distance(offsets: dict[int, _Offset], distances: range) -> Distance:
     """The distance among those tried at which the planes agree."""
-    if not found:
+    if not offsets:
         return Distance(problem="they share too little tissue")
-    near = {planes: own for planes, own in found.items() if abs(own.planes) <= NEXT}
+    near = {
+        planes: offset for planes, offset in offsets.items() if abs(offset.planes) <= NEAREST_WITHIN
+    }
     if not near:
         return Distance(problem="no distance fits")
     best = min(near, key=lambda planes: near[planes].std)
     planes, std = best + near[best].planes, near[best].std
     if best in (distances[0], distances[-1]):
         return Distance(planes, std, "the best distance is at the end of the range")
-    rivals = [own.std for other, own in near.items() if abs(other + own.planes - planes) > 2 * NEXT]
-    beside = [other + found[other].planes for other in (best - 1, best + 1) if other in found]
+    rivals = [
+        offset.std
+        for other, offset in near.items()
+        if abs(other + offset.planes - planes) > 2 * NEAREST_WITHIN
+    ]
+    beside = [other + offsets[other].planes for other in (best - 1, best + 1) if other in offsets]
     std = max([std, *(abs(other - planes) / 3 for other in beside)])
-    if std > UNCERTAIN:
+    if std > MAX_STD:
         return Distance(planes, std, f"the distance is uncertain by {std:.1f} planes")
-    if min(rivals, default=np.inf) < RIVAL * std:
+    if min(rivals, default=np.inf) < RIVAL_RATIO * std:
         return Distance(planes, std, "several distances fit")
     return Distance(planes, std)
 
 
-def solved(
+def solve_thicknesses(
     stated: Sequence[float], distances: Mapping[tuple[int, int], Distance]
 ) -> list[tuple[float, float]]:
     """Thickness of each section that best fits all distances, and its standard deviation, planes.
@@ -240,11 +248,11 @@ def solved(
     distances
         Measured ones, by the places of both sections among ``stated``.
     """
-    normal, right = np.eye(len(stated)) / PULL**2, np.array(stated) / PULL**2
-    for (first, second), own in distances.items():
-        weight = 1 / max(own.std, EXACT) ** 2
+    normal, right = np.eye(len(stated)) / STATED_STD**2, np.array(stated) / STATED_STD**2
+    for (first, second), distance in distances.items():
+        weight = 1 / max(distance.std, MIN_STD) ** 2
         normal[first:second, first:second] += weight
-        right[first:second] += weight * own.planes
+        right[first:second] += weight * distance.planes
     covariance = np.linalg.inv(normal)
-    found = np.einsum("ij,j->i", covariance, right)
-    return [*zip(found.tolist(), np.sqrt(np.diag(covariance)).tolist(), strict=True)]
+    thicknesses = np.einsum("ij,j->i", covariance, right)
+    return [*zip(thicknesses.tolist(), np.sqrt(np.diag(covariance)).tolist(), strict=True)]

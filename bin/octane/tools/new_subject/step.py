@@ -26,7 +26,7 @@ from octane.processes.preflight.reference import NOT_AVERAGED
 from octane.processes.preflight.schema import as_plain, settings_of
 from octane.processes.preflight.step import plan_inputs
 from octane.processes.preflight.subject import ABUTTING, SubjectLayout, lay_out_subject
-from octane.processes.stack.layout.stack import thickness_taken
+from octane.processes.stack.layout.stack import describe_thickness
 from octane.processes.stack.record import BY_DEPTH
 from octane.store.channels import ALL, channel_names
 from octane.tools.new_subject.parameters import SubjectOverrides
@@ -110,7 +110,7 @@ def describe_subject(
             settings[flag.removeprefix("--")] = Setting(value, [f"Measured: {decision.evidence}."])
     if any(slab.thickness_from == BY_DEPTH for slab in layout.slabs):
         sentence = "Set the thickness that was cut from one section to the next."
-        thickness = thickness_taken(layout.slabs)
+        thickness = describe_thickness(layout.slabs)
         settings["section_thickness"] = Setting(None, [thickness, sentence], False)
     about = [layout.about(), *layout.warnings()]
     if inputs.tiles is not None:

@@ -128,7 +128,7 @@ def test_sections_are_displaced_as_the_truth_says(write_phantom):
         assert move == list(displacement)
         # Tissue at q is seen where a displacement moves it.
         middle = (300.0, 400.0)
-        down, across = Displacement(*move).before(*np.meshgrid(y, x, indexing="ij"), middle)
+        down, across = Displacement(*move).undo(*np.meshgrid(y, x, indexing="ij"), middle)
         expected = SCALE * tissue(subject, z + (number - 1) * 40, down, across)
         np.testing.assert_allclose(voxels_of(folder, int(number)), expected, rtol=1e-4)
 
@@ -187,7 +187,7 @@ def seen_by_first_tile(p):
     subject = Subject.of(p)
     z, y, x = ((np.arange(n) + 0.5) * s for n, s in zip(p.tile_shape, p.voxel_size, strict=True))
     middle = (subject.extent[1] / 2, subject.extent[2] / 2)
-    return subject, z - p.surface, *displacements(p)[0].before(y[:, None], x[None, :], middle)
+    return subject, z - p.surface, *displacements(p)[0].undo(y[:, None], x[None, :], middle)
 
 
 def whole(image):

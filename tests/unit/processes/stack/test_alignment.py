@@ -8,13 +8,13 @@ from tissue import GROUND, ellipse, seen, speckled, texture
 from octane.processes.stack import alignment
 from octane.processes.stack.alignment import (
     ANGLES,
-    LIKELY,
+    MIN_LIKENESS,
     SectionPair,
-    measure,
-    register,
-    resolutions,
-    searched,
+    measure_pairs,
+    register_faces,
+    search_shift,
     solve_displacements,
+    structure_pyramid,
 )
 from octane.processes.stack.layout.displacement import IN_PLACE, Displacement
 
@@ -25,8 +25,8 @@ RADIUS = 900.0
 
 def found(first, second, *, rotate=True):
     """The displacement in pixels and degrees, and the correlation."""
-    faces = resolutions(first), resolutions(second)
-    return register(*faces, 2.0 ** (len(faces[0]) - 1), rotate=rotate)[:2]
+    faces = structure_pyramid(first), structure_pyramid(second)
+    return register_faces(*faces, 2.0 ** (len(faces[0]) - 1), rotate=rotate)[:2]
 
 
 def error(one, other):
@@ -53,7 +53,7 @@ def test_a_displacement_is_found_to_a_fraction_of_a_pixel(rng, true, looks):
     shift, rotation = error(displaced, true)
     assert shift < (0.15 if looks else 0.03)
     assert rotation < (0.1 if looks else 0.02)
-    assert likeness > 2 * LIKELY
+    assert likeness > 2 * MIN_LIKENESS
 
 
 def test_brightness_shading_and_offset_do_not_count(rng):
@@ -95,13 +95,13 @@ def test_harm_to_a_part_of_the_tissue_does_not_move_the_rest(rng, harmed, second
     shift, rotation = error(displaced, true)
     assert shift < 0.3
     assert rotation < 0.15
-    assert likeness >= LIKELY
+    assert likeness >= MIN_LIKENESS
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_faces_of_different_tissue_do_not_fit(rng, seed):
     faces = [speckled(seen(texture(SHAPE, seed + 10 * k)), 4, rng) for k in (1, 2)]
-    assert found(*faces)[1] < LIKELY
+    assert found(*faces)[1] < MIN_LIKENESS
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -110,7 +110,7 @@ def test_smooth_faces_of_different_tissue_do_not_fit(seed, rotate):
     rng = np.random.default_rng(seed)
     fields = [ndimage.gaussian_filter(rng.normal(size=(192, 192)), 25) for _ in range(2)]
     faces = [speckled(np.exp(0.5 * f / f.std()), 16, rng) for f in fields]
-    assert found(*faces, rotate=rotate)[1] < LIKELY
+    assert found(*faces, rotate=rotate)[1] < MIN_LIKENESS
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_smooth_faces_of_different_tissue_do_not_fit(seed, rotate):
 def test_an_outline_alone_is_no_pair(seed):
     rng = np.random.default_rng(seed)
     faces = [speckled(ellipse((260, 320), k), 16, rng) for k in (seed, 100 + seed, seed)]
-    first, second, like = measure(faces, faces, [], PIXEL, rotate=True, workers=1)
+    first, second, like = measure_pairs(faces, faces, [], PIXEL, rotate=True, workers=1)
     assert (first.fits, second.fits, like.fits) == (False, False, True)
     assert like.displacement.reach(RADIUS) < 0.1 * PIXEL
 
@@ -127,7 +127,7 @@ def test_an_outline_alone_is_no_pair(seed):
 def test_tissue_that_is_darker_than_its_ground_is_a_pair(rng):
     clear = np.pad(1 + GROUND - ellipse((260, 320), 1), 150, constant_values=1).clip(0.1)
     faces = [speckled(clear, 4, rng) for _ in range(2)]
-    (pair,) = measure(faces, faces, [], PIXEL, rotate=True, workers=1)
+    (pair,) = measure_pairs(faces, faces, [], PIXEL, rotate=True, workers=1)
     assert pair.fits
 
 
@@ -136,16 +136,16 @@ def test_what_fits_far_from_where_the_search_found_it_does_not_fit(monkeypatch, 
     rng = np.random.default_rng(seed)
     fields = [ndimage.gaussian_filter(rng.normal(size=(150, 190)), size) for _ in range(2)]
     faces = [speckled(np.exp(0.5 * f / f.std()), 16, rng) for f in fields]
-    assert found(*faces)[1] < LIKELY
+    assert found(*faces)[1] < MIN_LIKENESS
     monkeypatch.setattr(alignment, "STRAY", np.inf)
-    assert found(*faces)[1] >= LIKELY
+    assert found(*faces)[1] >= MIN_LIKENESS
 
 
 @pytest.mark.parametrize("period", [20, 40, 90])
 def test_structure_that_repeats_fits_at_no_place_for_certain(rng, period):
     y, x = 2 * np.pi * np.indices((192, 192)) / period
     faces = [speckled(2 + np.sin(y + k) + np.sin(x), 4, rng) for k in (0, 1)]
-    assert found(*faces)[1] < LIKELY
+    assert found(*faces)[1] < MIN_LIKENESS
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 400), (3, 200), (400, 20), (9, 9)])
@@ -153,7 +153,7 @@ def test_narrow_faces_are_compared_or_left(rng, shape):
     tissue = texture(shape)
     for workers in (1, 2):
         faces = [speckled(seen(tissue), 16, rng) for _ in range(3)]
-        pairs = measure(faces, faces, [], PIXEL, rotate=True, workers=workers)
+        pairs = measure_pairs(faces, faces, [], PIXEL, rotate=True, workers=workers)
         moves = solve_displacements(3, pairs, PIXEL, RADIUS)
         assert max(move.reach(0) for move in moves) < PIXEL
 
@@ -171,7 +171,7 @@ def test_a_section_that_fits_nothing_is_bridged_and_stays(rng):
     tissue, moved = texture(SHAPE), Displacement(5, 3, 0)
     faces = [seen(tissue), seen(tissue), seen(texture(SHAPE, 5)), seen(tissue, moved)]
     faces = [speckled(face, 16, rng) for face in [*faces, seen(tissue)]]
-    pairs = measure(faces, faces, [], PIXEL, rotate=True, workers=2)
+    pairs = measure_pairs(faces, faces, [], PIXEL, rotate=True, workers=2)
     assert {(p.first, p.second) for p in pairs if p.fits} == {(0, 1), (3, 4), (1, 3)}
     first, second, odd, shifted, last = solve_displacements(5, pairs, PIXEL, RADIUS)
     assert odd == IN_PLACE
@@ -185,7 +185,7 @@ def test_a_section_that_contradicts_its_neighbours_moves_no_other(rng, odd):
     tops = [speckled(seen(texture(SHAPE)), 2 if k == odd else 16, rng) for k in range(8)]
     moved = seen(texture(SHAPE), Displacement(5, 3, 0))
     bottoms = [*tops[:odd], speckled(moved, 2, rng), *tops[odd + 1 :]]
-    pairs = measure(tops, bottoms, [], PIXEL, rotate=True, workers=2)
+    pairs = measure_pairs(tops, bottoms, [], PIXEL, rotate=True, workers=2)
     assert not [p for p in pairs if p.fits and odd in (p.first, p.second)]
     moves = solve_displacements(8, pairs, PIXEL, RADIUS)
     assert max(error(own, IN_PLACE)[0] for own in moves) < 2
@@ -208,8 +208,8 @@ def test_small_round_tissue_in_speckle_is_not_turned(seed):
     face = 50 * there * np.exp(0.6 * tissue) + 3 * (1 - there)
     faces = [speckled(face, 4, rng) for _ in range(8)]
     # Corners cut off by a rotation do not make it likelier.
-    assert searched(*(resolutions(f)[0] for f in faces[:2]), ANGLES)[0] == (0, 0, 0)
-    pairs = measure(faces[:4], faces[4:], [], PIXEL, rotate=True, workers=1)
+    assert search_shift(*(structure_pyramid(f)[0] for f in faces[:2]), ANGLES)[0] == (0, 0, 0)
+    pairs = measure_pairs(faces[:4], faces[4:], [], PIXEL, rotate=True, workers=1)
     assert all(pair.fits for pair in pairs)
     assert [pair.displacement.rotation for pair in pairs] == [0, 0, 0]
     assert max(pair.displacement.reach(0) for pair in pairs) < 0.2 * PIXEL
@@ -222,5 +222,5 @@ def test_slanted_tissue_is_not_moved(rotate):
         [seen(tissue, Displacement(slant * (6 * k + depth), 0)) for k in range(4)]
         for depth in (0.5, 2.5, 4.5)
     )
-    pairs = measure(tops, bottoms, inner, PIXEL, rotate=rotate, workers=1)
+    pairs = measure_pairs(tops, bottoms, inner, PIXEL, rotate=rotate, workers=1)
     assert [pair.displacement for pair in pairs] == [pytest.approx((0, 0, 0), abs=0.5)] * 3

@@ -3,7 +3,7 @@
 import pytest
 from scipy import ndimage
 
-from octane.processes.stack.faces import order_of
+from octane.processes.stack.faces import find_order_errors
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_sections_in_another_order_or_twice_are_found(rng, order, exchanged, rep
         [1 + plane + rng.normal(scale=0.01, size=plane.shape) for plane in planes[k : k + 2]]
         for k in order
     ]
-    found = order_of(faces, [True] * 4)
+    found = find_order_errors(faces, [True] * 4)
     assert (found.exchanged, found.repeated) == (exchanged, repeated)
     # Sections of other numbers need not match.
-    assert order_of(faces, [False] * 4) == ([], [])
+    assert find_order_errors(faces, [False] * 4) == ([], [])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from octane.processes.stack.facing import comparable, facing_planes
+from octane.processes.stack.facing import comparable_pixels, facing_planes
 from octane.processes.stack.layout.stack import lay_out
 from octane.processes.stack.parameters import StackParameters
 from octane.store.image import open_image
@@ -60,5 +60,5 @@ def test_neighbours_are_compared_on_planes_that_both_imaged(laid_out, thickness,
 )
 def test_what_was_not_imaged_is_not_compared(laid_out, noted, expected):
     grid, slabs = laid_out(60.0, **noted)
-    found = comparable(slabs[0], grid, 2)
+    found = comparable_pixels(slabs[0], grid, 2)
     assert ["".join(map(str, row)) for row in found.astype(int)] == expected

@@ -921,7 +921,7 @@ def test_a_rotation_is_noted_about_the_middle_of_the_volume(write_sections, stac
     _, image, _ = stack(write_sections([IN_PLACE, turned]), "rigid")
     assert min(np.subtract(image.grid.shape[1:], SHAPE)) >= 20  # room for its corners
     noted = image.attributes["sections"][1]
-    y, x = Displacement(*noted["shift"], noted["rotation"]).of(
+    y, x = Displacement(*noted["shift"], noted["rotation"]).apply(
         np.array(720.0), np.array(880.0), (750, 900)
     )
     assert (y, x) == pytest.approx((720, 880), abs=0.01)

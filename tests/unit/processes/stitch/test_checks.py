@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from octane.processes.stack.faces import brightness, flips, steps
+from octane.processes.stack.faces import brightness, brightness_steps, proposed_flips
 from octane.processes.stitch.checks import compare
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -95,7 +95,7 @@ def test_a_tile_that_was_not_imaged_beside_the_tissue_is_not_named(rng):
 def test_faces_without_tissue_say_nothing():
     blank = np.zeros((10, 10))
     assert brightness([(blank, blank)] * 2) == [None, None]
-    assert flips([(blank, blank)] * 2) == [None, None]
+    assert proposed_flips([(blank, blank)] * 2) == [None, None]
 
 
 def test_tissue_that_ends_within_a_section_makes_it_no_darker(rng):
@@ -104,9 +104,11 @@ def test_tissue_that_ends_within_a_section_makes_it_no_darker(rng):
     end = face * (np.indices((40, 40)) < 20).all(axis=0)
     pairs = [(face, 0.5 * face)] * 3 + [(face, 0.5 * end)]
     assert brightness(pairs) == pytest.approx([1] * 4, abs=0.05)
-    assert steps(pairs)[1:] == pytest.approx([1] * 3, abs=0.05)
+    assert brightness_steps(pairs)[1:] == pytest.approx([1] * 3, abs=0.05)
     dim = [(0.4 * a, 0.4 * b) for a, b in pairs[:2]]
-    assert steps([*dim, *pairs[:2], *dim])[1:] == pytest.approx([1, 2.5, 1, 0.8, 1], abs=0.05)
+    assert brightness_steps([*dim, *pairs[:2], *dim])[1:] == pytest.approx(
+        [1, 2.5, 1, 0.8, 1], abs=0.05
+    )
     pairs[1] = (0.3 * face, 0.15 * face)
     odd = [abs(np.log(ratio or 1)) > np.log(2) for ratio in brightness(pairs)]
     assert odd == [False, True, False, False]

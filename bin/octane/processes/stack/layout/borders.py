@@ -25,8 +25,8 @@ class Border:
 
     def planes(self, grid: Grid) -> npt.NDArray[np.int64]:
         """Planes of the volume in which the sections are blended, in order."""
-        own = np.array(self.below.planes)
-        return own[self.weights(own, grid) < 1]
+        planes = np.array(self.below.planes)
+        return planes[self.weights(planes, grid) < 1]
 
     def weights(self, planes: npt.NDArray[np.int64], grid: Grid) -> npt.NDArray[np.float64]:
         """Weight of the lower section in each plane.
@@ -42,8 +42,8 @@ def shared_depth(above: SectionSlab, below: SectionSlab, grid: Grid) -> float:
 
     It ends with a whole plane, and at the latest where the next section begins.
     """
-    seen = above.imaged(below.planes, grid)
-    return float((seen[-1] + 1) * grid.spacing[0] - below.surface) if len(seen) else 0.0
+    planes = above.whole_planes(below.planes, grid)
+    return float((planes[-1] + 1) * grid.spacing[0] - below.surface) if len(planes) else 0.0
 
 
 def _neighbours(slabs: Sequence[SectionSlab]) -> list[tuple[SectionSlab, SectionSlab]]:
@@ -60,30 +60,30 @@ def borders(slabs: Sequence[SectionSlab], blend: float, grid: Grid) -> list[Bord
     return [Border(*border) for border in shared if border[2] > 0]
 
 
-def shared_less(slabs: Sequence[SectionSlab], blend: float, grid: Grid) -> list[str]:
+def blend_warnings(slabs: Sequence[SectionSlab], blend: float, grid: Grid) -> list[str]:
     """Warnings about sections that share less than ``blend`` micrometres with the one above."""
     if not blend:
         return []
-    depths = {own.number: shared_depth(above, own, grid) for above, own in _neighbours(slabs)}
+    depths = {below.number: shared_depth(above, below, grid) for above, below in _neighbours(slabs)}
     # Whole planes may lack up to half of one.
     least = blend - grid.spacing[0] / 2 * (1 + 1e-6)
     short = [number for number, depth in depths.items() if 0 < depth < least]
     none = [number for number, depth in depths.items() if depth == 0]
     texts = []
     if short:
-        over = sorted({f"{depths[number]:.4g}" for number in short}, key=float)
-        size = " to ".join(dict.fromkeys((over[0], over[-1])))
+        sizes = sorted({f"{depths[number]:.4g}" for number in short}, key=float)
+        size = " to ".join(dict.fromkeys((sizes[0], sizes[-1])))
         texts.append(
             f"--stack_blend {blend:g} exceeds the {size} micrometre below the surface that the "
-            f"section above shows as well, in {_named(short)}: only those are blended."
+            f"section above shows as well, in {_section_list(short)}: only those are blended."
         )
     if none:
         texts.append(
-            f"--stack_blend {blend:g} does not blend {_named(none)}: the section above shows "
-            "nothing below the surface."
+            f"--stack_blend {blend:g} does not blend {_section_list(none)}: the section above "
+            "shows nothing below the surface."
         )
     return texts
 
 
-def _named(numbers: Sequence[int]) -> str:
+def _section_list(numbers: Sequence[int]) -> str:
     return f"section{'s' * bool(numbers[1:])} {list_numbers(numbers)}"

@@ -39,12 +39,12 @@ class Displacement(NamedTuple):
         return complex(np.exp(-1j * np.deg2rad(self.rotation)))
 
     @property
-    def rounded(self) -> "Displacement":
+    def round_off(self) -> "Displacement":
         """Rounded, so that machines agree; zeros are positive."""
         digits = zip(self, (3, 3, 6), strict=True)
         return Displacement(*(round(value, places) + 0.0 for value, places in digits))
 
-    def of(
+    def apply(
         self, y: npt.NDArray, x: npt.NDArray, middle: Position
     ) -> tuple[npt.NDArray, npt.NDArray]:
         """Positions after the displacement, micrometres."""
@@ -52,10 +52,10 @@ class Displacement(NamedTuple):
         v, u = y - middle[0], x - middle[1]
         return middle[0] + self.y + c * v + s * u, middle[1] + self.x - s * v + c * u
 
-    def before(self, y: npt.NDArray, x: npt.NDArray, middle: Position) -> list[npt.NDArray]:
+    def undo(self, y: npt.NDArray, x: npt.NDArray, middle: Position) -> list[npt.NDArray]:
         """Positions before the displacement, micrometres."""
         back = Displacement(rotation=-self.rotation)
-        return list(back.of(y - self.y, x - self.x, middle))
+        return list(back.apply(y - self.y, x - self.x, middle))
 
     def reach(self, radius: float) -> float:
         """Largest possible displacement within ``radius`` of the middle, micrometres."""
@@ -65,7 +65,7 @@ class Displacement(NamedTuple):
 IN_PLACE = Displacement()
 
 
-def read_displacements(path: Path, known: Collection[int], grid: Grid) -> dict[int, Displacement]:
+def read_displacements(path: Path, numbers: Collection[int], grid: Grid) -> dict[int, Displacement]:
     """Displacements in a CSV table, by section number; rows with empty cells give none.
 
     ``known`` are the numbers of the sections, and ``grid`` is the volume's before they are moved.
@@ -80,29 +80,36 @@ def read_displacements(path: Path, known: Collection[int], grid: Grid) -> dict[i
             f"{grid.spacing[1]:g} x {grid.spacing[2]:g} micrometre (y x); resample to one "
             "--resolution, or omit --displacements."
         )
-    found: dict[int, Displacement | None] = {}
+    displacements: dict[int, Displacement | None] = {}
     for line, row in rows:
         try:
             number = plain_number(row["section"])
-            own = _displacement(row)
+            displacement = _displacement(row)
         except (KeyError, ValueError) as error:
-            said = "invalid row; give a section number, and y, x and rotation as numbers with "
-            said += "decimal points, or leave all three empty."
-            raise InputError(f"{path}, line {line}: {comma_in(row) or said}") from error
-        require_section(number, known, f"{path}, line {line}")
-        if number in found:
+            remedy = "invalid row; give a section number, and y, x and rotation as numbers with "
+            remedy += "decimal points, or leave all three empty."
+            raise InputError(f"{path}, line {line}: {comma_in(row) or remedy}") from error
+        require_section(number, numbers, f"{path}, line {line}")
+        if number in displacements:
             raise InputError(
                 f"{path}, line {line}: a second row for section {number:g}; remove one."
             )
         width = max(grid.extent[1:])
         # Also false for NaN.
-        if own is not None and not (math.hypot(own.y, own.x) <= width and abs(own.rotation) <= 180):
+        if displacement is not None and not (
+            math.hypot(displacement.y, displacement.x) <= width
+            and abs(displacement.rotation) <= 180
+        ):
             raise InputError(
                 f"{path}, line {line}: section {number:g} is displaced by more than the volume's "
                 f"width, {width:g} micrometre, or 180 degrees; give micrometres and degrees."
             )
-        found[int(number)] = own
-    return {number: own for number, own in found.items() if own is not None}
+        displacements[int(number)] = displacement
+    return {
+        number: displacement
+        for number, displacement in displacements.items()
+        if displacement is not None
+    }
 
 
 def _displacement(row: dict[str, str]) -> Displacement | None:

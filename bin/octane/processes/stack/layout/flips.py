@@ -11,7 +11,7 @@ from octane.config.validation import as_ranges
 from octane.core.errors import InputError
 from octane.core.geometry import Region
 from octane.layout.sections import list_numbers, number_or_first
-from octane.processes.stack.layout.surfaces import measured
+from octane.processes.stack.layout.surfaces import recorded_surface
 from octane.processes.stack.parameters import StackParameters
 from octane.store.image import Image
 from octane.store.stated import Attributes
@@ -37,28 +37,34 @@ class FlippedImage(Image):
         return voxels
 
 
-def flip_of(section: Image | None) -> str:
+def flip_axes(section: Image | None) -> str:
     """Axes along which a section is flipped; empty if it is as imaged."""
     return section.axes if isinstance(section, FlippedImage) else ""
 
 
-def with_flips(sections: Sequence[Image], flips: Mapping[int, str]) -> list[Image]:
+def flip_images(sections: Sequence[Image], flips: Mapping[int, str]) -> list[Image]:
     """The sections, of which those in ``flips`` are flipped along these axes."""
     return [
         FlippedImage(
-            *(own.path, own.array, own.grid, own.missing, _attributes(own, axes)),
-            *(own.place, own.overruled, own.channels, axes),
+            *(
+                section.path,
+                section.array,
+                section.grid,
+                section.missing,
+                _attributes(section, axes),
+            ),
+            *(section.place, section.overruled, section.channels, axes),
         )
-        if (axes := flips.get(number_or_first(own)))
-        else own
-        for own in sections
+        if (axes := flips.get(number_or_first(section)))
+        else section
+        for section in sections
     ]
 
 
 def _attributes(section: Image, axes: str) -> Attributes:
     """Attributes of a section whose tilt and boxes of tiles are those of the flipped voxels."""
-    noted = section.attributes.get("section")
-    if not isinstance(noted, dict):
+    metadata = section.attributes.get("section")
+    if not isinstance(metadata, dict):
         return section.attributes
     signs = [-1 if axis in axes else 1 for axis in "yx"]
     twice = [2 * e + n for e, n in zip(section.grid.edge[1:], section.grid.extent[1:], strict=True)]
@@ -70,19 +76,19 @@ def _attributes(section: Image, axes: str) -> Attributes:
         return [*(end[0] for end in ends), *(end[1] for end in ends)]
 
     changes: Attributes = {
-        key: [*map(mirror, cast("Sequence[Sequence[float]]", noted[key]))]
+        key: [*map(mirror, cast("Sequence[Sequence[float]]", metadata[key]))]
         for key in ("imaged", "not_compared")
-        if key in noted
+        if key in metadata
     }
-    if "edge" in noted and "extent" in noted:
-        edge, extent = (cast("Sequence[float]", noted[key]) for key in ("edge", "extent"))
+    if "edge" in metadata and "extent" in metadata:
+        edge, extent = (cast("Sequence[float]", metadata[key]) for key in ("edge", "extent"))
         ends = [a + n for a, n in zip(edge[1:], extent[1:], strict=True)]
         changes["edge"] = [edge[0], *mirror([*edge[1:], *ends])[:2]]
-    surface = measured(section)
+    surface = recorded_surface(section)
     if surface is not None and surface.tilt is not None:
-        tilt = [sign * own for sign, own in zip(signs, surface.tilt, strict=True)]
-        changes["surface"] = {**noted["surface"], "tilt": tilt}
-    return {**section.attributes, "section": {**noted, **changes}}
+        tilt = [sign * angle for sign, angle in zip(signs, surface.tilt, strict=True)]
+        changes["surface"] = {**metadata["surface"], "tilt": tilt}
+    return {**section.attributes, "section": {**metadata, **changes}}
 
 
 def require_flippable(numbers: Sequence[int], parameters: StackParameters) -> None:
@@ -90,8 +96,8 @@ def require_flippable(numbers: Sequence[int], parameters: StackParameters) -> No
 
     Sections that the user left out are passed over.
     """
-    if lost := sorted({*parameters.flips} - {*numbers, *parameters.excluded}):
+    if absent := sorted({*parameters.flips} - {*numbers, *parameters.excluded}):
         raise InputError(
-            f"--flip_sections '{parameters.flip_sections}' names section {list_numbers(lost)}, "
+            f"--flip_sections '{parameters.flip_sections}' names section {list_numbers(absent)}, "
             f"which the input lacks: it has {as_ranges(numbers)}; correct the numbers."
         )

@@ -29,8 +29,8 @@ from octane.processes.stack.layout.surfaces import (
     NONE_MEASURED,
     OF_OTHERS,
     Surface,
-    measured,
-    surfaces,
+    cut_surfaces,
+    recorded_surface,
 )
 from octane.processes.stack.parameters import StackParameters
 from octane.processes.stack.record import BY_DEPTH, MEDIAN
@@ -61,7 +61,7 @@ class SectionSlab:
     thickness: float
     thickness_from: str
     planes: range = range(0)
-    displaced: Displacement = IN_PLACE
+    displacement: Displacement = IN_PLACE
     middle: Position = (0.0, 0.0)
 
     @classmethod
@@ -83,7 +83,7 @@ class SectionSlab:
         """Tell whether its values, such as angles, must never be averaged."""
         return self.image is not None and is_nearest(self.image.attributes)
 
-    def imaged(self, planes: range, grid: Grid) -> npt.NDArray[np.int64]:
+    def whole_planes(self, planes: range, grid: Grid) -> npt.NDArray[np.int64]:
         """Those of ``planes`` that are within the section's imaged depth at all pixels.
 
         Levelled, a section lacks a wedge of its lowest planes and, where its surface lay above the
@@ -94,24 +94,24 @@ class SectionSlab:
         first, last = rise - self.cut.depth, self.extent[0] - rise
         return z[(depth >= first - 1e-6) & (depth <= last + 1e-6)]
 
-    def reached(self, planes: range, grid: Grid) -> npt.NDArray[np.int64]:
+    def reached_planes(self, planes: range, grid: Grid) -> npt.NDArray[np.int64]:
         """Those of ``planes`` that are not below the section's imaged depth at all pixels."""
         z, depth = self._depths(planes, grid)
         return z[depth <= self.extent[0] + self.cut.rise(self.extent) + 1e-6]
 
     @property
-    def is_compensated(self) -> bool:
+    def has_compensation(self) -> bool:
         """Tell whether STITCH compensated the attenuation of its light."""
         return self.image is not None and COMPENSATION in self.image.attributes
 
     def compensation(self, planes: npt.NDArray[np.int64], grid: Grid) -> float:
         """Mean factor by which STITCH changed the light of these planes of the volume."""
-        if self.image is None or not self.is_compensated:
+        if self.image is None or not self.has_compensation:
             return 1.0
         factors = np.asarray(self.image.attributes[COMPENSATION], np.float64)
         depths = (planes + 0.5) * grid.spacing[0] - self.surface + self.cut.depth
-        own = np.floor(depths / self.image.grid.spacing[0] + 1e-6).astype(np.int64)
-        return float(factors[np.clip(own, 0, len(factors) - 1)].mean())
+        index = np.floor(depths / self.image.grid.spacing[0] + 1e-6).astype(np.int64)
+        return float(factors[np.clip(index, 0, len(factors) - 1)].mean())
 
     def _depths(
         self, planes: range, grid: Grid
@@ -126,16 +126,16 @@ def section_metadata(image: Image) -> Mapping[str, Sequence[float]]:
     return cast("Mapping[str, Sequence[float]]", image.attributes.get("section", {}))
 
 
-def _below(cut: Surface) -> str:
+def _below_surface(cut: Surface) -> str:
     return " below its surface" if cut.depth else ""
 
 
-def _depth(image: Image, extent: Vector, cut: Surface) -> float:
+def _imaged_depth(image: Image, extent: Vector, cut: Surface) -> float:
     """Depth imaged below the surface; whole planes may cover less."""
     return max(extent[0], section_metadata(image).get("extent", extent)[0]) - cut.depth
 
 
-def _thickness(
+def _section_thickness(
     image: Image,
     parameters: StackParameters,
     extent: Vector,
@@ -143,7 +143,7 @@ def _thickness(
     stated: float | None,
 ) -> tuple[float, str]:
     """Thickness of a section, and its source; ``stated`` is that of the translations, if any."""
-    deep, voxel = _depth(image, extent, cut), image.grid.spacing[0]
+    deep, voxel = _imaged_depth(image, extent, cut), image.grid.spacing[0]
     if deep <= voxel / 2:
         raise InputError(
             f"--section_surface {cut.depth:g} leaves no plane of {image.path}, which is "
@@ -161,7 +161,7 @@ def _thickness(
         if given > most * (1 + 1e-6):
             raise InputError(
                 f"--section_thickness {given:g} exceeds the depth of "
-                f"{image.path}, {most:g} micrometre{_below(cut)}; give at most that, or "
+                f"{image.path}, {most:g} micrometre{_below_surface(cut)}; give at most that, or "
                 "omit it."
             )
         return given, "as given"
@@ -180,8 +180,8 @@ def _thickness(
 
 def imaged_box(section: Image) -> tuple[Vector, Vector]:
     """Edge and extent of a section as imaged, which whole planes may not fill."""
-    noted, grid = section_metadata(section), section.grid
-    return vector(*noted.get("edge", grid.edge)), vector(*noted.get("extent", grid.extent))
+    metadata, grid = section_metadata(section), section.grid
+    return vector(*metadata.get("edge", grid.edge)), vector(*metadata.get("extent", grid.extent))
 
 
 def lay_out(
@@ -207,31 +207,31 @@ def lay_out(
         )
     numbers = sections_by_number(images, parameters.allow_missing_sections, parameters.excluded)
     require_flippable([*numbers], parameters)
-    cuts = surfaces(images, [extent for _, extent in boxes], spacing[0], parameters)
+    cuts = cut_surfaces(images, [extent for _, extent in boxes], spacing[0], parameters)
     parts = zip(numbers.items(), boxes, cuts, strict=True)
-    known = {n: (image, *box, cut) for (n, image), box, cut in parts}
-    apart = distances({n: edge[0] for n, (_, edge, *_) in known.items()})
-    deep = min(_depth(image, extent, cut) for image, _, extent, cut in known.values())
+    sections = {n: (image, *box, cut) for (n, image), box, cut in parts}
+    apart = distances({n: edge[0] for n, (_, edge, *_) in sections.items()})
+    deep = min(_imaged_depth(image, extent, cut) for image, _, extent, cut in sections.values())
     stated = apart.mean if apart is not None and apart.are_thickness(deep, spacing[0]) else None
     slabs: list[SectionSlab] = []
-    for number in range(min(known), max(known) + 1):
-        if number not in known:
+    for number in range(min(sections), max(sections) + 1):
+        if number not in sections:
             slab = replace(slabs[-1], number=number, name="missing", image=None)
         else:
-            image, edge, extent, cut = known[number]
-            own = _thickness(image, parameters, extent, cut, stated)
-            slab = SectionSlab.of_image(number, image, (edge, extent), cut, own)
+            image, edge, extent, cut = sections[number]
+            thickness = _section_thickness(image, parameters, extent, cut, stated)
+            slab = SectionSlab.of_image(number, image, (edge, extent), cut, thickness)
         slabs.append(slab)
-    return arranged(slabs, spacing)
+    return arrange_slabs(slabs, spacing)
 
 
-def arranged(slabs: Sequence[SectionSlab], spacing: Vector) -> tuple[Grid, list[SectionSlab]]:
+def arrange_slabs(slabs: Sequence[SectionSlab], spacing: Vector) -> tuple[Grid, list[SectionSlab]]:
     """The grid of a volume in which sections follow each other by their thickness, and its slabs.
 
     They get their ``surface`` and the planes whose centres lie in them.
     """
     *surfaces, surface = accumulate((slab.thickness for slab in slabs), initial=0.0)
-    slabs = [replace(slab, surface=own) for slab, own in zip(slabs, surfaces, strict=True)]
+    slabs = [replace(slab, surface=depth) for slab, depth in zip(slabs, surfaces, strict=True)]
     low = [min(s.edge[axis] for s in slabs) for axis in (1, 2)]
     high = [max(s.edge[axis] + s.extent[axis] for s in slabs) for axis in (1, 2)]
     extent = vector(surface, high[0] - low[0], high[1] - low[1])
@@ -244,7 +244,7 @@ def arranged(slabs: Sequence[SectionSlab], spacing: Vector) -> tuple[Grid, list[
     return grid, [replace(s, planes=p) for s, p in zip(slabs, planes, strict=True)]
 
 
-def given_displacements(
+def table_displacements(
     path: Path, slabs: Sequence[SectionSlab], grid: Grid, parameters: StackParameters
 ) -> dict[int, Displacement]:
     """Displacements of the sections in a volume that a table gives, by number.
@@ -253,18 +253,20 @@ def given_displacements(
     line of a wrong row.
     """
     imaged = {slab.number for slab in slabs if slab.image is not None}
-    found = read_displacements(path, imaged.union(parameters.excluded), grid)
-    return {number: own for number, own in found.items() if number in imaged}
+    displacements = read_displacements(path, imaged.union(parameters.excluded), grid)
+    return {
+        number: displacement for number, displacement in displacements.items() if number in imaged
+    }
 
 
-def given_thicknesses(path: Path, slabs: Sequence[SectionSlab]) -> dict[int, float]:
+def table_thicknesses(path: Path, slabs: Sequence[SectionSlab]) -> dict[int, float]:
     """Thickness of the sections that a table of displacements gives, micrometres, by number.
 
     Raises an InputError that names the line of a thickness that is less than a voxel or exceeds the
     imaged depth.
     """
     imaged = {slab.number: slab for slab in slabs if slab.image is not None}
-    found: dict[int, float] = {}
+    thicknesses: dict[int, float] = {}
     for line, row in read_rows(path, COLUMNS):
         slab = imaged.get(int(float(row["section"])))
         if slab is None or slab.image is None or "thickness" not in row:
@@ -283,37 +285,37 @@ def given_thicknesses(path: Path, slabs: Sequence[SectionSlab]) -> dict[int, flo
                 f"{row['thickness']}; give micrometres from {voxel:g}, a voxel, to {deep:g}, the "
                 "imaged depth, or leave it empty."
             )
-        found[slab.number] = thickness
-    return found
+        thicknesses[slab.number] = thickness
+    return thicknesses
 
 
 def with_thicknesses(
-    slabs: Sequence[SectionSlab], found: Mapping[int, float], source: str
+    slabs: Sequence[SectionSlab], thicknesses: Mapping[int, float], source: str
 ) -> list[SectionSlab]:
     """Slabs with the thickness found for some of them, by number; ``source`` says how.
 
     Blank ones get the median of the others, but for those that are as thick as they were imaged.
     """
     sized = [
-        replace(slab, thickness=found[slab.number], thickness_from=source)
-        if slab.number in found
+        replace(slab, thickness=thicknesses[slab.number], thickness_from=source)
+        if slab.number in thicknesses
         else slab
         for slab in slabs
     ]
-    known = [s.thickness for s in sized if s.image is not None and s.thickness_from != BY_DEPTH]
-    if not (found and known):
+    sizes = [s.thickness for s in sized if s.image is not None and s.thickness_from != BY_DEPTH]
+    if not (thicknesses and sizes):
         return sized
-    usual = median(known)
+    usual = median(sizes)
     return [
         replace(slab, thickness=usual, thickness_from=MEDIAN) if slab.image is None else slab
         for slab in sized
     ]
 
 
-def sections_without_overlap(slabs: Sequence[SectionSlab]) -> list[str]:
+def overlap_warnings(slabs: Sequence[SectionSlab]) -> list[str]:
     """Warning about sections that do not overlap the section before them in y and x."""
     imaged = [slab for slab in slabs if slab.image is not None]
-    odd = [
+    numbers = [
         b.number
         for a, b in pairwise(imaged)
         if any(
@@ -323,35 +325,35 @@ def sections_without_overlap(slabs: Sequence[SectionSlab]) -> list[str]:
     ]
     who, overlap, stores, them = (
         ("Section", "does not overlap the section before it", "its store", "it")
-        if len(odd) == 1
+        if len(numbers) == 1
         else ("Sections", "do not overlap the sections before them", "their stores", "them")
     )
     text = f"in y and x: correct --positions or the translations in {stores}, or remove {them}."
-    return [f"{who} {list_numbers(odd)} {overlap} {text}"] if odd else []
+    return [f"{who} {list_numbers(numbers)} {overlap} {text}"] if numbers else []
 
 
-def blank_below(slabs: Sequence[SectionSlab]) -> list[str]:
+def blank_warnings(slabs: Sequence[SectionSlab]) -> list[str]:
     """Warning about sections whose thickness in the metadata exceeds their imaged depth."""
     sizes = [
         (
             slab,
             float(cast("float", section_metadata(slab.image).get("thickness", 0))),
-            _depth(slab.image, slab.image.grid.extent, slab.cut),
+            _imaged_depth(slab.image, slab.image.grid.extent, slab.cut),
         )
         for slab in slabs
         if slab.image is not None
     ]
-    found = [size for size in sizes if size[1] > size[2] * (1 + 1e-6)]
-    more = f" (and {len(found) - 1} more)" if found[1:] else ""
+    short = [size for size in sizes if size[1] > size[2] * (1 + 1e-6)]
+    more = f" (and {len(short) - 1} more)" if short[1:] else ""
     return [
         f"{slab.name}{more} is {thickness:g} micrometre thick by its metadata but only {deep:g} "
-        f"deep{_below(slab.cut)}: deeper planes will be blank; check it, or give "
+        f"deep{_below_surface(slab.cut)}: deeper planes will be blank; check it, or give "
         "--section_thickness."
-        for slab, thickness, deep in found[:1]
+        for slab, thickness, deep in short[:1]
     ]
 
 
-def other_distance(slabs: Sequence[SectionSlab]) -> list[str]:
+def distance_warnings(slabs: Sequence[SectionSlab]) -> list[str]:
     """Warning about translations along z that contradict the thickness used."""
     imaged = [slab for slab in slabs if slab.image is not None]
     first = imaged[0]
@@ -368,7 +370,7 @@ def other_distance(slabs: Sequence[SectionSlab]) -> list[str]:
     ]
 
 
-def thickness_taken(slabs: Sequence[SectionSlab]) -> str:
+def describe_thickness(slabs: Sequence[SectionSlab]) -> str:
     """The thickness of the sections and its source, in a sentence."""
     sizes = sorted({slab.thickness for slab in slabs})
     size = f"{sizes[0]:g} to {sizes[-1]:g}" if sizes[1:] else f"{sizes[0]:g}"
@@ -376,21 +378,21 @@ def thickness_taken(slabs: Sequence[SectionSlab]) -> str:
     return f"Section thickness: {size} micrometre, {sources}."
 
 
-def without_surface(slabs: Sequence[SectionSlab]) -> list[str]:
+def surface_warnings(slabs: Sequence[SectionSlab]) -> list[str]:
     """Warning about sections whose surface STITCH looked for and could not measure."""
-    odd = [
-        (slab, found.reason)
+    lacking = [
+        (slab, surface.reason)
         for slab in slabs
         if slab.image is not None
         and slab.cut.source in (OF_OTHERS, NONE_MEASURED)
-        and (found := measured(slab.image)) is not None
+        and (surface := recorded_surface(slab.image)) is not None
     ]
     # Data that begin within the tissue show none.
-    if not odd or len(odd) == sum(slab.image is not None for slab in slabs):
+    if not lacking or len(lacking) == sum(slab.image is not None for slab in slabs):
         return []
-    named = list_numbers([f"{slab.number} ({reason})" for slab, reason in odd])
-    cut = odd[0][0].cut
-    whose, begins = ("section", "it begins") if len(odd) == 1 else ("sections", "they begin")
+    named = list_numbers([f"{slab.number} ({reason})" for slab, reason in lacking])
+    cut = lacking[0][0].cut
+    whose, begins = ("section", "it begins") if len(lacking) == 1 else ("sections", "they begin")
     if cut.source == OF_OTHERS:
         place = f"{cut.depth:.4g} micrometre deep, as the median of the others."
     else:

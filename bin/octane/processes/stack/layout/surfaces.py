@@ -19,7 +19,7 @@ from octane.store.volumes import Volume
 OF_OTHERS = "of the other sections"
 NONE_MEASURED = "none measured"
 
-CERTAIN = 2.0
+CERTAIN_TILT = 2.0
 """Standard deviations of a tilt below which it may be noise."""
 
 
@@ -38,16 +38,16 @@ class Surface(NamedTuple):
     def rise(self, extent: Vector) -> float:
         """Largest difference from ``depth`` in an area of this extent around the middle."""
         pairs = zip(slopes(self.tilt), extent[1:], strict=True)
-        return sum(abs(slope) * own / 2 for slope, own in pairs)
+        return sum(abs(slope) * length / 2 for slope, length in pairs)
 
 
-def measured(section: Volume) -> SurfaceFigures | None:
+def recorded_surface(section: Volume) -> SurfaceFigures | None:
     """Surface that STITCH recorded in a section's metadata; None if it did not look for one.
 
     Raises an InputError that names the section if its metadata do not describe a surface.
     """
-    noted = section.attributes.get("section")
-    surface = noted.get("surface") if isinstance(noted, dict) else None
+    metadata = section.attributes.get("section")
+    surface = metadata.get("surface") if isinstance(metadata, dict) else None
     if surface is None:
         return None
     try:
@@ -69,10 +69,10 @@ def require_surfaces(sections: Sequence[Volume], parameters: StackParameters) ->
             )
         return
     for section in sections:
-        measured(section)
+        recorded_surface(section)
 
 
-def surfaces(
+def cut_surfaces(
     sections: Sequence[Volume],
     extents: Sequence[Vector],
     voxel: float,
@@ -85,40 +85,40 @@ def surfaces(
     """
     if parameters.section_surface != AUTO:
         return [Surface(parameters.section_surface)] * len(sections)
-    found = [measured(section) for section in sections]
-    depths = [own.depth for own in found if own is not None and own.depth is not None]
-    usual = median(depths) if depths and 2 * len(depths) >= len(found) else None
+    records = [recorded_surface(section) for section in sections]
+    depths = [record.depth for record in records if record is not None and record.depth is not None]
+    usual = median(depths) if depths and 2 * len(depths) >= len(records) else None
     return [
-        _surface(own, usual, extent, voxel, parameters)
-        for own, extent in zip(found, extents, strict=True)
+        _cut_surface(record, usual, extent, voxel, parameters)
+        for record, extent in zip(records, extents, strict=True)
     ]
 
 
-def _surface(
-    own: SurfaceFigures | None,
+def _cut_surface(
+    record: SurfaceFigures | None,
     usual: float | None,
     extent: Vector,
     voxel: float,
     parameters: StackParameters,
 ) -> Surface:
-    if own is not None and own.depth is not None:
-        return Surface(own.depth, _removed(own, extent, voxel, parameters), MEASURED)
+    if record is not None and record.depth is not None:
+        return Surface(record.depth, _removed_tilt(record, extent, voxel, parameters), MEASURED)
     if usual is not None and usual <= extent[0] - voxel:
         return Surface(usual, source=OF_OTHERS)
     return Surface(0.0, source=NONE_MEASURED)
 
 
-def _removed(
-    own: SurfaceFigures, extent: Vector, voxel: float, parameters: StackParameters
+def _removed_tilt(
+    record: SurfaceFigures, extent: Vector, voxel: float, parameters: StackParameters
 ) -> Position:
     """Tilt that STACK removes: the measured one, if it is more than noise, else none."""
-    if not parameters.section_level or own.tilt is None or own.depth is None:
+    if not parameters.section_level or record.tilt is None or record.depth is None:
         return (0.0, 0.0)
-    whole = extent[0] - own.depth - Surface(0.0, own.tilt).rise(extent)
+    whole = extent[0] - record.depth - Surface(0.0, record.tilt).rise(extent)
     if parameters.section_level == AUTO and whole < voxel:
         # Levelled, no plane would be whole.
         return (0.0, 0.0)
-    noise = own.tilt_std or (0.0, 0.0)
-    is_certain = any(abs(t) > CERTAIN * s for t, s in zip(own.tilt, noise, strict=True))
-    is_large = Surface(0.0, own.tilt).rise(extent) >= NEGLIGIBLE * voxel
-    return own.tilt if is_certain and is_large else (0.0, 0.0)
+    noise = record.tilt_std or (0.0, 0.0)
+    is_certain = any(abs(t) > CERTAIN_TILT * s for t, s in zip(record.tilt, noise, strict=True))
+    is_large = Surface(0.0, record.tilt).rise(extent) >= NEGLIGIBLE * voxel
+    return record.tilt if is_certain and is_large else (0.0, 0.0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from octane.core.errors import InputError
-from octane.processes.stack.layout.surfaces import require_surfaces, surfaces
+from octane.processes.stack.layout.surfaces import cut_surfaces, require_surfaces
 from octane.processes.stack.parameters import StackParameters
 from octane.store.image import open_image
 
@@ -33,7 +33,7 @@ def sections(write_image):
 
 
 def found(images, parameters):
-    return [tuple(own) for own in surfaces(images, [EXTENT] * len(images), 10.0, parameters)]
+    return [tuple(own) for own in cut_surfaces(images, [EXTENT] * len(images), 10.0, parameters)]
 
 
 def test_a_constant_is_that_of_all_sections(sections):
