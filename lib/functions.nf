@@ -8,7 +8,9 @@ def codeVersions() {
     def hashes = sourcesIn(root).collectEntries { path -> [root.relativize(path).toString(), path.text.md5()] }
     def shared = hashes.findAll { path, _hash -> !(path ==~ /(processes|tools)\/\w+\/.*/) }
     def processes = hashes.findAll { path, _hash -> path ==~ /processes\/\w+\/.*/ }
-    def doors = processes.findAll { path, _hash -> path ==~ /processes\/\w+\/(parameters|record|layout\w*)([.]py|\/.*)/ }
+    def doors = processes.findAll { path, _hash ->
+        path ==~ /processes\/\w+\/(parameters|record|layout\w*)([.]py|\/.*)/
+    }
     return processes.groupBy { path, _hash -> path.tokenize('/')[1] }.collectEntries { name, sources ->
         [name, (shared + doors + sources).collect { path, hash -> "${path} ${hash}" }.sort().join('\n').md5()]
     }

@@ -21,7 +21,8 @@ process REPORT {
     // Nextflow writes the script unescaped into its report.html.
     def json = groovy.json.JsonOutput.toJson(facts)
     json = json.replace('<', '\\u003c').replace('>', '\\u003e').replace('&', '\\u0026')
-    def previewsFlag = [records].flatten().any { record -> record.name.endsWith('.npz') } ? '--previews records/*.npz' : ''
+    def hasPreviews = [records].flatten().any { record -> record.name.endsWith('.npz') }
+    def previewsFlag = hasPreviews ? '--previews records/*.npz' : ''
     """
     cat > run.json <<'END_RUN'
     ${json}

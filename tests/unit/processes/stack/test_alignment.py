@@ -137,7 +137,7 @@ def test_what_fits_far_from_where_the_search_found_it_does_not_fit(monkeypatch, 
     fields = [ndimage.gaussian_filter(rng.normal(size=(150, 190)), size) for _ in range(2)]
     faces = [speckled(np.exp(0.5 * f / f.std()), 16, rng) for f in fields]
     assert found(*faces)[1] < MIN_LIKENESS
-    monkeypatch.setattr(alignment, "STRAY", np.inf)
+    monkeypatch.setattr(alignment, "MAX_STRAY", np.inf)
     assert found(*faces)[1] >= MIN_LIKENESS
 
 

@@ -76,7 +76,7 @@ def test_any_part_of_an_image_gives_the_same_bits(rng, dtype):
             slice(*np.sort(rng.choice(n + 1, 2, replace=False))) for n in whole.shape
         )
         own = tilted(at[planes], surface=2.2, rows=rows, columns=columns)
-        needed = own.needed(SHAPE[0])
+        needed = own.source_planes(SHAPE[0])
         part = np.full((needed.stop - needed.start, *SHAPE[1:]), np.nan, dtype)
         part[:] = image[needed]
         found = level_linear(part[:, rows, columns], needed.start, own)

@@ -915,7 +915,7 @@ def test_pixels_that_are_not_square_are_refused_before_any_work(write_sections, 
 
 def test_a_rotation_is_noted_about_the_middle_of_the_volume(write_sections, stack, monkeypatch):
     turned = Displacement(0, 0, 5)
-    monkeypatch.setattr(facing, "LONGEST", {"rigid": 24})  # 150 x 180 voxels in 18 x 22 pixels
+    monkeypatch.setattr(facing, "FACE_EDGES", {"rigid": 24})  # 150 x 180 voxels in 18 x 22 pixels
     monkeypatch.setattr(facing, "solve_displacements", lambda *_: [IN_PLACE, turned])
     monkeypatch.setattr(facing, "measure", lambda *_, **__: [SectionPair(0, 1, turned, 0.9)])
     _, image, _ = stack(write_sections([IN_PLACE, turned]), "rigid")
