@@ -917,7 +917,7 @@ def test_a_rotation_is_noted_about_the_middle_of_the_volume(write_sections, stac
     turned = Displacement(0, 0, 5)
     monkeypatch.setattr(facing, "FACE_EDGES", {"rigid": 24})  # 150 x 180 voxels in 18 x 22 pixels
     monkeypatch.setattr(facing, "solve_displacements", lambda *_: [IN_PLACE, turned])
-    monkeypatch.setattr(facing, "measure", lambda *_, **__: [SectionPair(0, 1, turned, 0.9)])
+    monkeypatch.setattr(facing, "measure_pairs", lambda *_, **__: [SectionPair(0, 1, turned, 0.9)])
     _, image, _ = stack(write_sections([IN_PLACE, turned]), "rigid")
     assert min(np.subtract(image.grid.shape[1:], SHAPE)) >= 20  # room for its corners
     noted = image.attributes["sections"][1]
