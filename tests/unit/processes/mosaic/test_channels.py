@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from foreign_images import foreign_image
 from place_tables import write_csv
+from refusals import refused
 from tile_writers import tiles_of, write_ome_tiff, write_set, write_tiff
 
 from octane.config.parameters import ExecutionParameters, InputParameters
-from octane.core.errors import OctaneError
 from octane.processes.mosaic import survey as survey_module
 from octane.processes.mosaic.checks_before import item_of, planned_mosaic
 from octane.processes.mosaic.parameters import TileParameters
@@ -169,10 +169,13 @@ def test_channels_with_other_tiles_are_refused(tmp_path):
     folder = write_folder(tmp_path / "tiles", "names")
     lost = folder / "r0_c1_DAPI.ome.tif"
     lost.rename(tmp_path / "lost")
-    with pytest.raises(OctaneError, match=r"row 0, column 1 of section 1 lacks channel DAPI; rest"):
+    with refused("row 0", "column 1", "section 1", "channel DAPI"):
         look(folder, "names", "all", channel="GFP")
-    message = rf"{folder}/r0_c1_GFP\.ome\.tif is of a tile or plane that channel DAPI lacks; "
-    with pytest.raises(OctaneError, match=message):
+    message = (
+        f"{folder}/r0_c1_GFP.ome.tif",
+        "channel DAPI",
+    )
+    with refused(*message):
         look(folder, "names", "all", channel="DAPI")
     assert look(folder, "names", "axis", channel="GFP").channels == [*NAMES]
 
@@ -180,9 +183,9 @@ def test_channels_with_other_tiles_are_refused(tmp_path):
 def test_a_plane_that_a_channel_lacks_has_its_number_in_the_name(tmp_path):
     folder = write_folder(tmp_path / "tiles", "planes")
     (folder / "r1_c0_GFP_z8.tif").unlink()
-    with pytest.raises(OctaneError, match=r"row 1, column 0 .* lacks plane 8 and channel GFP; "):
+    with refused("row 1", "column 0", "plane 8", "channel GFP"):
         look(folder, "planes", "all", channel="axis")
-    with pytest.raises(OctaneError, match=r"row 1, column 0 .* lacks plane 8 and channel GFP"):
+    with refused("row 1", "column 0", "plane 8", "channel GFP"):
         look(folder, "planes", channel="GFP")
 
 
@@ -191,12 +194,12 @@ def test_channels_of_another_type_or_size_are_refused(tmp_path):
     for row, column in TILES:
         own = VOXELS[1, row, column].astype(np.float32)
         write_ome_tiff(folder / f"r{row}_c{column}_GFP", own, SPACING)
-    with pytest.raises(OctaneError, match=r"GFP\.ome\.tif has voxels of type float32, but mo"):
+    with refused("GFP.ome.tif", "float32"):
         look(folder, "names", "all", channel="DAPI")
     look(folder, "names", "axis", channel="DAPI")
     for row, column in TILES:
         write_ome_tiff(folder / f"r{row}_c{column}_GFP", VOXELS[1, row, column], (5.0, 4.0, 8.0))
-    with pytest.raises(OctaneError, match=r"GFP\.ome\.tif has voxels of 5 x 4 x 8 micrometre, "):
+    with refused("GFP.ome.tif", "5 x 4 x 8"):
         look(folder, "names", "all", channel="DAPI", voxel_size=None)
 
 
@@ -206,8 +209,13 @@ def test_files_with_channels_in_another_order_are_refused(tmp_path, form):
     other = write_folder(tmp_path / "other", form, NAMES[::-1])
     (path,) = other.glob("r1_c0*")
     path.rename(folder / f"r1_c9{path.name[5:]}")
-    message = r"r1_c9.* has 2 channels \('axis', 'GFP'\), but most tiles, such as .*r0_c0"
-    with pytest.raises(OctaneError, match=message):
+    message = (
+        "r1_c9",
+        "axis",
+        "'GFP'",
+        "r0_c0",
+    )
+    with refused(*message):
         look(folder, form, "0 1")
     # By its name, one channel is found in any order.
     found = look(folder, form, channel="axis")
@@ -220,14 +228,14 @@ def test_a_file_of_several_channels_named_by_one_is_refused(tmp_path):
     for row, column in TILES:
         name = folder / f"r{row}_c{column}_a"
         write_ome_tiff(name, VOXELS[:, row, column], SPACING, channels=NAMES)
-    message = r"c0_a\.ome\.tif \(and 3 more\) holds 3 channels, but its name states one as well"
-    with pytest.raises(OctaneError, match=message):
+    message = ("c0_a.ome.tif",)
+    with refused(*message):
         look(folder, "names", channel="a")
 
 
 def test_a_kind_of_a_channel_that_does_not_exist_is_refused(tmp_path):
     folder = write_folder(tmp_path / "tiles", "names")
-    with pytest.raises(OctaneError, match="lacks the channel 'phase' of --channel_kind; its chann"):
+    with refused("phase", "--channel_kind"):
         look(folder, "names", channel="GFP", channel_kind="phase=nearest")
 
 

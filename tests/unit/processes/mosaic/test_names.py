@@ -1,6 +1,7 @@
 """Patterns of names, and their discovery where names leave no doubt."""
 
 import pytest
+from refusals import refused
 
 from octane.core.errors import InputError
 from octane.processes.mosaic.names import NamedFile, NamePattern, find_pattern
@@ -123,7 +124,7 @@ def test_a_pattern_of_many_stars_is_refused_and_adjacent_ones_are_one():
     name = f"{'a' * 200}_1.tif"
     assert NamedFile.read(name, NamePattern.of("*" * 30 + "_{tile}*.tif")).number == 1
     for many in ("*a" * 30, "{tile}1*a" * 5, "*a" * 5 + "{channel}a"):
-        with pytest.raises(InputError, match=r"--tile_pattern .* parts can end anywhere \("):
+        with refused("--tile_pattern"):
             NamePattern.of(many)
     pattern = NamePattern.of("a*a" * 4 + "{tile}")
     with pytest.raises(InputError, match="does not fit"):
@@ -140,7 +141,7 @@ def test_fields_are_read_and_other_signs_are_literal():
         "7/8/a+b ()_GFP_012_r03.tif",
         "07/a+b (x)_G_1_r.tif",
     ):
-        with pytest.raises(InputError, match="does not fit --tile_pattern"):
+        with refused("--tile_pattern"):
             NamedFile.read(name, pattern)
 
 
@@ -177,5 +178,5 @@ def test_a_number_that_no_grid_reaches_is_refused(number):
     names = [f"tile_r{row}_c0.tif" for row in ("0", number)]
     pattern = NamePattern.of("tile_r{row}_c{column}.tif")
     assert NamedFile.read("tile_r000000000000007_c0.tif", pattern).row == 7
-    with pytest.raises(InputError, match=f"^{names[1]} has the row {number}.*--tile_pattern"):
+    with refused(names[1], f"row {number}", "--tile_pattern"):
         NamedFile.read(names[1], pattern)

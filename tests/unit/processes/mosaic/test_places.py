@@ -2,6 +2,7 @@
 
 import place_tables
 import pytest
+from refusals import refused
 
 from octane.config.sheets import MOST_BYTES, MOST_CELLS, MOST_ROWS
 from octane.core.errors import InputError
@@ -219,7 +220,7 @@ def test_only_a_table_that_is_given_may_have_columns_of_other_names(tmp_path):
 
 
 def test_a_missing_table_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"none\.csv cannot be read"):
+    with refused("none.csv"):
         read_places(tmp_path / "none.csv")
 
 
@@ -265,12 +266,12 @@ def test_several_tables_among_the_tiles_are_refused(tmp_path):
 def test_a_table_that_is_too_large_is_refused_by_name_and_a_log_is_passed_over(tmp_path):
     table = tmp_path / "TileConfiguration.txt"
     table.write_text("dim = 2\n" + "a.tif; ; (1, 2)\n" * MOST_ROWS)
-    with pytest.raises(InputError, match=r"TileConfiguration\.txt has more than \d+ lines;"):
+    with refused("TileConfiguration.txt"):
         read_places(table, None)
     for name in (table.name, "log.txt"):
         with (tmp_path / name).open("ab") as file:
             file.truncate(MOST_BYTES + 1)
-    with pytest.raises(InputError, match=r"TileConfiguration\.txt is larger than 100 MB;"):
+    with refused("TileConfiguration.txt", "100", "MB"):
         read_places(table, None)
     assert find_places(tmp_path) == table
 
@@ -281,7 +282,7 @@ def test_a_table_that_is_too_large_is_refused_by_name_and_a_log_is_passed_over(t
 def test_a_table_of_too_many_cells_is_refused(tmp_path, start, cell, end):
     table = tmp_path / "a.csv"
     table.write_text(start + cell * (MOST_CELLS + 1) + end, "utf-8")
-    with pytest.raises(InputError, match=rf"a\.csv has more than {MOST_CELLS} "):
+    with refused("a.csv", MOST_CELLS):
         read_places(table, None)
 
 
@@ -292,9 +293,7 @@ def test_a_table_of_too_many_cells_is_refused(tmp_path, start, cell, end):
 def test_a_long_line_is_refused_at_once(tmp_path, line):
     path = tmp_path / "TileConfiguration.txt"
     path.write_text(f"dim = 2\n{line}\n", "utf-8")
-    with pytest.raises(
-        InputError, match=r"TileConfiguration\.txt, line 2: .* is not a tile"
-    ) as told:
+    with refused("TileConfiguration.txt", "line 2") as told:
         read_places(path)
     assert len(str(told.value)) < 500
 
@@ -317,7 +316,7 @@ def test_a_name_in_fijis_table_may_hold_blanks_and_semicolons(tmp_path):
 def test_a_table_in_utf_16_is_refused_by_name(tmp_path, encoding, name, text):
     bom = "" if encoding == "utf-16" else "\ufeff"
     (tmp_path / name).write_bytes(f"{bom}{text}".encode(encoding))
-    with pytest.raises(InputError, match=rf"{name} .* UTF-16; save it as UTF-8"):
+    with refused(name, "UTF-16", "UTF-8"):
         find_places(tmp_path)
 
 
@@ -334,5 +333,5 @@ def test_a_table_of_other_columns_is_named(tmp_path):
 def test_numbers_in_tables_have_plain_digits(tmp_path, number):
     path = tmp_path / "a.csv"
     path.write_text(f"file,y,x\na.tif,{number},0\n", "utf-8")
-    with pytest.raises(InputError, match=r"a\.csv, line 2: y is"):
+    with refused("a.csv", "line 2"):
         read_places(path)

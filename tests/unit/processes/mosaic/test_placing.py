@@ -5,6 +5,7 @@ from unicodedata import normalize
 import numpy as np
 import pytest
 from place_tables import affine, write_bdv, write_csv, write_fiji
+from refusals import refused
 from tifffile import imwrite
 
 from octane.config.parameters import InputParameters
@@ -86,12 +87,10 @@ def test_files_of_a_tile_share_its_place_and_others_are_named(tmp_path):
     table = write_csv(tmp_path / "places.csv", rows)
     positions, _ = placed(tmp_path, names, "t{tile}_z{plane}.tif", table=table)
     assert positions == dict(zip(names, [(0, 0), (0, 0), (0, 9), (0, 9)], strict=True))
-    with pytest.raises(
-        InputError, match=r"no place for t3.tif \(and 1 more\); its first is tile 0: add"
-    ):
+    with refused("t3.tif", "tile 0"):
         placed(tmp_path, ["t1.tif", "t2.tif", "t3.tif", "t4.tif"], "t{tile}.tif", table=table)
     named = write_csv(tmp_path / "n.csv", rows_of(file=["a/t.tif", "b/t.tif"], y=[0, 0], x=[0, 9]))
-    with pytest.raises(InputError, match=r"n.csv states two places for t.tif; remove one"):
+    with refused("n.csv", "t.tif"):
         placed(tmp_path, ["t.tif"], "*.tif", table=named)
 
 
@@ -183,7 +182,7 @@ def test_places_of_unknown_unit_are_asked_for_where_nothing_else_places_tiles(tm
     names = ["t_1.ome.tif", "t_2.ome.tif"]
     for name, place in zip(names, (0, 8), strict=True):
         ome_tiff(tmp_path / name, place, "reference frame")
-    with pytest.raises(InputError, match=r"t_2\.ome\.tif, Image:0: PositionY .*--input_unit"):
+    with refused("t_2.ome.tif", "Image:0", "PositionY", "--input_unit"):
         placed(tmp_path, names, "t_{tile}.ome.tif")
 
 
@@ -210,5 +209,5 @@ def write_faulty(folder, kind):
 @pytest.mark.parametrize("kind", ["csv", "xml"])
 def test_a_place_out_of_reach_is_refused(tmp_path, kind):
     table = write_faulty(tmp_path, kind)
-    with pytest.raises(InputError, match=r"t_1\.tif"):
+    with refused("t_1.tif"):
         placed(tmp_path, ["t_1.tif"], "t_{tile}.tif", table=table)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from octane.core.errors import InputError
 from octane.processes.mosaic.names import NamedFile, NamePattern
@@ -47,7 +48,7 @@ def test_places_give_rows_and_columns_despite_jitter_stagger_and_missing_tiles(r
 
 def test_two_tiles_in_one_cell_are_refused():
     places = [(0, 0), (0, 70), (90, 0), (100, 4)]
-    with pytest.raises(InputError, match=r"t_2.tif and tiles/t_3.tif are both at row 1, column 0"):
+    with refused("t_2.tif", "tiles/t_3.tif", "row 1", "column 0"):
         arranged([f"t_{k}.tif" for k in range(4)], places)
 
 
@@ -71,28 +72,45 @@ def test_numbers_begin_with_the_smallest_of_all_sections():
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({}, "give --tile_rows, --tile_columns and --tile_order, .* or a --tile_table"),
-        ({"order": "rows-snake-top-left"}, "needs --tile_rows and --tile_columns"),
-        ({"order": "rows-snake-top-left", "rows": 4}, "; 6 were found"),
+        (
+            {},
+            (
+                "--tile_rows",
+                "--tile_columns",
+                "--tile_order",
+                "--tile_table",
+            ),
+        ),
+        (
+            {"order": "rows-snake-top-left"},
+            (
+                "--tile_rows",
+                "--tile_columns",
+            ),
+        ),
+        ({"order": "rows-snake-top-left", "rows": 4}, ("6",)),
         (
             {"order": "rows-snake-top-left", "rows": 1, "columns": 2},
-            "--tile_rows 1 and --tile_columns 2 make 2 tiles",
+            (
+                "--tile_rows",
+                "--tile_columns",
+            ),
         ),
         (
             {"order": "rows-snake-top-left", "rows": 2, "flip": "y"},
-            "give --tile_order rows-snake-bottom-left alone",
+            ("--tile_order",),
         ),
     ],
 )
 def test_numbers_without_an_order_that_fits_are_refused(given, sentence):
-    with pytest.raises(InputError, match=sentence):
+    with refused(*sentence):
         arranged([f"t_{k}.tif" for k in range(1, 7)], **given)
 
 
 def test_rows_that_run_along_x_are_refused():
     names = [f"r{r}_c{c}.tif" for r in range(3) for c in range(3)]
     places = [(c * 90.0, r * 70.0) for r in range(3) for c in range(3)]
-    with pytest.raises(InputError, match=r"exchange {row} and {column} in --tile_pattern"):
+    with refused("--tile_pattern"):
         arranged(names, places, text="r{row}_c{column}.tif")
     grid = arranged(names, places, text="r{column}_c{row}.tif")
     np.testing.assert_allclose([e.position for e in grid.entries], places)
@@ -102,7 +120,7 @@ def test_rows_that_run_along_x_are_refused():
 def test_an_order_that_contradicts_places_is_refused_by_name(order):
     names = [f"t_{k}.tif" for k in range(9)]
     places = [(r * 90.0, c * 70.0) for r in range(3) for c in range(3)]
-    with pytest.raises(InputError, match=r"^--tile_order .* omit it"):
+    with refused("--tile_order"):
         arranged(names, places, order=order, rows=3, columns=3)
     assert arranged(names, places).rows == 3
     arranged(names, places, order="rows-raster-top-left", rows=3, columns=3)
@@ -111,8 +129,13 @@ def test_an_order_that_contradicts_places_is_refused_by_name(order):
 def test_places_in_a_wrong_unit_are_not_taken_for_exchanged_rows():
     names = [f"r{r}_c{c}.tif" for r in range(3) for c in range(3)]
     places = [(r * 0.09, c * 0.07) for r in range(3) for c in range(3)]
-    sentence = r"placed 90 x 70 nm apart \(y x\), but a tile is 100 x 80 µm.*correct the places or"
-    with pytest.raises(InputError, match=sentence):
+    sentence = (
+        "90",
+        "70",
+        "100",
+        "80",
+    )
+    with refused(*sentence):
         arranged(names, places, text="r{row}_c{column}.tif")
 
 

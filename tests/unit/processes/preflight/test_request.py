@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from plans import launched
+from refusals import refused
 
 from octane.core.errors import InputError
 from octane.processes.preflight.request import (
@@ -45,14 +46,14 @@ def test_words_of_a_command_line(command, expected):
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({}, "--input is missing"),
-        ({"input": "a", "samplesheet": "b"}, "--samplesheet names the subjects"),
-        ({"phantom": "true", "samplesheet": "b"}, "--samplesheet names the subjects"),
-        ({"phantom": "false"}, "--input is missing"),
+        ({}, ("--input",)),
+        ({"input": "a", "samplesheet": "b"}, ("--samplesheet",)),
+        ({"phantom": "true", "samplesheet": "b"}, ("--samplesheet",)),
+        ({"phantom": "false"}, ("--input",)),
     ],
 )
 def test_a_run_names_one_input_or_one_cohort(tmp_path, parameters, words):
-    with pytest.raises(InputError, match=words):
+    with refused(*words):
         check_launch(launched(tmp_path, {}, parameters=parameters))
 
 
@@ -74,7 +75,7 @@ def test_names_of_digits_keep_their_zeros(tmp_path):
     (subject,) = run.subjects()
     assert (subject.name, subject.files) == ("01", {"input": tmp_path / "007"})
     run = launched(tmp_path, {}, parameters={"subject": 1, "input": "007"})
-    with pytest.raises(InputError, match="--subject was read as the number 1"):
+    with refused("--subject"):
         run.subjects()
 
 
@@ -156,7 +157,7 @@ def test_paths_are_relative_to_the_launch(text, path):
 
 @pytest.mark.parametrize("text", ["s3://bucket/brain.zarr", "HTTPS://host/x", "gs://a"])
 def test_an_address_is_refused(text):
-    with pytest.raises(InputError, match=f"--input {text} is an address"):
+    with refused("--input", text):
         file_at(Path("/launch"), "input", text)
 
 
@@ -166,7 +167,7 @@ def test_nextflows_own_options_with_two_dashes_are_refused(tmp_path, write_json)
         **{"asked": [], "command": "", "folder": str(tmp_path), "work": str(tmp_path)},
         **dict.fromkeys(("is_contained", "is_resumed", "is_stub", "is_published"), False),
     }
-    with pytest.raises(InputError, match="--resume; did you mean -resume"):
+    with refused("--resume"):
         Run.read(write_json("request.json", content))
     del content["parameters"]["resume"]
     run = Run.read(write_json("request.json", json.loads(json.dumps(content))))
