@@ -22,7 +22,7 @@ from _common import scratch_folder  # noqa: E402
 from _n4_truth import command, corrected, fifty, volume_of  # noqa: E402
 
 from octane.layout.mosaic import MosaicGrid  # noqa: E402
-from octane.pictures.charts import LIGHT  # noqa: E402
+from octane.pictures.charts import LIGHT_PALETTE  # noqa: E402
 from octane.pictures.pictures import Slice, comparison, field_scale, grey_scale  # noqa: E402
 from octane.processes.mosaic.orders import tile_at  # noqa: E402
 from octane.processes.mosaic.parameters import TileOrder  # noqa: E402
@@ -115,14 +115,18 @@ def orders() -> dict[str, bytes]:
         places = [tile_at(n, order, 3, 4) for n in range(12)]
         for n, (row, column) in enumerate(places, start=1):
             axes.add_patch(
-                Rectangle((column, row), 1, 1, facecolor=LIGHT["accent"], alpha=0.15, linewidth=0)
+                Rectangle(
+                    (column, row), 1, 1, facecolor=LIGHT_PALETTE["accent"], alpha=0.15, linewidth=0
+                )
             )
-            axes.add_patch(Rectangle((column, row), 1, 1, fill=False, edgecolor=LIGHT["ink"]))
+            axes.add_patch(
+                Rectangle((column, row), 1, 1, fill=False, edgecolor=LIGHT_PALETTE["ink"])
+            )
             _text(axes, column + 0.25, row + 0.27, str(n))
         y, x = np.array(places).T + 0.5
         steps = zip(x[:-1], y[:-1], np.diff(x), np.diff(y), strict=True)
         for left, top, right, down in steps:
-            arrow = {"arrowstyle": "->", "color": LIGHT["accent"], "linewidth": 1.2}
+            arrow = {"arrowstyle": "->", "color": LIGHT_PALETTE["accent"], "linewidth": 1.2}
             axes.annotate("", (left + right, top + down), (left, top), arrowprops=arrow)
         axes.set_title(order, fontsize=FONT)
         axes.set(aspect="equal", xlim=(-0.1, 4.1), ylim=(3.1, -0.1))
@@ -137,7 +141,7 @@ def _text(axes: Axes, x: float, y: float, words: str, **more: str) -> None:
 
 
 def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], name: str) -> None:
-    arrow = {"arrowstyle": "<-", "color": LIGHT["ink"]}
+    arrow = {"arrowstyle": "<-", "color": LIGHT_PALETTE["ink"]}
     axes.annotate(name, start, end, fontsize=FONT, ha="center", va="center", arrowprops=arrow)
 
 
@@ -147,9 +151,9 @@ def _grid(axes: Axes, pitch: float, *, alpha: float) -> None:
         for column in range(3):
             place = (column * pitch, row * pitch)
             axes.add_patch(
-                Rectangle(place, 1, 1, facecolor=LIGHT["accent"], alpha=alpha, linewidth=0)
+                Rectangle(place, 1, 1, facecolor=LIGHT_PALETTE["accent"], alpha=alpha, linewidth=0)
             )
-            axes.add_patch(Rectangle(place, 1, 1, fill=False, edgecolor=LIGHT["ink"]))
+            axes.add_patch(Rectangle(place, 1, 1, fill=False, edgecolor=LIGHT_PALETTE["ink"]))
             _text(axes, place[0] + 0.5, place[1] + 0.5, f"{row}, {column}")
     _arrow(axes, (-0.2, -0.2), (1.3, -0.2), "x, columns")
     _arrow(axes, (-0.2, -0.2), (-0.2, 1.0), "y,\nrows")
@@ -178,7 +182,12 @@ def _sections(axes: Axes) -> None:
         for face, alpha in ((top, 0.15), (front, 0.3), (side, 0.4)):
             axes.add_patch(Polygon(face, facecolor="white"))
             axes.add_patch(
-                Polygon(face, facecolor=LIGHT["accent"], edgecolor=LIGHT["ink"], alpha=alpha)
+                Polygon(
+                    face,
+                    facecolor=LIGHT_PALETTE["accent"],
+                    edgecolor=LIGHT_PALETTE["ink"],
+                    alpha=alpha,
+                )
             )
         _text(axes, 1.1, 0.85 + 1.1 * k, f"section_{k + 1:02d}.ome.zarr")
     _arrow(axes, (-0.2, 0.5), (-0.2, 1.5), "z")

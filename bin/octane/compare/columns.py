@@ -3,14 +3,14 @@
 import numpy as np
 import numpy.typing as npt
 
-COLUMN = 8
+COLUMN_EDGE = 8
 """Edge of a column, pixels."""
 
 Columns = npt.NDArray[np.float32]
 """Columns of a tile, (z, y, x)."""
 
 
-def columns(block: npt.NDArray, size: int = COLUMN) -> Columns:
+def columns(block: npt.NDArray, size: int = COLUMN_EDGE) -> Columns:
     """Average |block| over squares of pixels in each plane: (z, y, x) to (z, y // size, x // size).
 
     NaN and Inf do not count; a square without any other value is NaN.

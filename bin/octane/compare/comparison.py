@@ -21,29 +21,29 @@ from octane.compare.correlation import (
 )
 from octane.layout.mosaic import Position, Tile
 
-EDGE = 96
+COARSE_EDGE = 96
 """Longest edge of a compared tile, pixels."""
-REACH = 0.65
+LARGEST_OVERLAP = 0.65
 """Largest overlap searched, fraction of a tile."""
-ASIDE = 0.3
+LARGEST_SHIFT = 0.3
 """Largest sideways displacement searched, fraction of a tile."""
-NARROWEST = 4
+NARROWEST_OVERLAP = 4
 """Narrowest compared overlap, pixels: less correlates by chance."""
-WIDE = 10
-"""Narrowest overlap accepted if tiles share less than ``NARROWEST`` as placed: tissue resembles
-itself a few pixels away."""
-SEARCHED = 8
+WIDE_OVERLAP = 10
+"""Narrowest overlap accepted if tiles share less than ``NARROWEST_OVERLAP`` as placed: tissue
+resembles itself a few pixels away."""
+SEARCHED_PAIRS = 8
 """Pairs per axis, those with most structure, searched for a better displacement; of the others, as
 many that do not correlate as placed."""
-CLOSE = 1.5
+AGREEING_PIXELS = 1.5
 """Pixels up to which displacements agree."""
-FAR = 2.0
+ERROR_PIXELS = 2.0
 """Pixels beyond which a displacement is an error."""
-LIKELY = 0.4
+LIKELY_CORRELATION = 0.4
 """Correlation above which tiles fit if others agree."""
-SURE = 0.6
+SURE_CORRELATION = 0.6
 """Correlation above which tiles certainly fit."""
-CLEAR = 0.3
+CLEAR_ADVANTAGE = 0.3
 """Advantage in Fisher's z of a displacement that fits clearly better."""
 
 Images = Mapping[Tile, npt.NDArray[np.float32]]
@@ -56,7 +56,7 @@ def gain(before: float, after: float) -> float:
 
 def shrink_factor(shape: Sequence[int]) -> int:
     """Number of voxels along a pixel of compared tiles, of which a full one has this shape."""
-    return max(1, -(-max(shape) // EDGE))
+    return max(1, -(-max(shape) // COARSE_EDGE))
 
 
 @dataclass(frozen=True)
@@ -77,15 +77,21 @@ class ComparedPair:
     def stays(self) -> bool:
         """True if both fit as placed."""
         if self.moved is None:
-            return self.placed >= SURE
-        return self.best >= LIKELY and max(map(abs, self.moved)) <= FAR
+            return self.placed >= SURE_CORRELATION
+        return self.best >= LIKELY_CORRELATION and max(map(abs, self.moved)) <= ERROR_PIXELS
 
     @property
     def elsewhere(self) -> bool:
         """True if both fit clearly better at another displacement."""
         # A correlation of 0 as placed means that they share too little to tell.
-        far = self.moved is not None and self.placed != 0 and max(map(abs, self.moved)) > FAR
-        return far and self.best >= SURE and gain(self.placed, self.best) >= CLEAR
+        far = (
+            self.moved is not None and self.placed != 0 and max(map(abs, self.moved)) > ERROR_PIXELS
+        )
+        return (
+            far
+            and self.best >= SURE_CORRELATION
+            and gain(self.placed, self.best) >= CLEAR_ADVANTAGE
+        )
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,9 @@ class CoarseTiles:
         longest = np.max([tile.shape for tile in tiles.values()], axis=0)
         factor = shrink_factor(longest.tolist())
         small = {tile: coarse(finite(image), factor) for tile, image in tiles.items()}
-        small = {tile: image for tile, image in small.items() if min(image.shape) >= NARROWEST}
+        small = {
+            tile: image for tile, image in small.items() if min(image.shape) >= NARROWEST_OVERLAP
+        }
         # Variances of very small or large stored values could leave the range of float32.
         scale = max((float(np.abs(image).max()) for image in small.values()), default=0) or 1
         values = {tile: image / scale for tile, image in small.items()}
@@ -144,7 +152,7 @@ def common_area(
     """
     by = np.round(offset).astype(int)
     low, high = np.maximum(by, 0), np.minimum(first.shape, by + second.shape)
-    if (high - low).min() < NARROWEST:
+    if (high - low).min() < NARROWEST_OVERLAP:
         return None
     return (
         first[low[0] : high[0], low[1] : high[1]],
@@ -169,8 +177,10 @@ def compare_tiles(tiles: CoarseTiles) -> tuple[list[ComparedPair], list[Compared
     contrast = {tile: float(image.std()) for tile, image in tiles.structure.items()}
     for axis, own in enumerate(pairs):
         own.sort(key=lambda pair: -min(contrast[pair.first], contrast[pair.second]))
-        doubtful = [k for k, p in enumerate(own) if k >= SEARCHED and p.placed < SURE]
-        for k in (*range(min(SEARCHED, len(own))), *doubtful[:SEARCHED]):
+        doubtful = [
+            k for k, p in enumerate(own) if k >= SEARCHED_PAIRS and p.placed < SURE_CORRELATION
+        ]
+        for k in (*range(min(SEARCHED_PAIRS, len(own))), *doubtful[:SEARCHED_PAIRS]):
             own[k] = _search_pair(tiles, own[k], axis)
     return pairs
 
@@ -178,12 +188,12 @@ def compare_tiles(tiles: CoarseTiles) -> tuple[list[ComparedPair], list[Compared
 def _search_pair(tiles: CoarseTiles, pair: ComparedPair, axis: int) -> ComparedPair:
     """Find the displacement at which two neighbours along an axis correlate best."""
     a, b = (np.moveaxis(tiles.structure[t], axis, 0) for t in (pair.first, pair.second))
-    most = min(int(tiles.longest[axis] * REACH), len(a), len(b))
+    most = min(int(tiles.longest[axis] * LARGEST_OVERLAP), len(a), len(b))
     side = min(a.shape[1], b.shape[1])
-    wide = int(side * ASIDE)
-    if most < NARROWEST:
+    wide = int(side * LARGEST_SHIFT)
+    if most < NARROWEST_OVERLAP:
         return pair
-    overlaps, sideways = np.arange(NARROWEST, most + 1), np.arange(-wide, wide + 1)
+    overlaps, sideways = np.arange(NARROWEST_OVERLAP, most + 1), np.arange(-wide, wide + 1)
     by_shift = correlation(a[-most:, :side], b[:most, :side])
     scores = fisher(by_shift[np.ix_(overlaps - most, sideways)])
     # A narrow overlap correlates by chance; only samples some pixels apart are independent.
@@ -191,13 +201,13 @@ def _search_pair(tiles: CoarseTiles, pair: ComparedPair, axis: int) -> ComparedP
     scores -= 0.5 / np.sqrt(samples)
     row, column = np.unravel_index(int(scores.argmax()), scores.shape)
     place = np.array([len(a) - overlaps[row], -sideways[column]])[[axis, 1 - axis]]
-    if overlaps[row] < WIDE and tiles.overlap_values(pair.first, pair.second) is None:
+    if overlaps[row] < WIDE_OVERLAP and tiles.overlap_values(pair.first, pair.second) is None:
         return pair
     start = tiles.offset(pair.first, pair.second)
     # The filter saw beyond the overlap; only a comparison within it is fair.
     fine, best = _exact(tiles, pair, place)
     moved = place - fine - start
-    placed = _exact(tiles, pair, start)[1] if np.abs(moved).max() > CLOSE else best
+    placed = _exact(tiles, pair, start)[1] if np.abs(moved).max() > AGREEING_PIXELS else best
     return replace(pair, placed=placed, best=best, moved=(float(moved[0]), float(moved[1])))
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from octane.core.filters import gaussian
 from octane.layout.mosaic import Tile
 
-BAND = (1.0, 6.0)
+BAND_PASS = (1.0, 6.0)
 """Standard deviations of the difference of Gaussians, pixels: finer is speckle, coarser shading."""
 
 
@@ -40,7 +40,7 @@ def neighbours(tiles: list[Tile]) -> list[tuple[Tile, Tile]]:
 
 def band_pass(image: npt.NDArray) -> npt.NDArray[np.float64]:
     """Difference of Gaussians, which removes the finest speckle and shading."""
-    fine, coarse = (gaussian(image.astype(np.float64), s) for s in BAND)
+    fine, coarse = (gaussian(image.astype(np.float64), s) for s in BAND_PASS)
     return fine - coarse
 
 

@@ -11,13 +11,13 @@ import numpy.typing as npt
 from octane.compare.correlation import finite
 from octane.core.records import JumpFigures
 
-EDGE = 64
+FACE_EDGE = 64
 """Longest edge of a compared face, pixels."""
-DEPTH = 4
+MEAN_PLANES = 4
 """Planes averaged into a face, which reduces speckle."""
 LEAST_TISSUE = 16
 """Minimum pixels of tissue that two compared faces share."""
-SHARED = 0.4
+SHARED_FRACTION = 0.4
 """Minimum fraction of the larger tissue that they share."""
 
 CLEAR_FACE = 4
@@ -35,7 +35,7 @@ class Faces:
     """
 
     def __init__(self, ends: Mapping[int, Ends], shape: Sequence[int]) -> None:
-        self.shape, self.step = shape, max(1, -(-max(shape) // EDGE))
+        self.shape, self.step = shape, max(1, -(-max(shape) // FACE_EDGE))
         self.ends = {number: own for number, own in ends.items() if len(own[0])}
         size = [-(-n // self.step) for n in shape]
         self.sums = {n: [np.zeros(size) for _ in own] for n, own in self.ends.items()}
@@ -161,18 +161,23 @@ def ends_of(planes: npt.NDArray[np.int64], blended: int = 0) -> Ends:
     lie below these, and more faces follow: the first that is not blended (in a section that is
     blended to its end, the last), then all between the section's first planes and that one.
     """
-    clear = planes[min(blended, max(len(planes) - DEPTH, 0)) :]
-    ends = planes[:DEPTH], planes[-DEPTH:], clear[DEPTH : 2 * DEPTH], clear[-2 * DEPTH : -DEPTH]
+    clear = planes[min(blended, max(len(planes) - MEAN_PLANES, 0)) :]
+    ends = (
+        planes[:MEAN_PLANES],
+        planes[-MEAN_PLANES:],
+        clear[MEAN_PLANES : 2 * MEAN_PLANES],
+        clear[-2 * MEAN_PLANES : -MEAN_PLANES],
+    )
     if not blended:
         return ends
-    starts = range(DEPTH, min(blended + DEPTH, len(planes)), DEPTH)
-    return *ends, clear[:DEPTH], *(planes[start : start + DEPTH] for start in starts)
+    starts = range(MEAN_PLANES, min(blended + MEAN_PLANES, len(planes)), MEAN_PLANES)
+    return *ends, clear[:MEAN_PLANES], *(planes[start : start + MEAN_PLANES] for start in starts)
 
 
 def ratio(own: Face, other: Face) -> float | None:
     """Median log ratio where both have tissue; None if they share too little."""
     tissue = [face > face.mean() for face in (own, other)]
     both = tissue[0] & tissue[1]
-    if both.sum() < max(LEAST_TISSUE, SHARED * max(t.sum() for t in tissue)):
+    if both.sum() < max(LEAST_TISSUE, SHARED_FRACTION * max(t.sum() for t in tissue)):
         return None
     return float(np.median(np.log(own[both] / other[both])))

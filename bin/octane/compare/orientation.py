@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.compare.comparison import (
-    CLEAR,
-    FAR,
-    LIKELY,
-    SURE,
+    CLEAR_ADVANTAGE,
+    ERROR_PIXELS,
+    LIKELY_CORRELATION,
+    SURE_CORRELATION,
     CoarseTiles,
     Images,
     compare_tiles,
@@ -26,19 +26,19 @@ from octane.layout.mosaic import Position, Tile
 
 Number = TypeVar("Number", int, float)
 
-OVERLAP = 0.1
+FIRST_OVERLAP = 0.1
 """Overlap from which the search starts, fraction of a tile; it also finds much larger ones."""
-MOST = 0.5
+AGREEING_FRACTION = 0.5
 """Fraction of neighbours that must agree."""
-SEVERAL = 3
+LEAST_PAIRS = 3
 """Fewest agreeing pairs that prove an orientation: one or two agree by chance where tiles show
 little."""
-MANY = 5
+ENOUGH_AS_GIVEN = 5
 """Pairs that agree as given, if most do, so that no other orientation is tried: fewer agree by
 chance on another overlap."""
-ALIKE = 0.2
+PATTERN_CORRELATION = 0.2
 """Correlation of tiles pixel by pixel above which they show a pattern that draws any place."""
-DIGITS = 4
+RESULT_DECIMALS = 4
 """Decimals of results, without which the same pairs in another order would differ."""
 
 
@@ -70,7 +70,7 @@ class Orientation(NamedTuple):
         ]
 
 
-EVERY = [Orientation(*changes) for changes in product((False, True), ("", "y", "x", "yx"))]
+ORIENTATIONS = [Orientation(*changes) for changes in product((False, True), ("", "y", "x", "yx"))]
 
 
 class Neighbour(NamedTuple):
@@ -122,20 +122,20 @@ class FoundOrientation(NamedTuple):
     @property
     def is_clear(self) -> bool:
         """True if most neighbours fit."""
-        return self.fit.agreeing >= MOST
+        return self.fit.agreeing >= AGREEING_FRACTION
 
     @property
     def is_other(self) -> bool:
         """True if most neighbours fit only after changes, or clearly better."""
         fewer = self.as_given <= self.fit.agreeing / 2
-        better = gain(self.rival, self.fit.best) >= 2 * CLEAR
+        better = gain(self.rival, self.fit.best) >= 2 * CLEAR_ADVANTAGE
         return self.is_clear and self.best != Orientation() and (fewer or better)
 
     @property
     def is_certain(self) -> bool:
         """True if so many fit so well, and not under another orientation, that it is no chance."""
-        alone = gain(self.rival, self.fit.best) >= CLEAR
-        return self.is_several and alone and self.fit.best >= SURE
+        alone = gain(self.rival, self.fit.best) >= CLEAR_ADVANTAGE
+        return self.is_several and alone and self.fit.best >= SURE_CORRELATION
 
     @property
     def is_proof(self) -> bool:
@@ -145,12 +145,12 @@ class FoundOrientation(NamedTuple):
     @property
     def has_pattern(self) -> bool:
         """True if all tiles show a pattern that does not move with the stage."""
-        return self.alike > ALIKE
+        return self.alike > PATTERN_CORRELATION
 
     @property
     def is_several(self) -> bool:
         """True if several neighbours fit, and more than half of those along each axis."""
-        return self.fit.pairs >= SEVERAL and self.fit.agreeing > MOST
+        return self.fit.pairs >= LEAST_PAIRS and self.fit.agreeing > AGREEING_FRACTION
 
 
 def find_orientation(
@@ -162,15 +162,15 @@ def find_orientation(
 
     ``tiles`` are images (y, x), such as means over depth, by row and column. ``places`` in y and x
     are in micrometres, like the ``spacing`` of the images' pixels; without them, tiles lie on a
-    regular grid. Other orientations are not tried if most pairs, and ``MANY``, fit as given.
+    regular grid. If most pairs, and ``ENOUGH_AS_GIVEN``, fit as given, no other is tried.
     """
     given = Orientation()
     found = {given: _fit(tiles, given, places, spacing)}
     as_given = found[given].agreeing
     if as_given < 0:
         return None
-    if as_given <= MOST or found[given].pairs < MANY:
-        found |= {other: _fit(tiles, other, places, spacing) for other in EVERY[1:]}
+    if as_given <= AGREEING_FRACTION or found[given].pairs < ENOUGH_AS_GIVEN:
+        found |= {other: _fit(tiles, other, places, spacing) for other in ORIENTATIONS[1:]}
     best = max(
         found, key=lambda orientation: (found[orientation].agreeing, found[orientation].best)
     )
@@ -192,7 +192,7 @@ def likeness(tiles: Images) -> float:
         for other in ((row, column + 1), *((row + 1, column + aside) for aside in (-1, 0, 1)))
         if other in still.structure
     ]
-    return round(float(np.mean(found)), DIGITS) if found else 0.0
+    return round(float(np.mean(found)), RESULT_DECIMALS) if found else 0.0
 
 
 def _fit(
@@ -209,7 +209,7 @@ def _fit(
         given = {label: orientation.of(places[tile]) for label, tile in named.items()}
         starts = {label: (y / spacing[0], x / spacing[1]) for label, (y, x) in given.items()}
     else:
-        pitch = size * (1 - OVERLAP)
+        pitch = size * (1 - FIRST_OVERLAP)
         starts = {(row, column): (row * pitch[0], column * pitch[1]) for row, column in images}
     coarse = CoarseTiles.of(images, starts)
     shares: list[float] = []
@@ -225,22 +225,24 @@ def _fit(
         agree = [
             (pair, coarse.offset(pair.first, pair.second) + move, move[axis])
             for pair, move in moves
-            if pair.best >= LIKELY and np.abs(move - usual).max() <= FAR
+            if pair.best >= LIKELY_CORRELATION and np.abs(move - usual).max() <= ERROR_PIXELS
         ]
         shares.append(len(agree) / len(moves))
         if agree:
             best += [pair.best for pair, *_ in agree]
             unit = coarse.factor / float(size[axis])
             apart = np.median([place[axis] for _, place, _ in agree])
-            overlaps[axis] = round(1 - float(apart) * unit, DIGITS)
-            further[axis] = round(float(np.median([move for *_, move in agree])) * unit, DIGITS)
+            overlaps[axis] = round(1 - float(apart) * unit, RESULT_DECIMALS)
+            further[axis] = round(
+                float(np.median([move for *_, move in agree])) * unit, RESULT_DECIMALS
+            )
             near[axis] = tuple(
                 Neighbour(
                     named[pair.first], named[pair.second], _scale_position(place, coarse.factor)
                 )
                 for pair, place, _ in agree
             )
-    typical = round(float(np.median(best)), DIGITS) if best else 0.0
+    typical = round(float(np.median(best)), RESULT_DECIMALS) if best else 0.0
     along = (overlaps[0], overlaps[1]), (further[0], further[1]), (near[0], near[1])
     return Fit(min(shares, default=-1.0), len(best), typical, *along)
 

@@ -12,16 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.compare.comparison import (
-    FAR,
-    NARROWEST,
-    WIDE,
+    ERROR_PIXELS,
+    NARROWEST_OVERLAP,
+    WIDE_OVERLAP,
     Images,
     common_area,
     shrink_factor,
 )
 from octane.compare.correlation import coarse, finite, overlap_shift
 from octane.compare.orientation import (
-    SEVERAL,
+    LEAST_PAIRS,
     FoundOrientation,
     Neighbour,
     Orientation,
@@ -29,27 +29,27 @@ from octane.compare.orientation import (
 )
 from octane.layout.mosaic import MosaicGrid, Position, Tile
 
-ENOUGH = 6
+ENOUGH_PAIRS = 6
 """Neighbours along each axis that show the overlap well; more gain little."""
-ROUGH = 0.01
+CERTAIN_ERROR = 0.01
 """Largest standard error of an overlap that is certain, fraction of a tile."""
-MIDDLE = 9
+MIDDLE_TILES = 9
 """Tiles of a section that are compared with their neighbours: 3 x 3 where there are so many."""
 MIDDLE_BYTES = 1e9
-"""Most bytes of tiles that are read to compare neighbours, unless ``FEWEST`` are larger."""
-FEWEST = 4
+"""Most bytes of tiles that are read to compare neighbours, unless ``FEWEST_TILES`` are larger."""
+FEWEST_TILES = 4
 """Tiles that have neighbours along both axes."""
-WINDOW = 768
+WINDOW_EDGE = 768
 """Longest edge of the part of an overlap that is compared, pixels."""
-REACH = 3.0
+PLACE_ERROR = 3.0
 """Pixels by which a place that was found on pixels twice as large may be off."""
-ROUNDS = 5
+MOST_ROUNDS = 5
 """Most steps in which a place settles on pixels of one size."""
-EXACT = 0.1
+LEAST_ERROR = 0.1
 """Least error of a place, pixels."""
 SIGMA = 1.4826
 """Standard deviation over median deviation, of a normal distribution."""
-DIGITS = 5
+OVERLAP_DECIMALS = 5
 """Decimals of an overlap."""
 
 
@@ -78,7 +78,9 @@ class GridOverlap(NamedTuple):
     @property
     def is_exact(self) -> bool:
         """True if it is certain, and further sections would hardly make it more exact."""
-        return self.is_certain and all(own is None or own.pairs >= ENOUGH for own in self.axes)
+        return self.is_certain and all(
+            own is None or own.pairs >= ENOUGH_PAIRS for own in self.axes
+        )
 
 
 def middle_tiles(grid: MosaicGrid, tile_bytes: int = 1) -> list[Tile]:
@@ -92,8 +94,8 @@ def middle_tiles(grid: MosaicGrid, tile_bytes: int = 1) -> list[Tile]:
         rows, columns = (abs(tile[axis] - centre[axis]) for axis in (0, 1))
         return max(rows, columns), rows + columns
 
-    count = max(FEWEST, int(MIDDLE_BYTES // tile_bytes))
-    return sorted(grid.imaged_tiles, key=distance)[: min(count, MIDDLE)]
+    count = max(FEWEST_TILES, int(MIDDLE_BYTES // tile_bytes))
+    return sorted(grid.imaged_tiles, key=distance)[: min(count, MIDDLE_TILES)]
 
 
 def depth_mean(voxels: npt.NDArray) -> npt.NDArray[np.float32]:
@@ -130,7 +132,7 @@ def grid_overlap(sections: Sequence[Images], shape: tuple[int, int]) -> GridOver
         for axis, pairs in enumerate(found.fit.neighbours)
     )
     are_known = all(
-        own is not None and own.pairs >= SEVERAL and own.error <= ROUGH
+        own is not None and own.pairs >= LEAST_PAIRS and own.error <= CERTAIN_ERROR
         for axis, own in enumerate((y, x))
         if any(len({tile[axis] for tile in tiles}) > 1 for tiles in sections)
     )
@@ -156,7 +158,7 @@ def _places(
         images = [coarse(finite(tiles[tile]), factor) for tile in (pair.first, pair.second)]
         start = np.divide(place, factor)
         # The filter sees the border of what is compared, and draws the best place towards it.
-        for _ in range(ROUNDS):
+        for _ in range(MOST_ROUNDS):
             before = np.round(start)
             start = _nearby(*images, before, axis)
             if start is None or (np.round(start) == before).all():
@@ -178,17 +180,18 @@ def _nearby(
     if shared is None:
         return None
     window = tuple(
-        slice((n - min(n, WINDOW)) // 2, (n + min(n, WINDOW)) // 2) for n in shared[0].shape
+        slice((n - min(n, WINDOW_EDGE)) // 2, (n + min(n, WINDOW_EDGE)) // 2)
+        for n in shared[0].shape
     )
     parts = [image[window] for image in shared]
     # The edge of a black border fits that of another one, not the tissue.
     lit = np.all([part.any(axis=1 - axis) for part in parts], axis=0)
-    if np.count_nonzero(lit) < NARROWEST:
+    if np.count_nonzero(lit) < NARROWEST_OVERLAP:
         return None
     one, other = (_flatten_lines(np.compress(lit, part, axis), axis) for part in parts)
-    shift, _ = overlap_shift(one, other, (REACH, REACH))
+    shift, _ = overlap_shift(one, other, (PLACE_ERROR, PLACE_ERROR))
     # At the end of the range, the best place may lie beyond it.
-    if any(abs(by) >= min(REACH, n // 2) for by, n in zip(shift, one.shape, strict=True)):
+    if any(abs(by) >= min(PLACE_ERROR, n // 2) for by, n in zip(shift, one.shape, strict=True)):
         return None
     return start - shift
 
@@ -200,16 +203,20 @@ def _along(
     every: list[AxisOverlap] = []
     for factor, own in zip(levels, zip(*places, strict=True), strict=False):
         apart = [place[axis] for place in own if place is not None]
-        near = [value for value in apart if abs(value - np.median(apart)) <= FAR * levels[0]]
+        near = [
+            value for value in apart if abs(value - np.median(apart)) <= ERROR_PIXELS * levels[0]
+        ]
         # At a finer level, chance must not replace what most neighbours showed before.
         if 2 * len(near) <= len(own):
             continue
         distance = float(np.median(near))
         # Narrower, the filter sees beyond the overlap and draws the best place to its border.
-        if size - distance < WIDE * factor:
+        if size - distance < WIDE_OVERLAP * factor:
             continue
         spread = SIGMA * float(np.median(np.abs(np.subtract(near, distance))))
-        error = max(spread, EXACT * factor) / len(near) ** 0.5
-        fraction, error = (round(value / size, DIGITS) for value in (size - distance, error))
+        error = max(spread, LEAST_ERROR * factor) / len(near) ** 0.5
+        fraction, error = (
+            round(value / size, OVERLAP_DECIMALS) for value in (size - distance, error)
+        )
         every.append(AxisOverlap(fraction, error, len(near)))
     return min(every, key=lambda own: own.error, default=None)

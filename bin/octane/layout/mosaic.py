@@ -43,17 +43,17 @@ Depths = Mapping[Tile, int]
 others."""
 
 MOST_TILES = 20_000
-FARTHEST = 1e9
+LARGEST_POSITION = 1e9
 """Largest position accepted, micrometres: no stage reaches a kilometre."""
-SPREAD = 20
+LARGEST_SPREAD = 20
 """Limit of the tiles' spread, in lengths of the mosaic: beyond it, a unit is wrong."""
-USUAL = 0.75
+USUAL_FRACTION = 0.75
 """Fraction of mosaics that must be alike before one that differs is reported."""
-SCALED = 1.3
+LARGEST_RATIO = 1.3
 """Largest ratio of distances that an error of an overlap explains: 0.2 in place of 0.38."""
-SAME = 0.05
+RATIO_TOLERANCE = 0.05
 """Largest difference of ratios that are the same: tiles are compared by whole coarse pixels."""
-OFF = 0.02
+OVERLAP_TOLERANCE = 0.02
 """Largest difference of overlaps that is not doubtful, fraction of a tile: stages repeat a place to
 less, and users state overlaps in hundredths."""
 
@@ -234,7 +234,7 @@ def unlike_mosaics(names: Sequence[str], mosaics: Sequence[MosaicGrid]) -> list[
         f"{names[k]}{more} has {sizes[k]} micrometre (z y x), but most mosaics have {usual}: check "
         "its chunks, its voxel size, and whether all of it was imaged."
         for k in odd[:1]
-        if count >= USUAL * len(sizes)
+        if count >= USUAL_FRACTION * len(sizes)
     ]
 
 
@@ -326,7 +326,12 @@ class TileTable(NamedTuple):
 
 
 POSITIONS = TileTable(
-    "positions", POSITION_COLUMNS, DEPTH, -FARTHEST, FARTHEST, f"up to {FARTHEST:g}"
+    "positions",
+    POSITION_COLUMNS,
+    DEPTH,
+    -LARGEST_POSITION,
+    LARGEST_POSITION,
+    f"up to {LARGEST_POSITION:g}",
 )
 GAINS = TileTable("gains", GAIN_COLUMNS, "", 1e-3, 1e3, "gains from 0.001 to 1000")
 
@@ -391,7 +396,7 @@ def idle_overlap(
     for positions, grid in places:
         stated = zip("yx", stated_overlap(positions, grid.tile_extent[1:]), overlap, strict=True)
         known = [(axis, own, asked) for axis, own, asked in stated if own is not None]
-        if any(abs(own - asked) > OFF for _, own, asked in known):
+        if any(abs(own - asked) > OVERLAP_TOLERANCE for _, own, asked in known):
             words = " and ".join(f"{own:.2f} along {axis}" for axis, own, _ in known)
             return (
                 f"--overlap {spelled(overlap)} is not used: the tiles' places ({source}) have an "
@@ -402,14 +407,14 @@ def idle_overlap(
 
 def is_unit_error(ratio: float) -> bool:
     """Tell whether a ratio of distances is no error of an overlap, but one of units."""
-    return not 1 / SCALED <= ratio <= SCALED
+    return not 1 / LARGEST_RATIO <= ratio <= LARGEST_RATIO
 
 
 def scale_remark(overlaps: Sequence[OverlapFigures]) -> str:
     """Say that voxels seem larger or smaller than stated if places are so by one ratio, else ''."""
     pairs = [(own.given, own.found) for own in overlaps if own.found is not None and own.found < 1]
     ratios = [(1 - given) / (1 - found) for given, found in pairs]
-    is_one = bool(ratios) and max(ratios) < (1 + SAME) * min(ratios)
+    is_one = bool(ratios) and max(ratios) < (1 + RATIO_TOLERANCE) * min(ratios)
     if not is_one or not all(map(is_unit_error, ratios)):
         return ""
     return f", as if voxels were {np.mean(ratios):.2g} times as large"
@@ -439,7 +444,7 @@ def _within_reach(
     """Return the positions; raise if the tiles spread implausibly far."""
     covered = max(n * s for n, s in zip(tiling.shape[1:], tiling.spacing[1:], strict=True))
     span = max(max(places) - min(places) for places in zip(*positions.values(), strict=True))
-    if span > SPREAD * covered:
+    if span > LARGEST_SPREAD * covered:
         raise InputError(
             f"{source} spreads the tiles of {image.path} over {span:g} micrometre, but side by "
             f"side they cover {covered:g}: give positions in micrometres, or correct the voxel "

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from octane.core.geometry import Grid, vector
 from octane.layout.mosaic import Depths, MosaicGrid, Position, Tile
 
-CROWDED = 0.02
+LEAST_DISTANCE = 0.02
 """Smallest plausible distance between neighbouring tiles, as a fraction of a tile."""
 
 
@@ -178,7 +178,7 @@ def crowded_tiles(
             if number > 1:
                 apart = (max(first) - min(first)) * tiling.spacing[axis + 1] / (number - 1)
                 steps.append(apart / tiling.tile_extent[axis + 1])
-        if steps and max(steps) < CROWDED:
+        if steps and max(steps) < LEAST_DISTANCE:
             odd.append((name, f"{max(steps):.2g}"))
     more = f" (and {len(odd) - 1} more)" if odd[1:] else ""
     return [

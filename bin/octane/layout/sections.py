@@ -14,12 +14,12 @@ from octane.config.validation import MOST_SECTIONS
 from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector
 from octane.core.orientation import are_same, spelled_orientation
-from octane.store.stated import LISTED, Attributes, stated_orientation
+from octane.store.stated import MOST_LISTED, Attributes, stated_orientation
 from octane.store.volumes import Volume
 
-DIGITS = 9
+MOST_DIGITS = 9
 """Most digits of a number in a name: more than any count of sections or tiles has."""
-STEADY = 0.05
+DISTANCE_TOLERANCE = 0.05
 """Tolerance of distances along z, relative to their mean: stages that round to micrometres stay
 within it; a missing section, one cut twice as thick or a drifting focus exceeds it."""
 
@@ -51,8 +51,8 @@ class Distances(NamedTuple):
 
     @property
     def is_steady(self) -> bool:
-        """True if all are equal within :data:`STEADY`."""
-        return max(self.most - self.mean, self.mean - self.least) <= STEADY * self.mean
+        """True if all are equal within :data:`DISTANCE_TOLERANCE`."""
+        return max(self.most - self.mean, self.mean - self.least) <= DISTANCE_TOLERANCE * self.mean
 
     def are_thickness(self, depth: float, voxel: float) -> bool:
         """True if they may be thicknesses: steady, at least a voxel, at most the imaged depth."""
@@ -150,8 +150,8 @@ def gaps(numbers: Sequence[int]) -> list[int]:
 
 def list_numbers(numbers: Sequence[int | str]) -> str:
     """The first numbers of a list, and how many more there are."""
-    more = f" and {len(numbers) - LISTED} more" if len(numbers) > LISTED else ""
-    return ", ".join(map(str, numbers[:LISTED])) + more
+    more = f" and {len(numbers) - MOST_LISTED} more" if len(numbers) > MOST_LISTED else ""
+    return ", ".join(map(str, numbers[:MOST_LISTED])) + more
 
 
 def sections_by_number(
@@ -231,9 +231,9 @@ def section_number(name: str) -> int | None:
     stem = name.removesuffix(".zarr").removesuffix(".ome")
     named = re.search(r"(?:section|slice|slab|sec)[ ._-]?z?(\d+)", stem, re.IGNORECASE)
     runs = [named[1]] if named else re.findall(r"\d+", stem)
-    if runs and len(runs[-1].lstrip("0")) > DIGITS:
+    if runs and len(runs[-1].lstrip("0")) > MOST_DIGITS:
         raise InputError(
-            f"{name} has a number of more than {DIGITS} digits, {runs[-1]}; rename it."
+            f"{name} has a number of more than {MOST_DIGITS} digits, {runs[-1]}; rename it."
         )
     return int(runs[-1]) if runs else None
 

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from octane.pictures.pictures import round_length
 
-LIGHT = {
+LIGHT_PALETTE = {
     **{"card": "#ffffff", "ink": "#1b2026", "muted": "#57606a", "grid": "#e4e7eb"},
     **{"before": "#c4570a", "accent": "#0a62ad", "alarm": "#b42318"},
 }
 """Colours of light screens by CSS variable."""
-DARK = {
+DARK_PALETTE = {
     **{"card": "#171b21", "ink": "#e8eaed", "muted": "#a5adb8", "grid": "#303741"},
     **{"before": "#f5a35c", "accent": "#6bb6f5", "alarm": "#ff8a80"},
 }
@@ -25,9 +25,9 @@ DARK = {
 Band = tuple[float, float, bool]
 """Start and end of a section along z, micrometres, and whether it is missing."""
 Span = tuple[float, float]
-CHART = (480, 320)
+CHART_SIZE = (480, 320)
 """Width and height of a chart, pixels."""
-WIDE = (960, 300)
+WIDE_CHART_SIZE = (960, 300)
 """Width and height of a chart across the page, pixels."""
 BOX, BAR, DOT = "m0 -5h24v10h-24z", "m12 -6v12", "m12 0h0"
 """Legend samples of an area, an upright line and a point, drawn from the left end."""
@@ -130,7 +130,9 @@ def profile_chart(
     low, high = _span(before, after)
     # The axis begins at zero, so that a flat profile looks flat.
     low, high = min(low, 0.0), max(1.1 * high, 0.0)
-    axes = Axes(WIDE, _span(z / scale, edges), (low, high), (f"z ({unit})", "mean in tissue"))
+    axes = Axes(
+        WIDE_CHART_SIZE, _span(z / scale, edges), (low, high), (f"z ({unit})", "mean in tissue")
+    )
     shaded = axes.line(gaps[:, [0, 0, 1, 1, 1]], [low, high, high, low, np.nan])
     cuts = axes.line(np.unique(edges)[1:-1, None], [low, high, np.nan])
     missing, boundary = "missing or excluded section (blank)", "section boundary"
@@ -148,7 +150,7 @@ def profile_chart(
 def histogram_chart(edges: npt.NDArray, before: npt.NDArray, after: npt.NDArray) -> Chart:
     """Draw the counts in the mask before and after, on the same bins."""
     high = 1.05 * _span(before, after)[1]
-    axes = Axes(CHART, _span(edges), (0.0, high), ("intensity", "voxels in tissue"))
+    axes = Axes(CHART_SIZE, _span(edges), (0.0, high), ("intensity", "voxels in tissue"))
     x = np.repeat(edges, 2)
     old, new = (axes.line(x, np.pad(np.repeat(own, 2), 1)) for own in (before, after))
     return Chart(
@@ -169,7 +171,9 @@ def seam_chart(
     n, middle, top = np.array(numbers), 100 * np.array(medians), 100 * np.array(largest)
     limit *= 100
     high = 1.05 * _span(np.append(top, limit))[1]
-    axes = Axes(WIDE, _span(n), (0.0, high), ("section", "mismatch at seams (%)"), step=1)
+    axes = Axes(
+        WIDE_CHART_SIZE, _span(n), (0.0, high), ("section", "mismatch at seams (%)"), step=1
+    )
     far = middle > limit
     bars = axes.line(n[:, None], np.stack([middle, top, np.full(len(n), np.nan)], axis=-1))
     dots, odd = (axes.points(n, np.where(own, middle, np.nan)) for own in (~far, far))
@@ -201,7 +205,7 @@ def length_chart(
     n, odd, (measured, used, half) = np.array(numbers), np.array(marked), lengths
     ends = np.stack([measured - half, measured + half, np.full(len(n), np.nan)], axis=-1)
     low, high = _span(ends, measured, used)
-    axes = Axes(WIDE, _span(n), (low - plane, high + plane), ("section", "µm"), step=1)
+    axes = Axes(WIDE_CHART_SIZE, _span(n), (low - plane, high + plane), ("section", "µm"), step=1)
     bars, places = axes.line(n[:, None], ends), np.where(np.isfinite(measured), measured, used)
     words = zip(axes.across(n[odd]), axes.down(places[odd]), n[odd].tolist(), strict=True)
     return Chart(
@@ -226,7 +230,7 @@ def displacement_chart(
     n, values = np.array(numbers), np.array([*named.values()], float)
     odd = np.linalg.norm(values, axis=0) > limit
     reach = 1.2 * max(limit, float(np.abs(values).max()))
-    axes = Axes(WIDE, _span(n), (-reach, reach), ("section", unit), step=1)
+    axes = Axes(WIDE_CHART_SIZE, _span(n), (-reach, reach), ("section", unit), step=1)
     ends = axes.line([*axes.x, np.nan], [[v, v, np.nan] for v in (limit, -limit)])
     marks = [
         Mark(axes.points(n, own), colour, 7, name, sample=DOT)

@@ -13,8 +13,8 @@ from PIL.PngImagePlugin import PngInfo
 
 from octane.core.files import MARK
 
-GREY = ("#000000", "#ffffff")
-DIVERGING = (
+GREY_COLOURS = ("#000000", "#ffffff")
+DIVERGING_COLOURS = (
     *("#053061", "#2166ac", "#4393c3", "#92c5de", "#d1e5f0", "#f7f7f7"),
     *("#fddbc7", "#f4a582", "#d6604d", "#b2182b", "#67001f"),
 )
@@ -37,7 +37,7 @@ class Scale:
     @property
     def colours(self) -> Sequence[str]:
         """Colours from low to high, evenly spaced along the scale."""
-        return DIVERGING if self.logarithmic else GREY
+        return DIVERGING_COLOURS if self.logarithmic else GREY_COLOURS
 
     @property
     def table(self) -> npt.NDArray[np.uint8]:

@@ -16,7 +16,7 @@ from PIL import Image
 
 from octane.core.errors import InputError
 from octane.core.units import counted, format_lengths
-from octane.pictures.charts import BOX, DARK, Mark
+from octane.pictures.charts import BOX, DARK_PALETTE, Mark
 from octane.pictures.pictures import Scale, bar_of, grey_scale, in_mm, round_length, uri
 
 logger = logging.getLogger(__name__)
@@ -26,21 +26,21 @@ Tile = tuple[int, int]
 Pair = tuple[float, float]
 """Along y and along x."""
 
-LONGEST = 640
+MAP_EDGE = 640
 """Longest edge of the mapped area, pixels."""
 LEFT, TOP, RIGHT, LINE = 40, 34, 14, 20
 """Margins around the area, and height of a line of the legend, pixels."""
-NUMBERED = 50
+NUMBERED_EDGE = 50
 """Smallest edge of a tile that shows its own row and column, pixels."""
-APART = (13, 22)
+NUMBER_DISTANCES = (13, 22)
 """Smallest distance of row and of column numbers, pixels."""
-MOVED = 1.0
+OUTLINE_MOVE = 1.0
 """Smallest move of a tile whose former outline is drawn, pixels."""
-REACH = 0.2
+LONGEST_ARROW = 0.2
 """Longest arrow, in lengths of a tile."""
-HEAD = 4
+ARROW_HEAD = 4
 """Length of an arrow's head, pixels."""
-THUMBNAIL = 384
+ASSEMBLY_EDGE = 384
 """Longest edge of an assembled thumbnail, pixels."""
 PREVIEWED_BYTES = 8e9
 """Most bytes of tiles that are read for a thumbnail."""
@@ -141,7 +141,7 @@ def assemble_thumbnail(
     ``image_of`` returns a plane (y, x) of an imaged tile; one is kept in memory at a time.
     """
     low, extent = _around([(own.corner, own.extent) for own in tiles])
-    pixel = max(extent) / THUMBNAIL
+    pixel = max(extent) / ASSEMBLY_EDGE
     values = np.zeros([max(1, round(n / pixel)) for n in extent], np.float32)
     for own in tiles:
         if not own.imaged:
@@ -171,7 +171,7 @@ class _Area(NamedTuple):
         if thumbnail is not None:
             boxes.append((thumbnail.corner, thumbnail.extent))
         corner, extent = _around(boxes)
-        return cls(corner, extent, LONGEST / max(extent))
+        return cls(corner, extent, MAP_EDGE / max(extent))
 
     def at(self, place: Pair) -> Pair:
         """Map a place to pixels, (y, x)."""
@@ -195,7 +195,7 @@ class _Area(NamedTuple):
         (y, x), (height, width) = own.before or own.corner, own.extent
         y, x = self.at((y + height / 2, x + width / 2))
         down, across = (n * times * self.zoom for n in own.move)
-        angle, length = atan2(down, across), min(HEAD, hypot(down, across))
+        angle, length = atan2(down, across), min(ARROW_HEAD, hypot(down, across))
         head = "".join(
             f"M{x + across:.1f} {y + down:.1f}l{length * cos(side):.1f} {length * sin(side):.1f}"
             for side in (angle + pi - 0.5, angle + pi + 0.5)
@@ -228,7 +228,7 @@ def _numbers(area: _Area, tiles: Sequence[PlacedTile], axis: int) -> list[tuple[
     shown: list[tuple[float, int]] = []
     for number in sorted(centres):
         place = float(np.median(centres[number]))
-        if all(abs(place - other) >= APART[axis] for other, _ in shown[-1:]):
+        if all(abs(place - other) >= NUMBER_DISTANCES[axis] for other, _ in shown[-1:]):
             shown.append((place, number))
     return shown
 
@@ -238,7 +238,7 @@ def arrow_scale(tiles: Sequence[PlacedTile]) -> float:
     largest = max((hypot(*own.move) for own in tiles), default=0.0)
     if largest == 0:
         return 1.0
-    return max(1.0, round_length(REACH * min(min(own.extent) for own in tiles) / largest))
+    return max(1.0, round_length(LONGEST_ARROW * min(min(own.extent) for own in tiles) / largest))
 
 
 class Arrows(NamedTuple):
@@ -256,7 +256,7 @@ def _marks(area: _Area, tiles: Sequence[PlacedTile], drawn: Arrows) -> list[Mark
     """Outlines and overlaps of tiles, and the moves of refined ones."""
     seen, lost = ([own for own in tiles if own.imaged is kind] for kind in (True, False))
     refined = [own for own in seen if own.before is not None]
-    former = [own for own in refined if hypot(*own.move) * area.zoom >= MOVED]
+    former = [own for own in refined if hypot(*own.move) * area.zoom >= OUTLINE_MOVE]
     arrows, moves = "", ""
     if refined:
         largest = max(hypot(*own.move) for own in refined)
@@ -294,7 +294,7 @@ def _words(area: _Area, tiles: Sequence[PlacedTile]) -> list[str]:
     ]
     words += [_text(LEFT - 8, y + 4, row, "end") for y, row in _numbers(area, tiles, 0)]
     words += [_text(x, TOP - 7, column) for x, column in _numbers(area, tiles, 1)]
-    if min(min(own.extent) for own in tiles) * area.zoom >= NUMBERED:
+    if min(min(own.extent) for own in tiles) * area.zoom >= NUMBERED_EDGE:
         for own in tiles:
             # Above the arrow, which begins at the centre.
             (y, x), (height, width) = own.corner, own.extent
@@ -309,7 +309,7 @@ def _text(x: float, y: float, text: object, anchor: str = "middle", size: int = 
 
 
 def _path(mark: Mark, path: str) -> str:
-    colour = DARK[mark.colour]
+    colour = DARK_PALETTE[mark.colour]
     look = f'fill="{colour}" fill-opacity="{mark.opacity}"'
     if mark.width:
         look = f'stroke="{colour}" stroke-width="{mark.width}" stroke-dasharray="{mark.dash}"'
@@ -353,15 +353,15 @@ def tile_map(
             if mark.sample:
                 drawn.append(_path(mark, f"M{LEFT} {y:.1f}{mark.sample}"))
             words.append(_text(LEFT + 32, y + 4, mark.label, "start"))
-    width, height = LEFT + LONGEST + RIGHT, y + LINE
+    width, height = LEFT + MAP_EDGE + RIGHT, y + LINE
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" class="octane" '
             f'viewBox="0 0 {width} {height:.0f}" '
             'font-family="system-ui,sans-serif" fill="none" stroke-linejoin="round" '
-            f'stroke-linecap="round" style="background:{DARK["card"]}">',
+            f'stroke-linecap="round" style="background:{DARK_PALETTE["card"]}">',
             *drawn,
-            f'<g fill="currentColor" color="{DARK["ink"]}" stroke="{DARK["card"]}" '
+            f'<g fill="currentColor" color="{DARK_PALETTE["ink"]}" stroke="{DARK_PALETTE["card"]}" '
             'stroke-width="3" paint-order="stroke">',
             *words,
             "</g>",

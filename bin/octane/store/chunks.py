@@ -23,17 +23,17 @@ from octane.core.errors import (
 from octane.core.files import IrregularFileError, open_regular, require_regular
 from octane.core.geometry import Region
 from octane.store.array import Array
-from octane.store.encoding import ABSENT, ShardIndexError, ShardLayout
-from octane.store.formats.archive import ENDINGS
+from octane.store.encoding import ABSENT_CHUNK, ShardIndexError, ShardLayout
+from octane.store.formats.archive import ARCHIVE_SUFFIXES
 
-METADATA = ("zarr.json", ".zattrs", ".zgroup", ".zarray")
+METADATA_FILES = ("zarr.json", ".zattrs", ".zgroup", ".zarray")
 """Names of a store's metadata files in zarr v3 and v2."""
 
 
 def is_store(path: Path) -> bool:
     """Tell whether a path is a zarr store, by its name or by the metadata in it."""
-    named = path.name.endswith((".zarr", *ENDINGS))
-    return named or any((path / name).exists() for name in METADATA)
+    named = path.name.endswith((".zarr", *ARCHIVE_SUFFIXES))
+    return named or any((path / name).exists() for name in METADATA_FILES)
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def _is_empty(array: Array, layout: ShardLayout, key: str) -> bool:
     with suppress(ShardIndexError, OSError):
         file, offset, size = array.locate(key)
         with os.fdopen(open_regular(file), "rb") as stream:
-            return bool((layout.read_index(stream.fileno(), offset, size) == ABSENT).all())
+            return bool((layout.read_index(stream.fileno(), offset, size) == ABSENT_CHUNK).all())
     return False
 
 
@@ -176,7 +176,7 @@ def _missing_inner(
     except ShardIndexError:
         yield "index"
         return
-    for inner in np.argwhere(index[..., 0] == ABSENT).tolist():
+    for inner in np.argwhere(index[..., 0] == ABSENT_CHUNK).tolist():
         bounds = [*zip(stored.region, inner, array.chunks, region, strict=True)]
         if tuple(h.start // c + i for h, i, c, _ in bounds[-2:]) in left_out:
             continue

@@ -10,10 +10,10 @@ from octane.core.orientation import contradict, spelled_orientation
 from octane.store.stated import stated_orientation
 from octane.store.volumes import Volume, is_oblique, open_volume
 
-TOLERANCE = 1e-4
+GRID_TOLERANCE = 1e-4
 """Tolerance in voxels for equal grids: the rounding of float32 and of TIFF's rationals."""
 
-RESAMPLE_IT = (
+RESAMPLE_REMEDY = (
     "resample it onto the volume with SimpleITK.Resample, or correct its header if that is wrong "
     "(see docs/n4.md)"
 )
@@ -28,7 +28,7 @@ def open_companions(
     compared only if both state them.
     """
     paths = {"mask": mask, "weights": weights}
-    found = {name: _on_grid(path, volume, RESAMPLE_IT) for name, path in paths.items() if path}
+    found = {name: _on_grid(path, volume, RESAMPLE_REMEDY) for name, path in paths.items() if path}
     if truth is not None:
         remedy = "make the phantom with --truth_resolution equal to the run's --resolution"
         for name in ("tissue", "bias"):
@@ -58,9 +58,9 @@ def require_same_grid(companion: Volume, volume: Volume, remedy: str) -> None:
             is_oblique(own) or any(orientation)
             for own, orientation in zip((companion, volume), stated, strict=True)
         )
-        if are_stated and not np.allclose(*directions, rtol=0, atol=TOLERANCE):
+        if are_stated and not np.allclose(*directions, rtol=0, atol=GRID_TOLERANCE):
             rotated = f" with directions {spelled(directions[0])} and {spelled(directions[1])}"
-    off = TOLERANCE * np.array(theirs.spacing)
+    off = GRID_TOLERANCE * np.array(theirs.spacing)
     # NIfTI stores the origin in float32.
     near = off + np.finfo(np.float32).eps * np.abs(theirs.origin)
     if (

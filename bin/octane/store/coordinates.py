@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, FiniteFloat
 
 from octane.core.errors import InputError
 
-SHOWN = 24
+NAME_CHARACTERS = 24
 """Most characters of a name in an error."""
 
 
@@ -108,7 +108,7 @@ def axes_of(path: Path, multiscale: Multiscale) -> list[Axis]:
     names = multiscale.outputs
     found = [own.axes for own in multiscale.coordinateSystems if [own.name] == names]
     if len(found) != 1:
-        listed = " and ".join(f"'{name[:SHOWN]}'" for name in names[:2]) or "none"
+        listed = " and ".join(f"'{name[:NAME_CHARACTERS]}'" for name in names[:2]) or "none"
         raise InputError(
             f"{path} must place all its datasets in one of its coordinate systems, but names "
             f"{listed} as their output; correct coordinateTransformations or coordinateSystems."
@@ -121,7 +121,7 @@ def relations_of(multiscale: Multiscale) -> str:
     if not multiscale.coordinateSystems:
         return ""
     related = [
-        f"'{name[:SHOWN]}' ({step.type[:SHOWN]})"
+        f"'{name[:NAME_CHARACTERS]}' ({step.type[:NAME_CHARACTERS]})"
         for step in multiscale.coordinateTransformations or []
         # Those with a path lead to the image's labels, which are not read.
         if not (step.input.path or step.output.path)
@@ -161,9 +161,8 @@ def scale_and_translation(
     for step in steps:
         if step.type not in ("identity", "scale", "translation"):
             raise InputError(
-                f"{path} places dataset {dataset.path} by a transformation of the type "
-                f"{step.type[:SHOWN]}, which octane does not apply; resample the image onto a grid "
-                "along its axes, and state that by a scale and a translation."
+                f"{path} places dataset {dataset.path} by a {step.type[:NAME_CHARACTERS]}, which "
+                "octane does not apply; resample it, and state a scale and a translation."
             )
     if sizes.isdisjoint(step.type for step in steps):
         raise InputError(

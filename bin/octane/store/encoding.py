@@ -17,13 +17,13 @@ import zarr
 from numcodecs import Blosc, Zstd
 from zarr.abc.metadata import Metadata
 
-ABSENT = 2**64 - 1
+ABSENT_CHUNK = 2**64 - 1
 """Offset and length of an inner chunk that the shard does not hold."""
 
 CHECKSUM_BYTES = 4
 """Bytes of a crc32c."""
 
-TYPES = [np.dtype(f"<{code}") for code in ("?", *"bBhHiI", "i8", "u8", *"efdFD")]
+VOXEL_TYPES = [np.dtype(f"<{code}") for code in ("?", *"bBhHiI", "i8", "u8", *"efdFD")]
 """Voxel types that octane decodes."""
 SHUFFLES = {
     "noshuffle": Blosc.NOSHUFFLE,
@@ -80,7 +80,7 @@ class ShardLayout:
     def read_index(
         self, descriptor: int, offset: int = 0, size: int | None = None
     ) -> npt.NDArray[np.uint64]:
-        """Offset and length of every inner chunk of a shard, or :data:`ABSENT` for both.
+        """Offset and length of every inner chunk of a shard, or :data:`ABSENT_CHUNK` for both.
 
         The shard begins at ``offset`` of an open file, and ends with it for size None.
         """
@@ -142,7 +142,7 @@ def decoding_of(array: zarr.Array) -> tuple[np.generic, Zstd | Blosc | None, boo
         big = array.dtype.itemsize > 1 and stated.get("endian") != "little"
     if big:
         raise NotDirectError("it is big-endian")
-    if array.dtype not in TYPES:
+    if array.dtype not in VOXEL_TYPES:
         raise NotDirectError(f"its voxels are of type {array.dtype}")
     fill = array.dtype.type(0 if array.fill_value is None else array.fill_value)
     # In version 2 they are those of numcodecs.

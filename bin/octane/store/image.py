@@ -31,7 +31,13 @@ from octane.core.errors import (
 from octane.core.files import task_folder
 from octane.core.geometry import Grid, Region, place_in, shape_of, spelled
 from octane.store.array import Array, open_array
-from octane.store.chunks import METADATA, chunk_errors, missing_keys, other_key, stored_objects
+from octane.store.chunks import (
+    METADATA_FILES,
+    chunk_errors,
+    missing_keys,
+    other_key,
+    stored_objects,
+)
 from octane.store.ngff import Metadata, read_json, read_metadata
 from octane.store.reader import DirectReader
 from octane.store.reading import AS_STATED, apply_orientation, interpretation
@@ -315,7 +321,7 @@ def open_levels(path: Path, reading: InputParameters | None = None) -> list[Imag
 def _array(path: Path, name: str, metadata: Metadata) -> Array:
     """Open the array of a dataset."""
     # Read before zarr reads them: it would hang on a FIFO.
-    found = {file: read_json(path, f"{name}/{file}") for file in METADATA}
+    found = {file: read_json(path, f"{name}/{file}") for file in METADATA_FILES}
     # From lib/plan.nf; tools/summary/results.py reads the sentence.
     if (path / name / "emptied.json").exists():
         raise InputError(

@@ -31,7 +31,7 @@ from octane.core.orientation import (
     spelled_orientation,
 )
 from octane.store.coordinates import (
-    SHOWN,
+    NAME_CHARACTERS,
     Axis,
     Multiscale,
     axes_of,
@@ -41,10 +41,10 @@ from octane.store.coordinates import (
 from octane.store.formats.archive import is_archive, read_object
 from octane.store.stated import CHANNEL, TIMEPOINT, require_plausible
 
-MEANINGS = {"channel": CHANNEL, "c": CHANNEL, "time": TIMEPOINT, "t": TIMEPOINT}
+AXIS_MEANINGS = {"channel": CHANNEL, "c": CHANNEL, "time": TIMEPOINT, "t": TIMEPOINT}
 """Meaning of an axis by its type, or else by its name."""
 
-KNOWN = ("0.4", "0.5", "0.6")
+VERSIONS = ("0.4", "0.5", "0.6")
 """Versions of OME-Zarr that octane reads."""
 Positive = Annotated[FiniteFloat, Field(gt=0)]
 Extent = Annotated[list[Positive], Field(min_length=3, max_length=3)]
@@ -233,7 +233,7 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
             f"{path} does not list its axes, as OME-Zarr 0.4 to 0.6 do; write it as one of these."
         )
     names = [axis.name for axis in stated]
-    axes = [MEANINGS.get(a.type or "", MEANINGS.get(a.name, a.name)) for a in stated[:-3]]
+    axes = [AXIS_MEANINGS.get(a.type or "", AXIS_MEANINGS.get(a.name, a.name)) for a in stated[:-3]]
     if names[-3:] != ["z", "y", "x"] or len(set(axes)) < len(axes) or len(axes) > 2:
         raise InputError(
             f"{path} has the axes {' '.join(names)[:100]}; octane reads 3-D images with the axes "
@@ -264,11 +264,11 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
     colors = [channel.color for channel in described.shown]
     coarser = multiscale.model_dump(include={"type", "metadata"}, exclude_unset=True)
     notes = [relations_of(multiscale), unused]
-    version = str(described.version or KNOWN[0])
-    if not version.startswith(KNOWN):
+    version = str(described.version or VERSIONS[0])
+    if not version.startswith(VERSIONS):
         notes.append(
-            f"The store states OME-Zarr {version[:SHOWN]}, newer than {KNOWN[-1]}; check what was "
-            "read of it."
+            f"The store states OME-Zarr {version[:NAME_CHARACTERS]}, newer than "
+            f"{VERSIONS[-1]}; check what was read of it."
         )
     if other:
         notes.append(
@@ -303,7 +303,7 @@ def _orientation_of(axes: Sequence[Axis]) -> tuple[Orientation, str]:
     z, y, x = (axis.anatomical for axis in axes)
     unknown = next((value for value in (z, y, x) if value and value not in VALUES), None)
     if unknown is not None:
-        why = f"OME-Zarr (RFC-4) does not have '{unknown[:SHOWN]}'"
+        why = f"OME-Zarr (RFC-4) does not have '{unknown[:NAME_CHARACTERS]}'"
     elif not are_distinct((z, y, x)):
         why = f"two axes run along the same one of the subject: {spelled_orientation((z, y, x))}"
     else:

@@ -31,9 +31,9 @@ from octane.store.decode import (
     decoded_stream,
     workspace,
 )
-from octane.store.encoding import ABSENT, ShardIndexError, ShardLayout
+from octane.store.encoding import ABSENT_CHUNK, ShardIndexError, ShardLayout
 
-INDICES = 256
+MOST_INDICES = 256
 """Shard indices kept in memory: those of several rows of a mosaic."""
 BATCH_BYTES = 1_000_000
 """Bytes decoded at once before a copy, few enough for the core's own cache."""
@@ -66,7 +66,7 @@ class DirectReader:
             self._outer += (p // c,)
             self._before = self._before * c + p % c * self._image_bytes
         # A shard is written once, so its index does not change while this reader exists.
-        self._index = lru_cache(INDICES)(self._read_index)
+        self._index = lru_cache(MOST_INDICES)(self._read_index)
 
     @property
     def streams(self) -> bool:
@@ -181,7 +181,7 @@ class DirectReader:
         shard_key = self.array.key(outer)
         key = f"{shard_key} (inner chunk {'/'.join(map(str, inner))})"
         offset, size = self._index(shard, shard_key)[inner].tolist()
-        if offset == ABSENT and size == ABSENT:
+        if offset == ABSENT_CHUNK and size == ABSENT_CHUNK:
             raise MissingChunkError(key, "is missing")
         with chunk_errors(key):
             file, start, shard_bytes = self.array.locate(shard_key, verify=verify)

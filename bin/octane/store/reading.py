@@ -11,10 +11,10 @@ from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector, spelled, vector
 from octane.core.orientation import overruled_orientation, spelled_orientation
 from octane.store.channels import ALL, channel_names, kinds_of
-from octane.store.coordinates import SHOWN
+from octane.store.coordinates import NAME_CHARACTERS
 from octane.store.stated import (
     CHANNEL,
-    LISTED,
+    MOST_LISTED,
     TIMEPOINT,
     Attributes,
     Stated,
@@ -137,9 +137,11 @@ def place_of(
             has = f"{count} {axis}{'s' * (count != 1)}"
             if asked is not None:
                 has += f", {'several of them' if found else 'but not'} '{asked}'"
-            shown = enumerate([*names, *[""] * LISTED][: min(count, LISTED)])
-            listed = ", ".join(f"{n} '{name[:SHOWN]}'" if name else str(n) for n, name in shown)
-            more = f" and {count - LISTED} more" if count > LISTED else ""
+            shown = enumerate([*names, *[""] * MOST_LISTED][: min(count, MOST_LISTED)])
+            listed = ", ".join(
+                f"{n} '{name[:NAME_CHARACTERS]}'" if name else str(n) for n, name in shown
+            )
+            more = f" and {count - MOST_LISTED} more" if count > MOST_LISTED else ""
             open_axes[axis] = f"{has}: {listed}{more}"
         else:
             places[axis] = found[0]

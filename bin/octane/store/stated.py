@@ -12,9 +12,9 @@ from octane.core.orientation import UNSTATED, Orientation, spelled_orientation
 CHANNEL, TIMEPOINT = "channel", "timepoint"
 """Axes along which one index may be chosen."""
 
-SPACINGS = (1e-6, 1e9)
+PLAUSIBLE_SPACINGS = (1e-6, 1e9)
 """Plausible voxel sizes in micrometres; outside them, a unit or an exponent is wrong."""
-LISTED = 16
+MOST_LISTED = 16
 """Most entries that an error lists."""
 
 Attributes = dict[str, object]
@@ -75,7 +75,7 @@ class Stated:
 
 def require_plausible(path: Path, spacing: Vector, field: str) -> None:
     """Raise unless the stated ``spacing`` (micrometres) may be that of voxels; names its field."""
-    least, most = SPACINGS
+    least, most = PLAUSIBLE_SPACINGS
     if not least <= min(spacing) <= max(spacing) <= most:
         raise InputError(
             f"{path} has voxels of {spacing} micrometres, which is not plausible; correct the "

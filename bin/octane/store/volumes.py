@@ -28,12 +28,12 @@ from octane.core.orientation import (
     orientation_of,
     spelled_orientation,
 )
-from octane.store.formats.archive import ENDINGS, is_archive
+from octane.store.formats.archive import ARCHIVE_SUFFIXES, is_archive
 from octane.store.formats.itk_files import (
+    BLOCK_SHAPE,
     MILLIMETER,
-    READ,
-    TAKEN,
-    TIFF,
+    READ_SUFFIXES,
+    TIFF_SUFFIXES,
     ItkGeometry,
     image_of,
     itk_geometry,
@@ -141,7 +141,7 @@ class ArrayVolume:
     voxels: npt.NDArray
     grid: Grid
     attributes: Attributes
-    chunks: tuple[int, int, int] = TAKEN
+    chunks: tuple[int, int, int] = BLOCK_SHAPE
     channels: Sequence[str] = ("",)
 
     overruled = ""
@@ -200,14 +200,19 @@ def is_ome_zarr(path: Path) -> bool:
 
 def bare_name(path: Path) -> str:
     """Name of a volume without the suffixes of its format."""
-    endings = (".ome.zarr", ".zarr", *ENDINGS, *sorted(READ, key=len, reverse=True))
+    endings = (
+        ".ome.zarr",
+        ".zarr",
+        *ARCHIVE_SUFFIXES,
+        *sorted(READ_SUFFIXES, key=len, reverse=True),
+    )
     name = path.name.removesuffix(next(filter(path.name.endswith, endings), ""))
     return name.removesuffix(".ome")
 
 
 def is_whole(path: Path) -> bool:
     """Tell whether files of the format of ``path`` are read and written in one piece."""
-    return not is_ome_zarr(path) and not path.name.lower().endswith(TIFF)
+    return not is_ome_zarr(path) and not path.name.lower().endswith(TIFF_SUFFIXES)
 
 
 def open_volume(
@@ -370,7 +375,7 @@ def create_volume(
     native = np.dtype(dtype).newbyteorder("=")
     nz, ny, nx = like.grid.shape
     # Only the planes decoded at once, so that every worker gets some and they stay in the cache.
-    depth = min(CHUNK, max(TAKEN[0], like.chunks[0]))
+    depth = min(CHUNK, max(BLOCK_SHAPE[0], like.chunks[0]))
     size = (min(nz, depth), min(ny, SHARD), min(nx, SHARD))
     with writing(destination, overwrite=overwrite) as partial:
         if not is_whole(destination):

@@ -27,7 +27,7 @@ from octane.core.metrics import Metrics
 from octane.core.timing import span
 from octane.store.array import Array, array_metadata, array_metadata_2, create_array
 from octane.store.channels import kinds_of
-from octane.store.encoding import ABSENT, CHECKSUM_BYTES, crc32c
+from octane.store.encoding import ABSENT_CHUNK, CHECKSUM_BYTES, crc32c
 from octane.store.image import DECODING_ERRORS, Image
 from octane.store.ngff import ShownChannel, Window, read_json
 from octane.store.stated import Attributes, stated_orientation
@@ -50,7 +50,7 @@ Json = dict[str, Any]
 """JSON object of an image's metadata."""
 
 DOWNSCALING = {"method": "octane.resample.resampler.resample", "version": __version__}
-GAUSSIAN: Json = {
+GAUSSIAN_DOWNSCALING: Json = {
     "type": "gaussian",
     "metadata": {
         "description": "Each level is made from the one before: along each axis a Gaussian of "
@@ -59,7 +59,7 @@ GAUSSIAN: Json = {
     },
 }
 """How the coarser levels of a volume are made."""
-TAKEN: Json = {
+NEAREST_DOWNSCALING: Json = {
     "type": NEAREST,
     "metadata": {
         "description": "Each level takes the nearest voxel of the volume along each axis, of two "
@@ -69,13 +69,13 @@ TAKEN: Json = {
 }
 """How they are made if voxels must not be averaged."""
 
-PERCENTILES = (0, 0.5, 99.5, 100)
+WINDOW_PERCENTILES = (0, 0.5, 99.5, 100)
 """Percentiles for the display window: lower limit, start, end and upper limit."""
-SAMPLED = 27
+SAMPLE_CHUNKS = 27
 """Most chunks that are sampled for the display window."""
 SAMPLE_VOXELS = 1 << 17
 """Most voxels that are sampled in a chunk."""
-COLORS = ("00FF00", "FF00FF", "00FFFF", "FFFF00", "FF0000", "0000FF", "FF8000")
+CHANNEL_COLORS = ("00FF00", "FF00FF", "00FFFF", "FFFF00", "FF0000", "0000FF", "FF8000")
 """Colours in which viewers show the channels of an image with several."""
 Make = Callable[[Region], npt.NDArray]
 """Returns the voxels of a region; it may reuse the memory in the next call."""
@@ -183,7 +183,7 @@ class ShardWriter:
         layout = self._array.layout
         if layout is None:
             return chunks
-        index = np.full((*layout.per_shard, 2), ABSENT, np.uint64)
+        index = np.full((*layout.per_shard, 2), ABSENT_CHUNK, np.uint64)
         offset = 0
         for position in self.positions:
             size = sum(map(len, self._encoded[position]))
@@ -469,7 +469,7 @@ def _multiscale(name: str, levels: Sequence[Level], before: int, noted: Attribut
 def _downscaling(noted: Attributes) -> Json:
     """How the coarser levels are made: of each channel, if that differs."""
     kinds = kinds_of(noted) or [str(noted.get("channel_kind", ""))]
-    made = [TAKEN if kind == NEAREST else GAUSSIAN for kind in kinds]
+    made = [NEAREST_DOWNSCALING if kind == NEAREST else GAUSSIAN_DOWNSCALING for kind in kinds]
     if all(own is made[0] for own in made):
         return made[0]
     return {"type": "mixed", "metadata": {"channels": made}}
@@ -478,10 +478,10 @@ def _downscaling(noted: Attributes) -> Json:
 def _sample_chunks(levels: Sequence[Level]) -> tuple[int, list[tuple[int, ...]]]:
     """Choose the finest small level, and its chunks to sample for the display window."""
     sizes = [[-(-n // c) for n, c in zip(k.grid.shape, k.chunks, strict=True)] for k in levels]
-    few = (at for at, counts in enumerate(sizes) if prod(counts) <= SAMPLED)
+    few = (at for at, counts in enumerate(sizes) if prod(counts) <= SAMPLE_CHUNKS)
     at = next(few, len(levels) - 1)
     # If the level is large, spread the chunks over all of it.
-    spread = np.linspace(0, prod(sizes[at]) - 1, min(prod(sizes[at]), SAMPLED)).astype(int)
+    spread = np.linspace(0, prod(sizes[at]) - 1, min(prod(sizes[at]), SAMPLE_CHUNKS)).astype(int)
     places = np.transpose(np.unravel_index(spread, sizes[at]))
     return at, [tuple(place) for place in places.tolist()]
 
@@ -503,14 +503,20 @@ def _window(image: Image, samples: Samples) -> Window:
         region = tuple(slice(p * c, (p + 1) * c) for p, c in axes)
         found.append(sample(image.read(region)) if taken is None else taken)
     values = np.concatenate(found)
-    low, start, end, high = np.percentile(values if values.size else [0.0], PERCENTILES).tolist()
+    low, start, end, high = np.percentile(
+        values if values.size else [0.0], WINDOW_PERCENTILES
+    ).tolist()
     end = next(value for value in (end, high, 2 * abs(start) + 1) if value > start)
     return Window(min=low, start=start, end=end, max=max(high, end))
 
 
 def colors(count: int) -> list[str]:
     """Colours of an image's channels, as RRGGBB; a single one is white."""
-    return ["FFFFFF"] if count == 1 else [COLORS[k % len(COLORS)] for k in range(count)]
+    return (
+        ["FFFFFF"]
+        if count == 1
+        else [CHANNEL_COLORS[k % len(CHANNEL_COLORS)] for k in range(count)]
+    )
 
 
 def require_store_name(destination: Path) -> None:

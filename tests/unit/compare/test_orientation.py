@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from octane.compare.orientation import EVERY, Orientation, find_orientation
+from octane.compare.orientation import ORIENTATIONS, Orientation, find_orientation
 from octane.core.filters import gaussian
 
 TILE, PITCH = (56, 44), (46, 36)
@@ -21,7 +21,7 @@ def tiles():
     }
 
 
-@pytest.mark.parametrize("orientation", EVERY, ids=str)
+@pytest.mark.parametrize("orientation", ORIENTATIONS, ids=str)
 def test_the_change_that_restores_the_grid_is_found(tiles, orientation):
     given = {}
     for tile, image in tiles.items():

@@ -6,13 +6,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from octane.pictures.charts import DARK
+from octane.pictures.charts import DARK_PALETTE
 from octane.pictures.pictures import Scale
 from octane.pictures.tile_map import (
     ALL_MOVES,
     LEFT,
-    LONGEST,
-    REACH,
+    LONGEST_ARROW,
+    MAP_EDGE,
     TOP,
     Arrows,
     Thumbnail,
@@ -27,7 +27,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 # Three rows of two tiles of 100 x 200 um; the last row is cut to 40 um. 320 um are 640 pixels.
 PLACES = {(r, c): (80.0 * r, 120.0 * c) for r in range(3) for c in range(2)}
 SIZES = ((100.0, 200.0), (240.0, 400.0))
-ZOOM = LONGEST / 320
+ZOOM = MAP_EDGE / 320
 
 
 def drawn(tiles, thumbnail=None, arrows=ALL_MOVES):
@@ -57,7 +57,7 @@ def boxes(path):
 
 def test_each_tile_is_drawn_at_its_place_and_size():
     _, paths, words = drawn(placed_tiles(PLACES, *SIZES))
-    found = boxes(paths[DARK["accent"], "1.2"])
+    found = boxes(paths[DARK_PALETTE["accent"], "1.2"])
     expected = [((80 * r, 120 * c), (40 if r == 2 else 100, 200)) for r, c in PLACES]
     np.testing.assert_allclose(found, expected, atol=0.06)
     # x to the right and y down, and numbers along the margins and in the tiles.
@@ -79,10 +79,10 @@ def test_overlaps_are_what_tiles_share():
 
 def test_a_tile_that_was_not_imaged_is_crossed_out():
     _, paths, words = drawn(placed_tiles(PLACES, *SIZES, not_imaged=[(1, 1)]))
-    path = paths[DARK["alarm"], "1.2"]
+    path = paths[DARK_PALETTE["alarm"], "1.2"]
     np.testing.assert_allclose(boxes(path), [((80, 120), (100, 200))], atol=0.06)
     assert path.count("l") == 2
-    assert len(boxes(paths[DARK["accent"], "1.2"])) == len(PLACES) - 1
+    assert len(boxes(paths[DARK_PALETTE["accent"], "1.2"])) == len(PLACES) - 1
     assert "not imaged: 1 of 6 tiles" in words
 
 
@@ -93,14 +93,16 @@ def test_an_arrow_shows_where_a_tile_was_moved_and_how_far(move):
     times = arrow_scale(tiles)
     length = float(np.hypot(*move))
     # The longest arrow is at most REACH of the smallest edge, 40 um, and more than a third of it.
-    assert REACH / 3 * 40 < times * length <= REACH * 40
+    assert LONGEST_ARROW / 3 * 40 < times * length <= LONGEST_ARROW * 40
     _, paths, words = drawn(tiles, arrows=Arrows(times, length))
     number = r"(-?[\d.]+)"
-    (shaft,) = re.findall(rf"M{number} {number}L{number} {number}", paths[DARK["before"], "2"])
+    (shaft,) = re.findall(
+        rf"M{number} {number}L{number} {number}", paths[DARK_PALETTE["before"], "2"]
+    )
     x, y, to_x, to_y = map(float, shaft)
     # From the former centre; the area begins where the topmost tile does.
     top = min(0.0, move[0])
-    zoom = LONGEST / max(320 + max(0, move[1]), 200 - top)
+    zoom = MAP_EDGE / max(320 + max(0, move[1]), 200 - top)
     np.testing.assert_allclose((y, x), (TOP + (50 - top) * zoom, LEFT + 220 * zoom), atol=0.06)
     np.testing.assert_allclose((to_y - y, to_x - x), np.multiply(move, times * zoom), atol=0.11)
     (said,) = [text for text in words if "refinement" in text]
@@ -111,7 +113,9 @@ def test_arrows_share_a_scale_and_noise_has_none():
     def moved(by, least):
         tiles = placed_tiles({**PLACES, (1, 1): (80.0, 120 + by)}, *SIZES, before=PLACES)
         _, paths, words = drawn(tiles, arrows=Arrows(10.0, least))
-        return paths.get((DARK["before"], "2")), [text for text in words if "refinement" in text]
+        return paths.get((DARK_PALETTE["before"], "2")), [
+            text for text in words if "refinement" in text
+        ]
 
     arrow, (words,) = moved(0.25, 0.2)
     assert arrow is not None
@@ -125,7 +129,7 @@ def test_arrows_share_a_scale_and_noise_has_none():
 def test_a_tile_that_does_not_fit_is_outlined_in_the_colour_of_alarm():
     _, paths, words = drawn(placed_tiles(PLACES, *SIZES, misplaced=[(1, 0)]))
     np.testing.assert_allclose(
-        boxes(paths[DARK["alarm"], "2.4"]), [((80, 0), (100, 200))], atol=0.06
+        boxes(paths[DARK_PALETTE["alarm"], "2.4"]), [((80, 0), (100, 200))], atol=0.06
     )
     assert "does not fit its neighbours: 1 of 6 tiles" in words
     assert {"y ↓, row", "x →, column"} <= words.keys()
@@ -144,7 +148,9 @@ def test_many_tiles_are_numbered_in_the_margins_alone():
     for shown, apart in ((rows, 13), (columns, 22)):
         assert len(shown) > 15
         assert np.diff(shown).min() >= apart
-    assert not any("," in text for text, y, _ in found if y < TOP + LONGEST and text[0].isdecimal())
+    assert not any(
+        "," in text for text, y, _ in found if y < TOP + MAP_EDGE and text[0].isdecimal()
+    )
 
 
 def test_the_thumbnail_lies_under_the_tiles():

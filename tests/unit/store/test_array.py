@@ -10,7 +10,7 @@ from own_arrays import own
 from yaozarrs import v05
 
 from octane.core.geometry import Grid
-from octane.store.encoding import TYPES
+from octane.store.encoding import VOXEL_TYPES
 from octane.store.writer import Level, create_image
 
 SHAPE, CHUNKS, SHARDS = (20, 30, 25), (5, 6, 10), (10, 12, 20)
@@ -36,7 +36,7 @@ def blosc(size):
 @pytest.mark.parametrize("shards", [None, SHARDS])
 def test_metadata_of_written_arrays(tmp_path, codec, codecs, shards):
     grid = Grid(SHAPE, (10.0, 10.0, 10.0), (0.0, 0.0, 0.0))
-    for dtype in TYPES:
+    for dtype in VOXEL_TYPES:
         size = dtype.itemsize
         path = tmp_path / f"{dtype.name}.ome.zarr"
         with create_image(path, [Level(grid, CHUNKS, shards)], dtype, codec=codec) as (writer,):

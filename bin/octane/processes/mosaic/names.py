@@ -8,7 +8,7 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from octane.core.errors import InputError
-from octane.layout.sections import DIGITS
+from octane.layout.sections import MOST_DIGITS
 
 FIELDS = ("section", "row", "column", "tile", "plane", "channel")
 """Fields of a pattern; all but the channel are numbers."""
@@ -170,10 +170,10 @@ class NamedFile(NamedTuple):
         for start, stop in sorted((match.span(f) for f in fields if f in PARTED), reverse=True):
             stem = stem[:start] + stem[stop:]
         texts = {field: text for field, text in fields.items() if field != "channel"}
-        if long := [field for field, text in texts.items() if len(text.lstrip("-0")) > DIGITS]:
+        if long := [field for field, text in texts.items() if len(text.lstrip("-0")) > MOST_DIGITS]:
             raise InputError(
-                f"{name} has the {long[0]} {texts[long[0]]}, of more than {DIGITS} digits; rename "
-                "it, or correct --tile_pattern."
+                f"{name} has the {long[0]} {texts[long[0]]}, of more than {MOST_DIGITS} digits; "
+                "rename it, or correct --tile_pattern."
             )
         numbers = {field: int(text) for field, text in texts.items()}
         row, column, number = (numbers.get(field) for field in ("row", "column", "tile"))

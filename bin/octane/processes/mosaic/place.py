@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from octane.core.errors import InputError
 from octane.core.geometry import Vector
 from octane.core.units import plain_number, without_comma
-from octane.layout.mosaic import FARTHEST
+from octane.layout.mosaic import LARGEST_POSITION
 
 Unit = Literal["micrometer", "pixel"]
 SHOWN = 100
@@ -51,10 +51,10 @@ def stated_number(text: str | None, where: str) -> float:
         number = math.nan
     if mended := without_comma(text):
         raise InputError(f"{where} is '{text}', which has a comma; write {mended}.")
-    if not abs(number) <= FARTHEST:
+    if not abs(number) <= LARGEST_POSITION:
         stated = "is missing" if text is None else f"is '{text.strip()[:SHOWN]}'"
         raise InputError(
-            f"{where} {stated}; give a number with a decimal point, up to {FARTHEST:g}."
+            f"{where} {stated}; give a number with a decimal point, up to {LARGEST_POSITION:g}."
         )
     return number
 

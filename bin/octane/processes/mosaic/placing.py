@@ -12,14 +12,14 @@ from octane.core.errors import InputError
 from octane.core.files import read_regular
 from octane.core.geometry import spelled
 from octane.core.units import counted
-from octane.layout.mosaic import FARTHEST
+from octane.layout.mosaic import LARGEST_POSITION
 from octane.processes.mosaic.names import NamedFile, NamePattern, compose_accents
 from octane.processes.mosaic.parameters import TileParameters
 from octane.processes.mosaic.place import Place
 from octane.processes.mosaic.places import find_places, read_places
 from octane.processes.mosaic.tile_files import TileFile
 from octane.processes.mosaic.xml_places import UnknownUnitError, ome_places, parse_xml, set_places
-from octane.store.formats.itk_files import TIFF
+from octane.store.formats.itk_files import TIFF_SUFFIXES
 from octane.store.formats.tiff_files import ome_text
 
 GROUP_XML = "OME/METADATA.ome.xml"
@@ -147,7 +147,7 @@ def _stated_places(
         sets: dict[Path, dict[str, Place | None]] = {}
         for file in files:
             path = folder / file.name
-            xml = ome_text(path) if path.name.lower().endswith(TIFF) else ""
+            xml = ome_text(path) if path.name.lower().endswith(TIFF_SUFFIXES) else ""
             if not xml:
                 break
             if described := contents[file.name].description:
@@ -170,10 +170,10 @@ def _in_micrometers(place: Place, file: TileFile) -> Place:
     """Convert a place, perhaps in pixels of ``file``."""
     factors = file.spacing if place.unit == "pixel" else (1.0, 1.0, 1.0)
     z, y, x = (n * s for n, s in zip(place.position, factors, strict=True))
-    if not (np.abs([z, y, x]) <= FARTHEST).all():
+    if not (np.abs([z, y, x]) <= LARGEST_POSITION).all():
         raise InputError(
-            f"{file.path} is placed at {spelled((z, y, x))} um (z y x), farther than {FARTHEST:g}; "
-            "correct its place, or the unit."
+            f"{file.path} is placed at {spelled((z, y, x))} um (z y x), farther than "
+            f"{LARGEST_POSITION:g}; correct its place, or the unit."
         )
     return place._replace(position=(z, y, x), unit="micrometer")
 

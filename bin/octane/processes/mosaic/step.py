@@ -28,8 +28,8 @@ from octane.core.metrics import Metrics
 from octane.core.progress import Progress
 from octane.core.units import bytes_of, counted, format_bytes
 from octane.layout.mosaic import (
-    OFF,
-    SAME,
+    OVERLAP_TOLERANCE,
+    RATIO_TOLERANCE,
     MosaicGrid,
     Tile,
     complete_positions,
@@ -294,10 +294,11 @@ def _wrong_scale(section: SectionTiles, seen: Images, placed: FoundOrientation |
     if fitting.best != Orientation() or not known or not all(map(is_unit_error, ratios)):
         return ""
     if all(
-        abs(ratio * spacing - 1) < SAME for ratio, (*_, spacing) in zip(ratios, known, strict=True)
+        abs(ratio * spacing - 1) < RATIO_TOLERANCE
+        for ratio, (*_, spacing) in zip(ratios, known, strict=True)
     ):
         what = "as if places were pixels; state that unit, as in x_px, a column of a table"
-    elif max(ratios) < (1 + SAME) * min(ratios):
+    elif max(ratios) < (1 + RATIO_TOLERANCE) * min(ratios):
         what = f"as if voxels were {np.mean(ratios):.2g} times as large; correct their size or "
         what += "the places"
     else:
@@ -434,7 +435,7 @@ def _doubts(acquisition: Acquisition, p: TileParameters, placing: OverlapParamet
     ):
         if overlap is not None:
             given = overlap + further if section.positions and further is not None else asked
-            differs = given is not None and abs(overlap - given) > OFF
+            differs = given is not None and abs(overlap - given) > OVERLAP_TOLERANCE
             said = f", but are placed with {given:.2f}" if differs else ""
             doubt = "Doubtful: neighbours" if differs else "Neighbours"
             lines.append(f"{doubt} overlap by about {overlap:.2f} of a tile along {axis}{said}.")

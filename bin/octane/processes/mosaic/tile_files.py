@@ -15,7 +15,7 @@ from octane.core.errors import InputError, unreadable
 from octane.core.geometry import Grid, Vector, spelled, vector
 from octane.core.orientation import UNSTATED, Orientation
 from octane.store.chunks import is_store
-from octane.store.formats.itk_files import READ, TIFF, readable
+from octane.store.formats.itk_files import READ_SUFFIXES, TIFF_SUFFIXES, readable
 from octane.store.formats.tiff_files import TiffVolume, open_tiff
 from octane.store.image import open_image
 from octane.store.stated import stated_orientation
@@ -111,7 +111,7 @@ def list_files(folder: Path, *, raw: bool) -> FolderContents:
 
     With ``raw`` only files without a header may be tiles. Hidden files and tables are ignored.
     """
-    suffixes = RAW if raw else (*READ, PNG)
+    suffixes = RAW if raw else (*READ_SUFFIXES, PNG)
     contents = FolderContents([], [])
 
     def walk(place: Path, depth: int) -> None:
@@ -177,7 +177,7 @@ def _volume(path: Path, reading: InputParameters) -> Volume:
     """Open a file or store; a TIFF may be a single plane."""
     if is_ome_zarr(path):
         return open_image(path, reading)
-    if path.name.lower().endswith(TIFF):
+    if path.name.lower().endswith(TIFF_SUFFIXES):
         return open_tiff(path, reading, flat=True)
     return open_volume(path, reading)
 

@@ -10,7 +10,7 @@ from octane.core.units import format_lengths
 from octane.layout.sections import list_numbers, section_number
 from octane.processes.preflight.parameters import WorkflowParameters
 from octane.store.chunks import is_store
-from octane.store.formats.itk_files import MILLIMETER, READ
+from octane.store.formats.itk_files import MILLIMETER, READ_SUFFIXES
 from octane.store.image import Image
 from octane.store.volumes import Volume
 
@@ -46,7 +46,7 @@ def find_inputs(source: Path) -> list[Path]:
     if not stores:
         raise InputError(
             f"{source.resolve()} holds no OME-Zarr store and no tiles; give a folder of either, "
-            f"one store, or a volume in one file ({', '.join(READ)})."
+            f"one store, or a volume in one file ({', '.join(READ_SUFFIXES)})."
         )
     return stores
 
@@ -65,7 +65,7 @@ def _data_folders(source: Path) -> list[str]:
             ):
                 continue
             inside = [part for part in path.iterdir() if not part.name.startswith(".")]
-            if any(is_store(part) or part.name.lower().endswith(READ) for part in inside):
+            if any(is_store(part) or part.name.lower().endswith(READ_SUFFIXES) for part in inside):
                 names.append(name)
         if names:
             break

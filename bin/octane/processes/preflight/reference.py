@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from octane.compare.comparison import LIKELY
+from octane.compare.comparison import LIKELY_CORRELATION
 from octane.compare.orientation import find_orientation
 from octane.compare.overlap import middle_tiles
 from octane.core.filters import gaussian
@@ -89,7 +89,7 @@ def tile_scores(sections: Mapping[str, Sequence[SectionSource]]) -> dict[str, fl
     by_section = [*zip(*sections.values(), strict=True)]
     for sources in by_section[:FIRST_SECTIONS]:
         scores = dict(zip(sections, map(_seam_score, sources), strict=True))
-        if max(scores.values()) >= LIKELY:
+        if max(scores.values()) >= LIKELY_CORRELATION:
             return scores
     middle = {word: sources[len(sources) // 2] for word, sources in sections.items()}
     tiles = {

@@ -33,7 +33,7 @@ def _environment() -> Environment:
 def render(template: str, **content: object) -> str:
     """Render a template of ``templates/``; values are escaped, an undefined one is an error."""
     page = _environment().get_template(template)
-    return page.render(**content, light=charts.LIGHT, dark=charts.DARK)
+    return page.render(**content, light=charts.LIGHT_PALETTE, dark=charts.DARK_PALETTE)
 
 
 class Gallery:
@@ -50,9 +50,14 @@ class Gallery:
     def chart(self, name: str, title: str, alt: str, chart: charts.Chart) -> Context:
         """Draw a chart for the page and for a file."""
         svg = render("chart.svg.j2", **chart._asdict())
-        alone = re.sub(r"var\(--(\w+)\)", lambda colour: charts.LIGHT[colour[1]], svg)
+        alone = re.sub(r"var\(--(\w+)\)", lambda colour: charts.LIGHT_PALETTE[colour[1]], svg)
         self.files[f"{name}.svg"] = alone.encode()
-        return {"title": title, "alt": alt, "svg": svg, "wide": chart.axes.size == charts.WIDE}
+        return {
+            "title": title,
+            "alt": alt,
+            "svg": svg,
+            "wide": chart.axes.size == charts.WIDE_CHART_SIZE,
+        }
 
     def cuts(
         self,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from octane.compare.comparison import CLEAR, LIKELY
+from octane.compare.comparison import CLEAR_ADVANTAGE, LIKELY_CORRELATION
 from octane.compare.correlation import band_pass, correlation, fisher
 from octane.compare.faces import Face, ratio
 
@@ -68,19 +68,19 @@ def proposed_flips(faces: Sequence[Sequence[Face]]) -> list[str | None]:
     """Axes along which each section must be flipped to fit its neighbours; usually none.
 
     ``faces`` are the first and last planes of each section. Tissue is nearly symmetric, so all
-    boundaries are judged together: the flips maximize the sum of Fisher's z, less ``CLEAR``
-    wherever a flipped section begins. None marks a section that fits neither neighbour. The most
+    boundaries are judged together: the flips maximize the sum of Fisher's z, less
+    ``CLEAR_ADVANTAGE`` wherever a flipped section begins. None marks a section that fits neither neighbour. The most
     common orientation counts as unflipped.
     """
     fits = [False] * len(faces)
     flip = np.arange(len(FLIPS))
     # A flip's number has one bit per axis: XOR combines two flips.
     both = np.bitwise_xor.outer(flip, flip)
-    begins = CLEAR * ((both != 0) & (flip != 0))
+    begins = CLEAR_ADVANTAGE * ((both != 0) & (flip != 0))
     total, before = -begins[0], []
     for k, ((_, above), (below, _)) in enumerate(pairwise(faces)):
         scores = np.nan_to_num([_likeness(above, _flip_face(below, name)) for name in FLIPS])
-        if scores.max() >= LIKELY:
+        if scores.max() >= LIKELY_CORRELATION:
             fits[k] = fits[k + 1] = True
         else:
             scores[:] = 0
@@ -122,8 +122,8 @@ def find_order_errors(faces: Sequence[Sequence[Face]], follows: Sequence[bool]) 
         return scores[key]
 
     def is_better(other: Sequence[float], given: Sequence[float]) -> bool:
-        clear = float(np.mean(other) - np.mean(given)) >= CLEAR
-        return clear and min(other) >= max(*given, float(fisher(LIKELY)))
+        clear = float(np.mean(other) - np.mean(given)) >= CLEAR_ADVANTAGE
+        return clear and min(other) >= max(*given, float(fisher(LIKELY_CORRELATION)))
 
     errors, count = OrderErrors([], []), len(faces)
     for k in range(count - 1):

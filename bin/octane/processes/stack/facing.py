@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.compare.correlation import coarse
-from octane.compare.faces import DEPTH, EDGE, part_of_face
+from octane.compare.faces import FACE_EDGE, MEAN_PLANES, part_of_face
 from octane.config.parameters import ExecutionParameters
 from octane.core.filters import gaussian
 from octane.core.geometry import Grid, blocks
@@ -96,7 +96,7 @@ def facing_planes(slabs: Sequence[SectionSlab], grid: Grid) -> dict[int, FacingP
     count = FACE_PLANES
     for slab in (slab for slab in slabs if slab.image is not None):
         imaged, stop = slab.whole_planes(slab.planes, grid), slab.planes.stop
-        deeper = slab.whole_planes(range(stop, stop + DEPTH), grid)
+        deeper = slab.whole_planes(range(stop, stop + MEAN_PLANES), grid)
         bottom = deeper if len(deeper) else imaged[-FACE_PLANES:]
         within = imaged[:0] if len(deeper) else imaged[FACE_PLANES : 2 * FACE_PLANES]
         planes = FacingPlanes(imaged[:count], bottom, within)
@@ -259,7 +259,7 @@ def needed_alignment(fits: Fit) -> str:
 
 def _small_faces(survey: Survey) -> dict[int, list[npt.NDArray[np.float64]]]:
     """Tops and bottoms by number, as small as other faces of sections; 0 where not comparable."""
-    factor = max(1, -(-max(survey.tops[0].shape) // EDGE))
+    factor = max(1, -(-max(survey.tops[0].shape) // FACE_EDGE))
     ends = zip(survey.numbers, survey.tops, survey.bottoms, strict=True)
     return {n: [coarse(np.nan_to_num(face), factor) for face in faces] for n, *faces in ends}
 

@@ -10,12 +10,12 @@ from itertools import chain, combinations
 import numpy as np
 
 from octane.compare.comparison import (
-    CLEAR,
-    CLOSE,
-    FAR,
-    LIKELY,
-    SEARCHED,
-    SURE,
+    AGREEING_PIXELS,
+    CLEAR_ADVANTAGE,
+    ERROR_PIXELS,
+    LIKELY_CORRELATION,
+    SEARCHED_PAIRS,
+    SURE_CORRELATION,
     CoarseTiles,
     ComparedPair,
     Images,
@@ -156,28 +156,28 @@ def overlap_along(
     """
     figures = OverlapFigures(axis="yx"[axis], given=round(given, 3))
     comparable = _without(pairs, odd)
-    likely = [p for p in comparable if p.moved and p.best >= LIKELY]
+    likely = [p for p in comparable if p.moved and p.best >= LIKELY_CORRELATION]
     if len(likely) < 3:
-        likely = [p for p in likely if p.best >= SURE]
+        likely = [p for p in likely if p.best >= SURE_CORRELATION]
     if len(likely) < 2:
         return figures
     moves = np.array([p.moved[axis] for p in likely if p.moved])
     middle = float(np.median(moves))
-    agree = float((np.abs(moves - middle) <= CLOSE).mean())
+    agree = float((np.abs(moves - middle) <= AGREEING_PIXELS).mean())
     if agree <= 0.5:
         return figures
     best, placed = (float(np.median([getattr(p, k) for p in likely])) for k in ("best", "placed"))
     most = len(likely) >= 4 and agree >= 0.75
     many = most and len(likely) * agree >= MANY
-    clear = LITTLE if many else max(CLEAR, ENOUGH / len(likely) ** 0.5)
+    clear = LITTLE if many else max(CLEAR_ADVANTAGE, ENOUGH / len(likely) ** 0.5)
     # If they share too little as placed, most of all pairs must agree.
-    alone = most and len(likely) >= 0.75 * min(len(pairs), SEARCHED)
+    alone = most and len(likely) >= 0.75 * min(len(pairs), SEARCHED_PAIRS)
     known = alone if placed == 0 else len(likely) > 2 or placed > 0
-    figures.better = known and abs(middle) > FAR and gain(placed, best) >= clear
+    figures.better = known and abs(middle) > ERROR_PIXELS and gain(placed, best) >= clear
     # Far from the given overlap and hardly better, it is due to speckle.
-    if figures.better or abs(middle) <= FAR:
+    if figures.better or abs(middle) <= ERROR_PIXELS:
         figures.found = round(given - middle * unit, 3)
-    figures.certain = figures.better and most and best >= SURE and placed < best / 2
+    figures.certain = figures.better and most and best >= SURE_CORRELATION and placed < best / 2
     return figures
 
 
@@ -185,7 +185,7 @@ def find_swaps(tiles: CoarseTiles, pairs_of: Pairs) -> list[tuple[Tile, Tile]]:
     """Pairs of tiles that fit in each other's place, but not in their own."""
     images = dict(tiles.structure)
     fit = {t: np.median([p.placed for p in pairs]) for t, pairs in pairs_of.items() if pairs}
-    tried = sorted((t for t in fit if fit[t] < SURE), key=lambda t: fit[t])[:MOST_TRIED]
+    tried = sorted((t for t in fit if fit[t] < SURE_CORRELATION), key=lambda t: fit[t])[:MOST_TRIED]
     swaps: list[tuple[Tile, Tile]] = []
     while True:
         gains: list[tuple[float, Tile, Tile]] = []
@@ -196,7 +196,11 @@ def find_swaps(tiles: CoarseTiles, pairs_of: Pairs) -> list[tuple[Tile, Tile]]:
                 float(np.median([tiles.correlation(*pair, seen) for pair in both]))
                 for seen in (images, changed)
             )
-            if len(both) > 1 and after >= SURE and gain(before, after) >= 2 * CLEAR:
+            if (
+                len(both) > 1
+                and after >= SURE_CORRELATION
+                and gain(before, after) >= 2 * CLEAR_ADVANTAGE
+            ):
                 gains.append((gain(before, after), one, other))
         if not gains:
             return swaps
@@ -221,8 +225,8 @@ def find_shifts(pairs_of: Pairs) -> dict[Tile, Position]:
             if len(moves) < 2:
                 continue
             y, x = (float(v) for v in np.median(moves, axis=0))
-            agree = sum(bool(np.abs(move - (y, x)).max() <= CLOSE) for move in moves)
-            if agree > max(1, sum(p.stays for p in others)) and max(abs(y), abs(x)) > FAR:
+            agree = sum(bool(np.abs(move - (y, x)).max() <= AGREEING_PIXELS) for move in moves)
+            if agree > max(1, sum(p.stays for p in others)) and max(abs(y), abs(x)) > ERROR_PIXELS:
                 moved[tile] = agree, (y, x)
         if not moved:
             return shifts
@@ -263,7 +267,7 @@ def find_misfits(
             pairs = _without(pairs_of[tile], {*odd, *misfits})
             fit = float(np.mean([pair.placed for pair in pairs])) if len(pairs) > 1 else 1.0
             others = [pair for pair in remaining if tile not in (pair.first, pair.second)]
-            if fit < LIKELY and _fits_nowhere(tiles, pairs, others, tissue):
+            if fit < LIKELY_CORRELATION and _fits_nowhere(tiles, pairs, others, tissue):
                 fits[tile] = fit
         if not fits:
             return misfits
@@ -275,12 +279,15 @@ def _fits_nowhere(
 ) -> bool:
     """Tell whether a tile's ``pairs`` fit far worse than the section's ``others``."""
     usual = float(np.median([p.placed for p in others])) if len(others) > 1 else 0.0
-    if usual >= LIKELY and np.mean([p.placed for p in pairs]) > WORSE * usual:
+    if usual >= LIKELY_CORRELATION and np.mean([p.placed for p in pairs]) > WORSE * usual:
         return False
     apart = sorted(_mismatch(tiles, pair, tissue) for pair in pairs)
-    if usual < LIKELY:
+    if usual < LIKELY_CORRELATION:
         # The others show too little structure to tell how well tiles can fit.
-        return max(p.placed for p in pairs) < LIKELY and apart[(len(pairs) - 1) // 2] > UNLIKE
+        return (
+            max(p.placed for p in pairs) < LIKELY_CORRELATION
+            and apart[(len(pairs) - 1) // 2] > UNLIKE
+        )
     alike = float(np.median([_mismatch(tiles, pair, tissue) for pair in others]))
     return apart[-2] > max(APART, 2 * alike)
 

@@ -16,7 +16,7 @@ from octane.processes.stitch.blending import LEAST_OVERLAP
 from octane.processes.stitch.flat_field import Image as Profile
 from octane.processes.stitch.parameters import ESTIMATE, FLAT_WORDS, GAIN_WORDS, StitchParameters
 from octane.store.channels import is_nearest
-from octane.store.formats.tiff_files import FAULTS
+from octane.store.formats.tiff_files import TIFF_ERRORS
 from octane.store.volumes import Volume
 
 
@@ -97,7 +97,7 @@ def given_flat_field(
         given = np.load(stream) if path.suffix.lower() == ".npy" else imread(stream, key=whole)
         # An archive of arrays lacks a shape.
         return resample_flat_field(given, (tiling.tile[1], tiling.tile[2]), path)
-    except (OSError, EOFError, *FAULTS) as error:
+    except (OSError, EOFError, *TIFF_ERRORS) as error:
         text = f"{path} cannot be read as a flat field; give a TIFF or .npy file, or {ESTIMATE}."
         raise InputError(text) from error
 

@@ -4,7 +4,12 @@ from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field
 
 from octane.compare.columns import Columns
-from octane.compare.orientation import ALIKE, FoundOrientation, find_orientation, likeness
+from octane.compare.orientation import (
+    PATTERN_CORRELATION,
+    FoundOrientation,
+    find_orientation,
+    likeness,
+)
 from octane.compare.overlap import middle_tiles
 from octane.config.types import AUTO
 from octane.core.metrics import Metrics
@@ -113,7 +118,7 @@ def _refinement(
 ) -> Refinement:
     """Refine the places of tiles; unasked, not if they show a pattern that would draw them."""
     imaged = {tile: evened[tile] for tile in middle_tiles(tiling)}
-    if parameters.refine == AUTO and likeness(imaged) > ALIKE:
+    if parameters.refine == AUTO and likeness(imaged) > PATTERN_CORRELATION:
         return Refinement(stated.positions, "all tiles show the same pattern")
     return refine_positions(tiling, stated.positions, evened, parameters.max_shift)
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from octane.compare.columns import COLUMN, Columns, columns
+from octane.compare.columns import COLUMN_EDGE, Columns, columns
 from octane.compare.correlation import neighbours
 from octane.layout.mosaic import Depths, Position, Tile
 
@@ -113,7 +113,7 @@ def reason_not_to_compare(profiles: Mapping[Tile, Columns], overlap: float) -> s
     if not profiles or len(next(iter(profiles.values()))) < FEWEST:
         return f"fewer than {FEWEST} planes"
     # A column reaches half of its width beyond its centre.
-    return "narrow overlaps" if overlap < COLUMN * _width(profiles) / 2 else ""
+    return "narrow overlaps" if overlap < COLUMN_EDGE * _width(profiles) / 2 else ""
 
 
 def _width(profiles: Mapping[Tile, Columns]) -> int:
@@ -232,7 +232,7 @@ class ProfiledTiles:
         logs = {
             tile: np.log(np.maximum(profile, np.float32(least))) for tile, profile in wide.items()
         }
-        return cls(logs, {tile: np.asarray(starts[tile]) / (COLUMN * width) for tile in logs})
+        return cls(logs, {tile: np.asarray(starts[tile]) / (COLUMN_EDGE * width) for tile in logs})
 
     @property
     def most(self) -> int:

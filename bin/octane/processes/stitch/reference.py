@@ -9,13 +9,13 @@ from pydantic import Field
 from octane.core.errors import InputError
 from octane.core.geometry import Vector, spelled
 from octane.core.records import Figures, Shape, read_reference
-from octane.layout.mosaic import FARTHEST, Depths, MosaicGrid, Position, Tile
+from octane.layout.mosaic import LARGEST_POSITION, Depths, MosaicGrid, Position, Tile
 from octane.layout.sections import number_of
 from octane.processes.stitch.record import MisplacedFigures, SurfaceFigures, by_tile
 from octane.store.image import Image
 
 Place = Annotated[str, Field(pattern=r"^\d+,\d+$")]
-Length = Annotated[float, Field(ge=-FARTHEST, le=FARTHEST)]
+Length = Annotated[float, Field(ge=-LARGEST_POSITION, le=LARGEST_POSITION)]
 
 
 class PlacedFigures(Figures):

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from octane.compare.columns import COLUMN, Columns
+from octane.compare.columns import COLUMN_EDGE, Columns
 from octane.layout.mosaic import Tile
 from octane.layout.placement import TilePlacement
 from octane.processes.stitch.record import SurfaceFigures
@@ -118,7 +118,7 @@ def measure_surface(
         values.append(columns[planes].reshape(len(columns), -1)[:, chosen].T)
         index = np.column_stack(np.divmod(chosen, max(1, width)))
         shift = [place.shift for place in placement.places[tile]]
-        places.append((shift + (index + 0.5) * COLUMN) * pitch + corner)
+        places.append((shift + (index + 0.5) * COLUMN_EDGE) * pitch + corner)
     profile, place = np.concatenate(values), np.concatenate(places)
     return fit_surface(profile - dark, place, float(grid.spacing[0]))
 

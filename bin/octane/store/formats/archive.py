@@ -18,14 +18,14 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 from octane.core.errors import InputError, unreadable
 from octane.core.files import IrregularFileError, open_regular, read_regular
 
-ENDINGS = (".ozx", ".zarr.zip")
+ARCHIVE_SUFFIXES = (".ozx", ".zarr.zip")
 """Ends of the names of archives."""
-OPEN = 64
+MOST_ARCHIVES = 64
 """Archives whose directories are kept in memory, after their images are closed."""
-HEADER = struct.Struct("<4s22xHH")
+ENTRY_HEADER = struct.Struct("<4s22xHH")
 """Header of an entry: its signature, and the lengths of the name and the fields that follow it."""
-SIGNATURE = b"PK\3\4"
-ENCRYPTED = 0x1
+ENTRY_SIGNATURE = b"PK\3\4"
+ENCRYPTED_FLAG = 0x1
 PIECE_BYTES = 1_000_000
 """Bytes of an entry in memory at once while its checksum is computed."""
 DAMAGED = "its entry in the zip archive is damaged"
@@ -73,11 +73,11 @@ class Archive:
         start, size, _ = self.entries[key]
         with os.fdopen(open_regular(self.path), "rb") as stream:
             stream.seek(start)
-            head = stream.read(HEADER.size)
-        if len(head) < HEADER.size or not head.startswith(SIGNATURE):
+            head = stream.read(ENTRY_HEADER.size)
+        if len(head) < ENTRY_HEADER.size or not head.startswith(ENTRY_SIGNATURE):
             raise IrregularFileError(errno.EINVAL, DAMAGED, os.fspath(self.path / key))
-        _, name_bytes, extra_bytes = HEADER.unpack(head)
-        return Located(self.path, start + HEADER.size + name_bytes + extra_bytes, size)
+        _, name_bytes, extra_bytes = ENTRY_HEADER.unpack(head)
+        return Located(self.path, start + ENTRY_HEADER.size + name_bytes + extra_bytes, size)
 
     def verify(self, key: str) -> None:
         """Compare the checksum of an object, the first time; errors as in :meth:`locate`."""
@@ -99,7 +99,7 @@ class Archive:
 
 def is_archive(path: Path) -> bool:
     """Tell by its name whether a path is a store in a zip archive."""
-    return path.name.endswith(ENDINGS) and not path.is_dir()
+    return path.name.endswith(ARCHIVE_SUFFIXES) and not path.is_dir()
 
 
 def open_archive(path: Path) -> Archive:
@@ -115,12 +115,14 @@ def open_archive(path: Path) -> Archive:
         raise unreadable(error) from error
 
 
-@lru_cache(OPEN)
+@lru_cache(MOST_ARCHIVES)
 def _open_cached_archive(path: Path, size: int, *_state: int) -> Archive:
     try:
         with os.fdopen(open_regular(path), "rb") as stream, ZipFile(stream) as archive:
             listed = archive.infolist()
-        if any(not 0 <= e.header_offset <= size - HEADER.size - e.compress_size for e in listed):
+        if any(
+            not 0 <= e.header_offset <= size - ENTRY_HEADER.size - e.compress_size for e in listed
+        ):
             raise BadZipFile("an entry lies outside the file")
         if any(e.compress_type == ZIP_STORED and e.file_size > e.compress_size for e in listed):
             raise BadZipFile("an entry is shorter than it states")
@@ -130,7 +132,7 @@ def _open_cached_archive(path: Path, size: int, *_state: int) -> Archive:
             f"{path} is not a complete zip archive ({error}); copy it again, or write it again."
         ) from error
     for entry in listed:
-        if entry.compress_type != ZIP_STORED or entry.flag_bits & ENCRYPTED:
+        if entry.compress_type != ZIP_STORED or entry.flag_bits & ENCRYPTED_FLAG:
             raise InputError(
                 f"{path} compresses or encrypts its entries ({entry.filename}), which octane does "
                 "not read in parts; extract it, or write it with bin/export.py, which stores them "

@@ -38,27 +38,29 @@ from octane.store.stated import Attributes, Stated
 if TYPE_CHECKING:
     import SimpleITK as sitk
 
-TIFF = (".tif", ".tiff")
-FORMATS = (".nii", ".nii.gz", ".mha", ".nrrd", *TIFF)
+TIFF_SUFFIXES = (".tif", ".tiff")
+FORMATS = (".nii", ".nii.gz", ".mha", ".nrrd", *TIFF_SUFFIXES)
 """File suffixes; SimpleITK reads and writes all but TIFF."""
-READ = (*FORMATS, ".mhd", ".nhdr")
+READ_SUFFIXES = (*FORMATS, ".mhd", ".nhdr")
 """File suffixes that are read; .mhd and .nhdr are headers whose voxels are in another file."""
 
 HEADER_BYTES = 1_000_000
 """Maximum size of a header."""
-VOXELS = re.compile(rb"^[ \t\r\f\v]*ElementDataFile\s*[=:](.*)|^(?i:data ?file):(.*)", re.MULTILINE)
+VOXEL_FIELD = re.compile(
+    rb"^[ \t\r\f\v]*ElementDataFile\s*[=:](.*)|^(?i:data ?file):(.*)", re.MULTILINE
+)
 """Header field that says where the voxels are; the last field of a MetaImage."""
 # The same as in voxelsOf in lib/functions.nf; Nextflow cannot stage the other characters.
-PLAIN = re.compile(r"(?!LIST|\.\.)[^/\\%*?\[\]{}$\x00-\x1f]+")
+PLAIN_NAME = re.compile(r"(?!LIST|\.\.)[^/\\%*?\[\]{}$\x00-\x1f]+")
 """Name of a file next to its header: neither a list, a pattern nor a path."""
-COMPRESSED = re.compile(rb"^([ \t\r\f\v]*CompressedData\s*[=:]\s*[T1]|encoding:\s*gz)", re.M | re.I)
+ZLIB_FIELD = re.compile(rb"^([ \t\r\f\v]*CompressedData\s*[=:]\s*[T1]|encoding:\s*gz)", re.M | re.I)
 """Header fields of voxels that zlib has compressed, with a checksum that ITK does not compare."""
-PACKED = re.compile(
+PACKED_FIELD = re.compile(
     rb"^([ \t\r\f\v]*(CompressedData\s*[=:]\s*[T1]|BinaryData\s*[=:]\s*F)|encoding:(?!\s*raw))",
     re.M | re.I,
 )
 """Header fields of compressed or text voxels, whose size in bytes is not fixed."""
-TEXT = re.compile(
+TEXT_FIELD = re.compile(
     rb"^([ \t\r\f\v]*BinaryData\s*[=:]\s*F|encoding:\s*(te?xt|ascii|hex))", re.M | re.I
 )
 """Header fields of voxels in text, of a byte or more each."""
@@ -66,13 +68,13 @@ LONG_FIELD = re.compile(rb"^(?!content:)[a-z ]+:(?!=).{1000}", re.M)
 """Field of a NRRD that is longer than the buffer of ITK's messages, which it would overflow."""
 CONTROLS = re.compile(rb"\r(?!\n)|\0")
 """Characters that ITK treats as field separators, though valid headers do not contain them."""
-SKIPPED = re.compile(rb"^([ \t\r\f\v]*HeaderSize|(byte|line) ?skip)\b", re.M | re.I)
+SKIP_FIELD = re.compile(rb"^([ \t\r\f\v]*HeaderSize|(byte|line) ?skip)\b", re.M | re.I)
 """Header fields for bytes to skip before the voxels."""
-SKIPPED_LINES = re.compile(rb"^line ?skip: *(\d+)", re.M | re.I)
-SKIPPED_BYTES = re.compile(rb"^[ \t\r\f\v]*HeaderSize\s*[=:]\s*(\d+)", re.M)
+SKIPPED_LINES_FIELD = re.compile(rb"^line ?skip: *(\d+)", re.M | re.I)
+SKIPPED_BYTES_FIELD = re.compile(rb"^[ \t\r\f\v]*HeaderSize\s*[=:]\s*(\d+)", re.M)
 """Those that count lines, and bytes from the beginning of the file, before compressed voxels."""
 
-STATED = {
+DIRECTION_FIELDS = {
     (".nrrd", ".nhdr"): (
         re.compile(
             rb"^space: *(RAS|LAS|LPS|(right|left)-(anterior|posterior)-superior)\b", re.M | re.I
@@ -86,14 +88,14 @@ STATED = {
 """Header fields that state directions, in order; without them ITK takes its own, which mean
 nothing."""
 
-SPACINGS = re.compile(rb"^(?:spacings|space directions):(.*)", re.M | re.I)
+SPACING_FIELD = re.compile(rb"^(?:spacings|space directions):(.*)", re.M | re.I)
 """Field of a NRRD that states the sizes of voxels, nan or none for an axis without one."""
-ELEMENT_SPACING = re.compile(rb"^[ \t\r\f\v]*Element(Spacing|Size)\s*[=:]", re.M)
+ELEMENT_SPACING_FIELD = re.compile(rb"^[ \t\r\f\v]*Element(Spacing|Size)\s*[=:]", re.M)
 """Fields of a MetaImage that state them."""
 
 MILLIMETER = MICROMETERS["millimeter"]
 
-TAKEN = (16, 256, 256)
+BLOCK_SHAPE = (16, 256, 256)
 """Block of a volume in memory that is processed at once: few enough planes for the cache."""
 
 NIFTI_HEADER = 352
@@ -102,7 +104,7 @@ NIFTI_SIZE = b"\x5c\x01\0\0"
 """First field of a little-endian NIfTI-1 header: the size of its fields."""
 NIFTI_PIXDIM = 80
 """Offset of the sizes of a voxel along x, y and z in a NIfTI-1 header."""
-GZIP = b"\x1f\x8b"
+GZIP_START = b"\x1f\x8b"
 """First bytes of a file of gzip."""
 
 PIECE_BYTES = 8_000_000
@@ -178,7 +180,7 @@ class FileVolume:
     ``place`` is the path that ITK reads. The origin of ``grid`` is along the file's own axes.
     """
 
-    chunks = TAKEN
+    chunks = BLOCK_SHAPE
     has_place = is_plain = True
     decoding = worker_bytes = 0
     access = "read whole, as its format requires"
@@ -272,7 +274,7 @@ def open_file(
     """
     import SimpleITK as sitk
 
-    require_format(path, READ)
+    require_format(path, READ_SUFFIXES)
     name = path.name.lower()
     place, detached, header, end = path, None, b"", 0
     if name.endswith((".mha", ".mhd", ".nrrd", ".nhdr")):
@@ -328,9 +330,11 @@ def open_file(
             start, bits = (float(reader.GetMetaData(key)) for key in ("vox_offset", "bitpix"))
         # ITK does not notice a truncated file.
         _require_size(path, path, start + math.prod(shape) * bits / 8, at_least=True)
-    elif COMPRESSED.search(header):
+    elif ZLIB_FIELD.search(header):
         volume.compressed = _compressed_voxels(volume, header, detached, end)
-    elif not name.endswith(".nii.gz") and (TEXT.search(header) or not PACKED.search(header)):
+    elif not name.endswith(".nii.gz") and (
+        TEXT_FIELD.search(header) or not PACKED_FIELD.search(header)
+    ):
         # ITK touches the memory of all voxels before it reads any.
         _require_voxels(volume, header, detached)
     return volume
@@ -341,18 +345,18 @@ def _stated_sizes(path: Path, header: bytes, reader: sitk.ImageFileReader) -> li
     name = path.name.lower()
     if name.endswith((".nii", ".nii.gz")):
         with path.open("rb") as stream:
-            packed = stream.read(len(GZIP)) == GZIP
+            packed = stream.read(len(GZIP_START)) == GZIP_START
         with readable(path), gzip.open(path) if packed else path.open("rb") as stream:
             head = stream.read(NIFTI_HEADER)
         order = "<" if head.startswith(NIFTI_SIZE) else ">"
         sizes = struct.unpack_from(f"{order}3f", head, NIFTI_PIXDIM)
         is_stated = [0 < abs(size) < math.inf for size in sizes]
     elif name.endswith((".nrrd", ".nhdr")):
-        field = SPACINGS.search(header)
+        field = SPACING_FIELD.search(header)
         words = re.findall(rb"\([^()]*\)|[^\s()]+", field[1])[-3:] if field else [b"none"] * 3
         is_stated = [word.lower() not in (b"none", b"nan") for word in words]
     else:
-        is_stated = [ELEMENT_SPACING.search(header) is not None] * 3
+        is_stated = [ELEMENT_SPACING_FIELD.search(header) is not None] * 3
     axes = zip(reader.GetSpacing(), is_stated, strict=True)
     return [abs(s) * MILLIMETER if own else None for s, own in axes][::-1]
 
@@ -360,7 +364,7 @@ def _stated_sizes(path: Path, header: bytes, reader: sitk.ImageFileReader) -> li
 def _states_directions(path: Path, header: bytes, reader: sitk.ImageFileReader) -> bool:
     """Tell whether a file states its directions, as the codes of a NIfTI say."""
     name = path.name.lower()
-    for suffixes, fields in STATED.items():
+    for suffixes, fields in DIRECTION_FIELDS.items():
         if name.endswith(suffixes):
             return _follow(header, fields)
     return any(int(reader.GetMetaData(key)) > 0 for key in ("qform_code", "sform_code"))
@@ -421,8 +425,8 @@ def _split_header(path: Path, head: bytes) -> tuple[Path, Path | None]:
 
     An OctaneError says that the voxels are not in one file next to the header.
     """
-    found, is_nrrd = VOXELS.search(head), path.name.lower().endswith((".nrrd", ".nhdr"))
-    # ITK may find a field that VOXELS does not.
+    found, is_nrrd = VOXEL_FIELD.search(head), path.name.lower().endswith((".nrrd", ".nhdr"))
+    # ITK may find a field that VOXEL_FIELD does not.
     fields = head if is_nrrd else head[: found.start()] if found else b"\0"
     if CONTROLS.search(fields) or (is_nrrd and LONG_FIELD.search(fields)):
         raise InputError(
@@ -433,7 +437,7 @@ def _split_header(path: Path, head: bytes) -> tuple[Path, Path | None]:
         return path, None
     # unu writes ./ before the name.
     name = b"".join(found.groups(b"")).strip().decode(errors="replace").removeprefix("./")
-    if not PLAIN.fullmatch(name):
+    if not PLAIN_NAME.fullmatch(name):
         raise InputError(
             f"{path} has its voxels in '{name[:100]}', but octane reads only one file next to it, "
             "with a plain name; write both into one file, for example with "
@@ -455,7 +459,7 @@ def _split_header(path: Path, head: bytes) -> tuple[Path, Path | None]:
 def _compressed_voxels(
     volume: FileVolume, header: bytes, detached: Path | None, end: int
 ) -> CompressedVoxels:
-    lines, before = SKIPPED_LINES.search(header), SKIPPED_BYTES.search(header)
+    lines, before = SKIPPED_LINES_FIELD.search(header), SKIPPED_BYTES_FIELD.search(header)
     return CompressedVoxels(
         detached or volume.path,
         int(before[1]) if before else 0 if detached else end,
@@ -469,7 +473,7 @@ def _head(path: Path) -> tuple[bytes, int]:
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
     is_nrrd = path.name.lower().endswith((".nrrd", ".nhdr"))
-    ended = re.search(rb"\r?\n\r?\n" if is_nrrd else VOXELS, head)
+    ended = re.search(rb"\r?\n\r?\n" if is_nrrd else VOXEL_FIELD, head)
     if ended is None and len(head) == HEADER_BYTES:
         raise InputError(f"{path} has a header without an end; convert or restore it.")
     if ended is None:
@@ -480,10 +484,10 @@ def _head(path: Path) -> tuple[bytes, int]:
 
 def _require_voxels(volume: FileVolume, header: bytes, detached: Path | None) -> None:
     """Raise unless the file of uncompressed voxels is as large as the header says."""
-    text = TEXT.search(header)
+    text = TEXT_FIELD.search(header)
     needed = math.prod(volume.grid.shape) * (1 if text else volume.dtype.itemsize)
     if detached is not None:
-        at_least = bool(text or SKIPPED.search(header))
+        at_least = bool(text or SKIP_FIELD.search(header))
         _require_size(volume.path, detached, needed, at_least=at_least)
     elif volume.path.stat().st_size < needed:
         with readable(volume.path):

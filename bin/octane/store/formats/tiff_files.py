@@ -36,7 +36,7 @@ from octane.core.errors import (
 )
 from octane.core.files import read_regular
 from octane.core.geometry import LENGTHS, Grid, Region, shape_of, spelled
-from octane.store.formats.itk_files import TAKEN, TIFF
+from octane.store.formats.itk_files import BLOCK_SHAPE, TIFF_SUFFIXES
 from octane.store.formats.tiff_segments import (
     decode_plane,
     decode_segment,
@@ -52,15 +52,22 @@ from octane.store.writer import Make
 if TYPE_CHECKING:
     from tifffile import TiffFile, TiffPage, TiffPageSeries
 
-FAULTS = (*DECODING_ERRORS, struct.error, AssertionError, AttributeError, ImportError, ParseError)
+TIFF_ERRORS = (
+    *DECODING_ERRORS,
+    struct.error,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    ParseError,
+)
 """Exceptions of tifffile and its codecs for an invalid file."""
 CLASSIC_BYTES = 4_000_000_000
 """Most bytes of voxels with 32-bit offsets; the rest of the 4 GiB is for metadata."""
-PRINTERS = ("in", "inch", "cm")
+PRINT_UNITS = ("in", "inch", "cm")
 """Units of a resolution that may be only a hint for printers."""
-ESCAPED = re.compile(r"\\u([0-9A-Fa-f]{4})")
+JAVA_ESCAPE = re.compile(r"\\u([0-9A-Fa-f]{4})")
 """A character as Java escapes it."""
-SIGNED = 2**15
+SIGNED_OFFSET = 2**15
 """Offset that ImageJ adds to signed 16-bit values."""
 MOST_PLANES = 1_000_000
 """Most planes that metadata may promise without a file that holds them, such as an acquisition that
@@ -85,7 +92,7 @@ class TiffVolume:
     ``description`` the file that describes this one of a set, None if it describes itself.
     """
 
-    chunks = TAKEN
+    chunks = BLOCK_SHAPE
     geometry = None
     # The format does not state an origin.
     has_place = False
@@ -243,10 +250,10 @@ def open_tiff(
 
 @contextmanager
 def _naming_faults(path: Path) -> Generator[None]:
-    """Turn :data:`FAULTS` into an OctaneError that names the file and a remedy."""
+    """Turn :data:`TIFF_ERRORS` into an OctaneError that names the file and a remedy."""
     try:
         yield
-    except FAULTS as error:
+    except TIFF_ERRORS as error:
         if isinstance(error, OSError) and error.errno in (*NO_SPACE, TOO_LARGE):
             raise
         if isinstance(error, OSError) and error.errno is not None:
@@ -296,10 +303,10 @@ def _stack_of(path: Path, file: TiffFile) -> TiffPageSeries:
             from tifffile import TiffPageSeries
 
             found = [TiffPageSeries(pages, (len(pages), *first.shape), first.dtype, "IYX")]
-    if (file.imagej_metadata or {}).get("c0") == -SIGNED:
+    if (file.imagej_metadata or {}).get("c0") == -SIGNED_OFFSET:
         raise InputError(
-            f"{path} holds signed values, which ImageJ stores {SIGNED} too high; convert them to "
-            "32-bit in ImageJ (Image > Type) and save it again."
+            f"{path} holds signed values, which ImageJ stores {SIGNED_OFFSET} too high; "
+            "convert them to 32-bit in ImageJ (Image > Type) and save it again."
         )
     if file.is_ome and found[0].kind != "ome":
         found = _own_series(path, file) or found
@@ -383,7 +390,7 @@ def described_by(path: Path, root: Element) -> Path:
 
 def ome_text(path: Path) -> str:
     """OME-XML of a TIFF, or of a file next to the TIFFs that it describes; empty without any."""
-    if not path.name.lower().endswith(TIFF):
+    if not path.name.lower().endswith(TIFF_SUFFIXES):
         return read_regular(path).decode(errors="replace")
     with _open_file(path) as file:
         return file.ome_metadata or ""
@@ -542,7 +549,7 @@ def _voxel_size(stated: Sequence[Length], reading: InputParameters) -> list[floa
     sizes = [_micrometres(*length, reading.input_unit) for length in stated]
     if None in sizes:
         axes = zip(sizes, stated, strict=True)
-        sizes = [None if unit in PRINTERS else n for n, (_, unit) in axes]
+        sizes = [None if unit in PRINT_UNITS else n for n, (_, unit) in axes]
     return sizes
 
 
@@ -564,7 +571,9 @@ def _micrometres(value: object, unit: object, input_unit: str | None) -> float |
     except ValueError:
         return None
     # ImageJ escapes non-ASCII characters as Java does.
-    name = ESCAPED.sub(lambda code: chr(int(code[1], 16)), str(unit or input_unit or "").strip())
+    name = JAVA_ESCAPE.sub(
+        lambda code: chr(int(code[1], 16)), str(unit or input_unit or "").strip()
+    )
     scale = LENGTHS.get(name, LENGTHS.get(name.lower()))
     return length * scale if scale is not None and 0 < length < math.inf else None
 

@@ -26,34 +26,34 @@ ZSTD = (34926, 50000)
 JPEG_2000 = (33003, 33004, 33005, 34712)
 JPEG_XR = (22610, 34934)
 LERC = 34887
-BYTES = (1, LZW, PACKBITS, LZMA, *DEFLATE, *ZSTD)
+BYTE_CODECS = (1, LZW, PACKBITS, LZMA, *DEFLATE, *ZSTD)
 """Compressions of bytes, whatever they mean; the others are those of images."""
-IMAGES = (JPEG, LERC, *JPEG_2000, *JPEG_XR)
+IMAGE_CODECS = (JPEG, LERC, *JPEG_2000, *JPEG_XR)
 HORIZONTAL, FLOATING = 2, 3
 """Predictors."""
-WHOLE = (8, 16, 32, 64, 128)
+WHOLE_BITS = (8, 16, 32, 64, 128)
 """Bits of samples that are not packed."""
 LZMA_MEMORY = 2**27
 """Most bytes that lzma may take: twice those that its slowest preset needs."""
-IMAGE_WORK = 4
+IMAGE_CODEC_BYTES = 4
 """Bytes for each voxel that codecs of images take themselves: coefficients of 32 bits."""
 MOST_PARTS = 4096
 """Most tiles of JPEG 2000 within a strip or tile; OpenJPEG takes some 6 kB for each."""
-CODESTREAM = b"\xff\x4f\xff\x51"
+JPEG_2000_START = b"\xff\x4f\xff\x51"
 """First markers of JPEG 2000, behind which its size is."""
 JPEG_END = b"\xff\xd9"
-LENGTHS_OF_JPEG_XR = (0xBCC0, 0xBCC1)
+JPEG_XR_LENGTHS = (0xBCC0, 0xBCC1)
 """Tags of JPEG XR that state the offset and the number of its bytes."""
 
 
 def require_codec(key: TiffPage) -> None:
     """Raise a NotImplementedError for what octane does not decode."""
-    if key.compression not in (*BYTES, *IMAGES):
+    if key.compression not in (*BYTE_CODECS, *IMAGE_CODECS):
         raise NotImplementedError(f"unknown compression {key.compression!r}")
-    if key.compression in BYTES and key.predictor not in (1, HORIZONTAL, FLOATING):
+    if key.compression in BYTE_CODECS and key.predictor not in (1, HORIZONTAL, FLOATING):
         raise NotImplementedError(f"unknown predictor {key.predictor!r}")
     kind = key.dtype.kind if key.dtype is not None else "?"
-    is_whole = key.bitspersample in WHOLE and key.sampleformat != 5
+    is_whole = key.bitspersample in WHOLE_BITS and key.sampleformat != 5
     is_known = is_whole or (kind in "bu" and isinstance(key.bitspersample, int))
     kinds = {HORIZONTAL: "iuf", FLOATING: "f"}.get(key.predictor, "biufc")
     if not is_known or kind not in kinds:
@@ -98,7 +98,9 @@ def decoding_bytes(key: TiffPage, longest: int) -> int:
     voxels, dtype = math.prod(key.chunks), key.dtype
     assert dtype is not None
     # As in the file, as decoded, and without the predictor or in this machine's order of bytes.
-    own = longest + voxels * (2 * dtype.itemsize + IMAGE_WORK * (key.compression in IMAGES))
+    own = longest + voxels * (
+        2 * dtype.itemsize + IMAGE_CODEC_BYTES * (key.compression in IMAGE_CODECS)
+    )
     return key.nbytes + own * max(1, key.maxworkers)
 
 
@@ -132,7 +134,7 @@ def decode_segment(
     if len(data) < length:
         raise EOFError("the file ends before its voxels")
     whole = (rows, columns)
-    if key.compression in IMAGES:
+    if key.compression in IMAGE_CODECS:
         return _image(key, data, page.jpegtables, [whole, within])
     # Tiles are always whole; the last strip may be shorter.
     return _array(key, data, [whole] if key.is_tiled else [within, whole])
@@ -159,7 +161,7 @@ def _array(
         # Its bytes are in an order of their own.
         mixed = np.frombuffer(found, key.dtype.newbyteorder("=")).reshape(shape)
         return imagecodecs.floatpred_decode(mixed, axis=-1)
-    if bits in WHOLE:
+    if bits in WHOLE_BITS:
         stored = np.frombuffer(found, key.dtype.newbyteorder(key.parent.byteorder))
         voxels = stored.astype(key.dtype.newbyteorder("="), copy=False)
     else:
@@ -233,7 +235,7 @@ def _codestream(data: bytes, shapes: Sequence[tuple[int, int]]) -> bytes:
 
     OpenJPEG takes memory for what it states.
     """
-    data = data[data.index(CODESTREAM) :]
+    data = data[data.index(JPEG_2000_START) :]
     right, bottom, left, top, width, height = struct.unpack_from(">6I", data, 8)
     parts = math.ceil(right / max(1, width)) * math.ceil(bottom / max(1, height))
     if (bottom - top, right - left) not in shapes or parts > MOST_PARTS:
@@ -247,5 +249,5 @@ def _require_jpeg_xr(data: bytes) -> None:
     (count,) = struct.unpack_from("<H", data, place)
     entries = [struct.unpack_from("<HHII", data, place + 2 + 12 * k) for k in range(count)]
     stated = {tag: value for tag, _, _, value in entries}
-    if sum(stated[tag] for tag in LENGTHS_OF_JPEG_XR) > len(data):
+    if sum(stated[tag] for tag in JPEG_XR_LENGTHS) > len(data):
         raise EOFError("a strip or tile ends early")

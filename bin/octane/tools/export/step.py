@@ -14,7 +14,7 @@ from octane.core.geometry import spelled
 from octane.core.orientation import spelled_orientation
 from octane.core.units import bytes_of, counted, format_bytes
 from octane.pipeline.workers import require_decodable
-from octane.store.formats.itk_files import TIFF
+from octane.store.formats.itk_files import TIFF_SUFFIXES
 from octane.store.image import Image
 from octane.store.stated import stated_orientation
 from octane.store.volumes import (
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 ZARR, ARCHIVE = ".zarr", ".ozx"
 RAW = tuple(HEADERS)
-SEVERAL = (*TIFF, ZARR, ARCHIVE)
+SEVERAL = (*TIFF_SUFFIXES, ZARR, ARCHIVE)
 FORMATS = (*RAW, *SEVERAL)
 """Suffixes of the formats."""
 
@@ -87,7 +87,7 @@ def export_volume(
                 part, geometry_of(part.volume, part.grid, source.orientation), destination
             )
             write_raw(part, header, partial, execution)
-        elif name.endswith(TIFF):
+        elif name.endswith(TIFF_SUFFIXES):
             write_tiff(source, describe_image(source, destination), partial, execution)
         elif as_stored and source.version == OME_ZARR and store.is_dir():
             for part in (part for level in source.levels for part in level):
@@ -130,7 +130,7 @@ def _log_output(source: Source, destination: Path) -> None:
     directions = [] if is_whole(destination) else lost_directions(volume)
     for text in override_warnings([volume]) + directions + default_directions(volume, destination):
         logger.warning("%s", text)
-    if any(source.orientation) and destination.name.endswith(TIFF):
+    if any(source.orientation) and destination.name.endswith(TIFF_SUFFIXES):
         logger.warning(
             "%s does not state the orientation (%s), which OME-TIFF lacks.",
             *(destination, spelled_orientation(source.orientation)),

@@ -17,7 +17,7 @@ from octane.processes.mosaic.names import NamedFile, NamePattern, find_pattern
 from octane.processes.mosaic.section_tiles import section_name
 from octane.processes.mosaic.tile_files import DEEPEST, PNG, RAW
 from octane.store.chunks import is_store
-from octane.store.formats.itk_files import READ
+from octane.store.formats.itk_files import READ_SUFFIXES
 from octane.store.volumes import bare_name
 
 
@@ -149,7 +149,9 @@ class Folder:
     def _is_tile(self, name: str) -> bool:
         if self.pattern is not None:
             return self.pattern.match(name) is not None
-        return name in self._stores or name.lower().endswith((*READ, PNG, *(RAW * self.is_raw)))
+        return name in self._stores or name.lower().endswith(
+            (*READ_SUFFIXES, PNG, *(RAW * self.is_raw))
+        )
 
     def _pattern_tiles(self, names: Sequence[str]) -> Iterable[str]:
         """Names of tiles at the least depth, whose sections are known then."""

@@ -9,7 +9,7 @@ from foreign_images import foreign_image
 from plans import content
 from tile_writers import tiles_of, write_ome_tiff
 
-from octane.compare.overlap import MIDDLE
+from octane.compare.overlap import MIDDLE_TILES
 from octane.core.errors import OctaneError
 from octane.layout.mosaic import MosaicGrid
 from octane.processes.preflight.decisions import FIRST_SECTIONS, SectionSource, decide_overlap
@@ -162,7 +162,7 @@ def test_sections_that_are_added_change_no_decision(files):
     found = [decide_overlap("x", [source(n) for n in range(count)]) for count in (4, 40)]
     assert found[0] == found[1]
     assert {*read} <= {*range(FIRST_SECTIONS)}
-    assert len(read) <= 2 * FIRST_SECTIONS * MIDDLE
+    assert len(read) <= 2 * FIRST_SECTIONS * MIDDLE_TILES
 
 
 @pytest.mark.parametrize(

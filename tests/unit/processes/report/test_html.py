@@ -149,8 +149,8 @@ def test_a_chart_takes_the_colours_of_the_page_and_its_file_the_light_ones(whole
         for colour in used:
             # For light screens and for dark ones.
             found = re.findall(rf"--{colour}:(#\w+)", style)
-            assert found == [charts.LIGHT[colour], charts.DARK[colour]]
-            svg = svg.replace(f"var(--{colour})", charts.LIGHT[colour])
+            assert found == [charts.LIGHT_PALETTE[colour], charts.DARK_PALETTE[colour]]
+            svg = svg.replace(f"var(--{colour})", charts.LIGHT_PALETTE[colour])
         file = whole.parent / "previews" / f"{name}.svg"
         assert file.read_text(encoding="utf-8").strip() == svg
         assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
@@ -405,7 +405,7 @@ def test_surfaces_and_thicknesses_are_charted_and_tabled_where_measured(subject:
     # The section that was not measured is numbered in both.
     for name in ("section_surface", "section_thickness"):
         svg = (path.parent / "previews" / f"{name}.svg").read_text(encoding="utf-8")
-        alarm = svg[svg.index(f'color="{charts.LIGHT["alarm"]}"') :]
+        alarm = svg[svg.index(f'color="{charts.LIGHT_PALETTE["alarm"]}"') :]
         assert re.findall(r">(\d+)</text>", alarm) == ["2"]
     surfaces = [section["surface"] for section in twin["sections"]]
     assert surfaces[0]["depth"] == 31.0

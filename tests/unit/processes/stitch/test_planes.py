@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from octane.compare.columns import COLUMN
+from octane.compare.columns import COLUMN_EDGE
 from octane.processes.stitch.checks import compare
 from octane.processes.stitch.planes import find_depth_shifts, refine_depths
 
@@ -45,7 +45,7 @@ def tiles_of(rng, tissue=textured, rows=3, columns=3, looks=64, pitch=PITCH):
         )
         speckle = rng.gamma(looks, 1 / looks, seen.shape)
         profiles[row, column] = (seen * speckle).astype(np.float32)
-        starts[row, column] = (COLUMN * y, COLUMN * x)
+        starts[row, column] = (COLUMN_EDGE * y, COLUMN_EDGE * x)
     return profiles, starts
 
 
@@ -149,7 +149,7 @@ def test_what_cannot_be_told_is_not_said(rng, tissue, shape, tile):
 
 
 def test_tiles_without_light_or_planes_say_nothing():
-    starts = {(0, x): (0, COLUMN * PITCH * x) for x in range(3)}
+    starts = {(0, x): (0, COLUMN_EDGE * PITCH * x) for x in range(3)}
     for shape in ((DEPTH, EDGE, EDGE), (1, EDGE, EDGE), (DEPTH, 0, EDGE)):
         for value in (0, 1, np.nan):
             profiles = dict.fromkeys(starts, np.full(shape, value, np.float32))
@@ -163,7 +163,7 @@ def test_a_tile_off_by_a_column_under_a_tilted_surface_is_not_named(rng):
 
     profiles, starts = tiles_of(rng, steep)
     y, x = starts[1, 1]
-    assert find_depth_shifts(profiles, {**starts, (1, 1): (y + COLUMN, x)}, ()) == {}
+    assert find_depth_shifts(profiles, {**starts, (1, 1): (y + COLUMN_EDGE, x)}, ()) == {}
 
 
 def test_swapped_tiles_are_not_also_called_shifted_along_z(rng):
@@ -172,8 +172,10 @@ def test_swapped_tiles_are_not_also_called_shifted_along_z(rng):
         return np.where(z > 3 + 0.3 * x, 1.0, 0.01)
 
     profiles, starts = tiles_of(rng, tilted)
-    texture = rng.gamma(4, 0.25, (2 * PITCH * COLUMN + EDGE * COLUMN,) * 2).astype(np.float32)
-    edge = EDGE * COLUMN
+    texture = rng.gamma(4, 0.25, (2 * PITCH * COLUMN_EDGE + EDGE * COLUMN_EDGE,) * 2).astype(
+        np.float32
+    )
+    edge = EDGE * COLUMN_EDGE
     seen = {t: texture[y : y + edge, x : x + edge] for t, (y, x) in starts.items()}
     for tiles in (profiles, seen):
         tiles[1, 0], tiles[1, 1] = tiles[1, 1], tiles[1, 0]
