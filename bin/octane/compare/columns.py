@@ -17,19 +17,19 @@ def columns(block: npt.NDArray, size: int = COLUMN_EDGE) -> Columns:
     """
     height, width = (n // size for n in block.shape[1:])
     block = block[:, : height * size, : width * size]
-    found = np.empty((len(block), height, width), np.float32)
+    means = np.empty((len(block), height, width), np.float32)
     # Plane by plane, which stays in the cache.
     bright = np.empty(block.shape[1:], np.abs(block[:0]).dtype)
-    for plane, own in zip(block, found, strict=True):
+    for plane, mean in zip(block, means, strict=True):
         np.abs(plane, out=bright)
-        own[:] = _square_sums(bright, size, np.float32)
-        own /= size**2
-        if not np.isfinite(own).all():
+        mean[:] = _square_sums(bright, size, np.float32)
+        mean /= size**2
+        if not np.isfinite(mean).all():
             known = np.isfinite(bright)
             count = _square_sums(known, size, np.float64)
             total = _square_sums(np.where(known, bright, 0), size, np.float64)
-            own[:] = np.where(count > 0, total, np.nan) / np.maximum(count, 1)
-    return found
+            mean[:] = np.where(count > 0, total, np.nan) / np.maximum(count, 1)
+    return means
 
 
 def _square_sums(plane: npt.NDArray, size: int, dtype: type[np.floating]) -> npt.NDArray:

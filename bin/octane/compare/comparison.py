@@ -175,13 +175,13 @@ def compare_tiles(tiles: CoarseTiles) -> tuple[list[ComparedPair], list[Compared
     """Compare neighbours along y and along x; those with most structure come first."""
     pairs = placed_pairs(tiles)
     contrast = {tile: float(image.std()) for tile, image in tiles.structure.items()}
-    for axis, own in enumerate(pairs):
-        own.sort(key=lambda pair: -min(contrast[pair.first], contrast[pair.second]))
+    for axis, along in enumerate(pairs):
+        along.sort(key=lambda pair: -min(contrast[pair.first], contrast[pair.second]))
         doubtful = [
-            k for k, p in enumerate(own) if k >= SEARCHED_PAIRS and p.placed < SURE_CORRELATION
+            k for k, p in enumerate(along) if k >= SEARCHED_PAIRS and p.placed < SURE_CORRELATION
         ]
-        for k in (*range(min(SEARCHED_PAIRS, len(own))), *doubtful[:SEARCHED_PAIRS]):
-            own[k] = _search_pair(tiles, own[k], axis)
+        for k in (*range(min(SEARCHED_PAIRS, len(along))), *doubtful[:SEARCHED_PAIRS]):
+            along[k] = _search_pair(tiles, along[k], axis)
     return pairs
 
 

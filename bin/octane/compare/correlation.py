@@ -74,7 +74,10 @@ class _Transforms(NamedTuple):
         shape = [2 * n for n in image.shape]
         # NumPy's transforms are slower in float32.
         values = image.astype(np.float64)
-        parts = (np.fft.rfft2(own, shape) for own in (np.ones(image.shape), values, values**2))
+        parts = (
+            np.fft.rfft2(image_sum, shape)
+            for image_sum in (np.ones(image.shape), values, values**2)
+        )
         return cls(*parts, shape)
 
 
@@ -85,13 +88,14 @@ def _sums(first: npt.NDArray, seen: npt.NDArray, second: _Transforms) -> npt.NDA
     """
     values = first.astype(np.float64)
     parts = (
-        np.fft.rfft2(own * seen, second.shape) for own in (np.ones_like(seen), values, values**2)
+        np.fft.rfft2(image * seen, second.shape)
+        for image in (np.ones_like(seen), values, values**2)
     )
-    part, a, a2 = (own.conj() for own in parts)
+    part, a, a2 = (spectrum.conj() for spectrum in parts)
     ones, b, b2, shape = second
     products = (part * ones, a * ones, a2 * ones, part * b, part * b2, a * b)
     # One factor for both axes: one for each would be rounded twice.
-    return np.stack([np.fft.irfft2(own, shape, norm="forward") for own in products]) * (
+    return np.stack([np.fft.irfft2(spectrum, shape, norm="forward") for spectrum in products]) * (
         1 / np.prod(shape)
     )
 

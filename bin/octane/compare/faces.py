@@ -36,9 +36,9 @@ class Faces:
 
     def __init__(self, ends: Mapping[int, Ends], shape: Sequence[int]) -> None:
         self.shape, self.step = shape, max(1, -(-max(shape) // FACE_EDGE))
-        self.ends = {number: own for number, own in ends.items() if len(own[0])}
+        self.ends = {number: faces for number, faces in ends.items() if len(faces[0])}
         size = [-(-n // self.step) for n in shape]
-        self.sums = {n: [np.zeros(size) for _ in own] for n, own in self.ends.items()}
+        self.sums = {n: [np.zeros(size) for _ in faces] for n, faces in self.ends.items()}
         self._lock = Lock()
 
     def add(self, block: npt.NDArray, planes: npt.NDArray[np.int64], area: Sequence[slice]) -> None:
@@ -57,8 +57,8 @@ class Faces:
         """Copy whose faces are divided by factors, one for each face of a section."""
         copy = Faces(self.ends, self.shape)
         copy.sums = {
-            n: [face / by for face, by in zip(own, factors[n], strict=True)]
-            for n, own in self.sums.items()
+            n: [face / by for face, by in zip(faces, factors[n], strict=True)]
+            for n, faces in self.sums.items()
         }
         return copy
 
@@ -82,17 +82,17 @@ def part_of_face(
     ``planes`` are the block's, ``area`` its rows and columns in the volume, and ``step`` the voxels
     per pixel. The parts of all blocks add up to the face.
     """
-    own = face[(face >= planes[0]) & (face <= planes[-1])]
-    if not len(own):
+    shown = face[(face >= planes[0]) & (face <= planes[-1])]
+    if not len(shown):
         return None
-    seen = np.abs(block[np.searchsorted(planes, own)])
+    seen = np.abs(block[np.searchsorted(planes, shown)])
     mean = seen.mean(axis=0, dtype=np.float64)
     if not np.isfinite(mean).all():
         mean = finite(seen).mean(axis=0, dtype=np.float64)
     pixels = [np.arange(r.start, r.stop) // step for r in area]
     (rows, first), (columns, left) = (np.unique(p, return_index=True) for p in pixels)
     part = np.add.reduceat(np.add.reduceat(mean, first, axis=0), left, axis=1)
-    return FacePart(np.ix_(rows, columns), part * len(own) / len(face))
+    return FacePart(np.ix_(rows, columns), part * len(shown) / len(face))
 
 
 def boundaries(faces: Faces) -> dict[int, float]:
@@ -104,7 +104,7 @@ def boundaries(faces: Faces) -> dict[int, float]:
     :func:`ends_of` each section. Sections that do not follow another, or share no tissue with it,
     are left out.
     """
-    found: dict[int, float] = {}
+    jumps_by_number: dict[int, float] = {}
     for before, number in pairwise(faces.sums):
         if number != before + 1:
             continue
@@ -119,8 +119,8 @@ def boundaries(faces: Faces) -> dict[int, float]:
                 low, high = distance * min(within), distance * max(within)
                 jumps.append(jump - np.clip(jump, low, high))
         if jumps:
-            found[number] = float(np.exp(max(jumps, key=abs)))
-    return found
+            jumps_by_number[number] = float(np.exp(max(jumps, key=abs)))
+    return jumps_by_number
 
 
 def mean_jumps(before: Faces, after: Faces) -> JumpFigures | None:
@@ -129,7 +129,7 @@ def mean_jumps(before: Faces, after: Faces) -> JumpFigures | None:
     shared = one.keys() & other.keys()
     if not shared:
         return None
-    means = (np.mean([abs(np.log(own[n])) for n in sorted(shared)]) for own in (one, other))
+    means = (np.mean([abs(np.log(jumps[n])) for n in sorted(shared)]) for jumps in (one, other))
     return JumpFigures(before=float(np.expm1(next(means))), after=float(np.expm1(next(means))))
 
 
@@ -174,10 +174,10 @@ def ends_of(planes: npt.NDArray[np.int64], blended: int = 0) -> Ends:
     return *ends, clear[:MEAN_PLANES], *(planes[start : start + MEAN_PLANES] for start in starts)
 
 
-def ratio(own: Face, other: Face) -> float | None:
+def ratio(one: Face, other: Face) -> float | None:
     """Median log ratio where both have tissue; None if they share too little."""
-    tissue = [face > face.mean() for face in (own, other)]
+    tissue = [face > face.mean() for face in (one, other)]
     both = tissue[0] & tissue[1]
     if both.sum() < max(LEAST_TISSUE, SHARED_FRACTION * max(t.sum() for t in tissue)):
         return None
-    return float(np.median(np.log(own[both] / other[both])))
+    return float(np.median(np.log(one[both] / other[both])))

@@ -63,10 +63,10 @@ class Orientation(NamedTuple):
     def instead(self, overlaps: Sequence[OverlapFigures]) -> list[OverlapFigures]:
         """Overlaps of tiles that fit after the changes; what was found as placed is by chance."""
         return [
-            OverlapFigures(axis=own.axis, given=own.given, turned=self.said)
-            if self.transpose or own.axis in self.flip
-            else own
-            for own in overlaps
+            OverlapFigures(axis=overlap.axis, given=overlap.given, turned=self.said)
+            if self.transpose or overlap.axis in self.flip
+            else overlap
+            for overlap in overlaps
         ]
 
 
@@ -165,19 +165,17 @@ def find_orientation(
     regular grid. If most pairs, and ``ENOUGH_AS_GIVEN``, fit as given, no other is tried.
     """
     given = Orientation()
-    found = {given: _fit(tiles, given, places, spacing)}
-    as_given = found[given].agreeing
+    fits = {given: _fit(tiles, given, places, spacing)}
+    as_given = fits[given].agreeing
     if as_given < 0:
         return None
-    if as_given <= AGREEING_FRACTION or found[given].pairs < ENOUGH_AS_GIVEN:
-        found |= {other: _fit(tiles, other, places, spacing) for other in ORIENTATIONS[1:]}
-    best = max(
-        found, key=lambda orientation: (found[orientation].agreeing, found[orientation].best)
-    )
+    if as_given <= AGREEING_FRACTION or fits[given].pairs < ENOUGH_AS_GIVEN:
+        fits |= {other: _fit(tiles, other, places, spacing) for other in ORIENTATIONS[1:]}
+    best = max(fits, key=lambda orientation: (fits[orientation].agreeing, fits[orientation].best))
     # Along a single row or column, some orientations are the same.
-    half = found[best].agreeing / 2
-    rivals = [fit.best for fit in found.values() if fit != found[best] and fit.agreeing > half]
-    return FoundOrientation(best, found[best], as_given, max(rivals, default=0.0), likeness(tiles))
+    half = fits[best].agreeing / 2
+    rivals = [fit.best for fit in fits.values() if fit != fits[best] and fit.agreeing > half]
+    return FoundOrientation(best, fits[best], as_given, max(rivals, default=0.0), likeness(tiles))
 
 
 def likeness(tiles: Images) -> float:
@@ -186,13 +184,13 @@ def likeness(tiles: Images) -> float:
     Only patterns that do not move with the stage raise it.
     """
     still = CoarseTiles.of(tiles, dict.fromkeys(tiles, (0.0, 0.0)))
-    found = [
+    correlations = [
         still.correlation((row, column), other, still.structure)
         for row, column in still.structure
         for other in ((row, column + 1), *((row + 1, column + aside) for aside in (-1, 0, 1)))
         if other in still.structure
     ]
-    return round(float(np.mean(found)), RESULT_DECIMALS) if found else 0.0
+    return round(float(np.mean(correlations)), RESULT_DECIMALS) if correlations else 0.0
 
 
 def _fit(

@@ -79,7 +79,7 @@ class GridOverlap(NamedTuple):
     def is_exact(self) -> bool:
         """True if it is certain, and further sections would hardly make it more exact."""
         return self.is_certain and all(
-            own is None or own.pairs >= ENOUGH_PAIRS for own in self.axes
+            overlap is None or overlap.pairs >= ENOUGH_PAIRS for overlap in self.axes
         )
 
 
@@ -121,22 +121,22 @@ def grid_overlap(sections: Sequence[Images], shape: tuple[int, int]) -> GridOver
         for k, tiles in enumerate(sections)
         for (row, column), image in tiles.items()
     }
-    found = find_orientation(every)
-    if found is None or found.best != Orientation():
-        return GridOverlap(found)
+    orientation = find_orientation(every)
+    if orientation is None or orientation.best != Orientation():
+        return GridOverlap(orientation)
     levels = [shrink_factor(shape)]
     while levels[-1] > 1:
         levels.append(-(-levels[-1] // 2))
     y, x = (
         _along([_places(every, pair, axis, levels) for pair in pairs], axis, levels, shape[axis])
-        for axis, pairs in enumerate(found.fit.neighbours)
+        for axis, pairs in enumerate(orientation.fit.neighbours)
     )
     are_known = all(
-        own is not None and own.pairs >= LEAST_PAIRS and own.error <= CERTAIN_ERROR
-        for axis, own in enumerate((y, x))
+        overlap is not None and overlap.pairs >= LEAST_PAIRS and overlap.error <= CERTAIN_ERROR
+        for axis, overlap in enumerate((y, x))
         if any(len({tile[axis] for tile in tiles}) > 1 for tiles in sections)
     )
-    return GridOverlap(found, (y, x), found.is_proof and are_known)
+    return GridOverlap(orientation, (y, x), orientation.is_proof and are_known)
 
 
 def _flatten_lines(image: npt.NDArray, axis: int) -> npt.NDArray:
@@ -152,7 +152,7 @@ def _places(
 
     None at a level at which the two fit nowhere near the place that was found before.
     """
-    found: list[Position | None] = []
+    places: list[Position | None] = []
     place = pair.apart
     for factor in levels:
         images = [coarse(finite(tiles[tile]), factor) for tile in (pair.first, pair.second)]
@@ -164,12 +164,12 @@ def _places(
             if start is None or (np.round(start) == before).all():
                 break
         if start is None:
-            found.append(None)
+            places.append(None)
             continue
         y, x = (factor * start).tolist()
         place = (y, x)
-        found.append(place)
-    return found
+        places.append(place)
+    return places
 
 
 def _nearby(
@@ -201,13 +201,13 @@ def _along(
 ) -> AxisOverlap | None:
     """Overlap along an axis from the places of neighbours at each level, where it is surest."""
     every: list[AxisOverlap] = []
-    for factor, own in zip(levels, zip(*places, strict=True), strict=False):
-        apart = [place[axis] for place in own if place is not None]
+    for factor, at_level in zip(levels, zip(*places, strict=True), strict=False):
+        apart = [place[axis] for place in at_level if place is not None]
         near = [
             value for value in apart if abs(value - np.median(apart)) <= ERROR_PIXELS * levels[0]
         ]
         # At a finer level, chance must not replace what most neighbours showed before.
-        if 2 * len(near) <= len(own):
+        if 2 * len(near) <= len(at_level):
             continue
         distance = float(np.median(near))
         # Narrower, the filter sees beyond the overlap and draws the best place to its border.
@@ -219,4 +219,4 @@ def _along(
             round(value / size, OVERLAP_DECIMALS) for value in (size - distance, error)
         )
         every.append(AxisOverlap(fraction, error, len(near)))
-    return min(every, key=lambda own: own.error, default=None)
+    return min(every, key=lambda overlap: overlap.error, default=None)

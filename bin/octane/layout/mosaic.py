@@ -97,13 +97,13 @@ class MosaicGrid:
                 "octane accepts: rechunk it, or correct its shape or chunks."
             )
         noted = cast("Mapping[str, list[float]]", image.attributes.get("mosaic", {}))
-        own = vector(*(n * s for n, s in zip(tile, grid.spacing, strict=True)))
+        tile_extent = vector(*(n * s for n, s in zip(tile, grid.spacing, strict=True)))
         made = cls(
             grid.shape,
             tile,
             grid.spacing,
             vector(*noted.get("edge", grid.edge)),
-            vector(*noted.get("tile_extent", own)),
+            vector(*noted.get("tile_extent", tile_extent)),
             vector(*noted.get("extent", grid.extent)),
             cast("Position", tuple(noted["pitch"])) if "pitch" in noted else None,
             unimaged_tiles(image.attributes),
@@ -167,7 +167,7 @@ class MosaicGrid:
     def surrounds(self, tile: Tile) -> bool:
         """Tell whether a tile lies within the rows and the columns of those that were imaged."""
         lines = zip(tile, *self.imaged_tiles, strict=True)
-        return all(min(own) <= line <= max(own) for line, *own in lines)
+        return all(min(others) <= line <= max(others) for line, *others in lines)
 
     @property
     def grid(self) -> Grid:
@@ -275,8 +275,8 @@ def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[
 
     The table may lack tiles that were not imaged; a linear fit of the others places them.
     """
-    found = _read_tiles(path, section, tiling, POSITIONS)
-    return complete_positions({tile: (y, x) for tile, (y, x, _) in found.items()}, tiling)
+    values = _read_tiles(path, section, tiling, POSITIONS)
+    return complete_positions({tile: (y, x) for tile, (y, x, _) in values.items()}, tiling)
 
 
 def read_depths(path: Path, section: int | None, tiling: MosaicGrid) -> Depths:
@@ -287,20 +287,20 @@ def read_depths(path: Path, section: int | None, tiling: MosaicGrid) -> Depths:
     """
     spacing, planes = tiling.spacing[0], tiling.shape[0]
     of = {tile: z for tile, (*_, z) in _read_tiles(path, section, tiling, POSITIONS).items()}
-    found = {tile: round(of[tile] / spacing) for tile in tiling.imaged_tiles}
-    if len({*found.values()}) == 1:
+    depths = {tile: round(of[tile] / spacing) for tile in tiling.imaged_tiles}
+    if len({*depths.values()}) == 1:
         return {}
     remedy = "give z relative to the section's first plane, 0 for tiles that stay"
-    for (row, column), depth in found.items():
+    for (row, column), depth in depths.items():
         if 2 * abs(depth) >= max(2, planes):
             raise InputError(
                 f"{path}: z of row {row}, column {column} of section {section} is "
                 f"{of[row, column]:g} micrometre, but its {planes} planes span "
                 f"{planes * spacing:g}, and a tile must keep more than half of them; {remedy}."
             )
-    if all(found.values()):
+    if all(depths.values()):
         raise InputError(f"{path}: all tiles of section {section} have a z other than 0; {remedy}.")
-    return {tile: depth for tile, depth in found.items() if depth}
+    return {tile: depth for tile, depth in depths.items() if depth}
 
 
 def read_gains(path: Path, section: int | None, tiling: MosaicGrid) -> dict[Tile, float]:
@@ -308,7 +308,7 @@ def read_gains(path: Path, section: int | None, tiling: MosaicGrid) -> dict[Tile
 
     The table may lack tiles that were not imaged.
     """
-    return {tile: own[0] for tile, own in _read_tiles(path, section, tiling, GAINS).items()}
+    return {tile: values[0] for tile, values in _read_tiles(path, section, tiling, GAINS).items()}
 
 
 class TileTable(NamedTuple):
@@ -340,7 +340,7 @@ def _read_tiles(
     path: Path, section: int | None, tiling: MosaicGrid, table: TileTable
 ) -> dict[Tile, list[float]]:
     """Values of the tiles of one section, all that were imaged, from a table of them."""
-    found: dict[Tile, list[float]] = {}
+    values_by_tile: dict[Tile, list[float]] = {}
     for line, row in read_rows(path, table.columns):
         try:
             if plain_number(row["section"]) == section:
@@ -352,7 +352,7 @@ def _read_tiles(
                 if not all(table.lowest <= value <= table.highest for value in values):
                     raise ValueError("a value must be finite and within reach")
                 tile = (int(row_number), int(column_number))
-                if tile in found or tile != (row_number, column_number):
+                if tile in values_by_tile or tile != (row_number, column_number):
                     raise ValueError("a tile has one row, and its row and column are whole")
                 if not (0 <= tile[0] < tiling.rows and 0 <= tile[1] < tiling.columns):
                     raise InputError(
@@ -360,19 +360,19 @@ def _read_tiles(
                         f"{section}, which has {tiling.rows} x {tiling.columns} tiles, counted "
                         "from 0; remove the row, or correct it."
                     )
-                found[tile] = values
+                values_by_tile[tile] = values
         except (KeyError, ValueError, OverflowError) as error:
             said = "invalid row, or a second one for its tile; give numbers with decimal points"
             said += f", {table.accepted}."
             raise InputError(f"{path}, line {line}: {comma_in(row) or said}") from error
-    missing = [tile for tile in tiling.imaged_tiles if tile not in found]
+    missing = [tile for tile in tiling.imaged_tiles if tile not in values_by_tile]
     if missing:
         row, column = missing[0]
         raise InputError(
             f"{path} lacks the {table.what} of {len(missing)} tiles, the first at row {row}, "
             f"column {column} of section {section}; add them."
         )
-    return found
+    return values_by_tile
 
 
 def complete_positions(
@@ -395,9 +395,11 @@ def idle_overlap(
     """
     for positions, grid in places:
         stated = zip("yx", stated_overlap(positions, grid.tile_extent[1:]), overlap, strict=True)
-        known = [(axis, own, asked) for axis, own, asked in stated if own is not None]
-        if any(abs(own - asked) > OVERLAP_TOLERANCE for _, own, asked in known):
-            words = " and ".join(f"{own:.2f} along {axis}" for axis, own, _ in known)
+        known = [
+            (axis, fraction, asked) for axis, fraction, asked in stated if fraction is not None
+        ]
+        if any(abs(fraction - asked) > OVERLAP_TOLERANCE for _, fraction, asked in known):
+            words = " and ".join(f"{fraction:.2f} along {axis}" for axis, fraction, _ in known)
             return (
                 f"--overlap {spelled(overlap)} is not used: the tiles' places ({source}) have an "
                 f"overlap of {words}"
@@ -412,8 +414,12 @@ def is_unit_error(ratio: float) -> bool:
 
 def scale_remark(overlaps: Sequence[OverlapFigures]) -> str:
     """Say that voxels seem larger or smaller than stated if places are so by one ratio, else ''."""
-    pairs = [(own.given, own.found) for own in overlaps if own.found is not None and own.found < 1]
-    ratios = [(1 - given) / (1 - found) for given, found in pairs]
+    pairs = [
+        (overlap.given, overlap.found)
+        for overlap in overlaps
+        if overlap.found is not None and overlap.found < 1
+    ]
+    ratios = [(1 - given) / (1 - measured) for given, measured in pairs]
     is_one = bool(ratios) and max(ratios) < (1 + RATIO_TOLERANCE) * min(ratios)
     if not is_one or not all(map(is_unit_error, ratios)):
         return ""
@@ -427,15 +433,15 @@ def stated_overlap(
 
     It is that of most neighbours, negative if they lie apart, and None along an axis without any.
     """
-    found: list[float | None] = []
+    overlaps: list[float | None] = []
     for axis, step in enumerate(((1, 0), (0, 1))):
         moves = [
             abs(positions[ahead][axis] - place[axis])
             for tile, place in positions.items()
             if (ahead := (tile[0] + step[0], tile[1] + step[1])) in positions
         ]
-        found.append(1 - float(np.median(moves)) / extent[axis] if moves else None)
-    return found[0], found[1]
+        overlaps.append(1 - float(np.median(moves)) / extent[axis] if moves else None)
+    return overlaps[0], overlaps[1]
 
 
 def _within_reach(

@@ -67,16 +67,16 @@ class TilePlacement:
         def place(tile: Tile, axis: int) -> Placement:
             spacing = tiling.spacing[axis + 1]
             region = tiling.region(tile)[axis + 1]
-            own = positions[tile][axis]
-            start = own - low[axis]
+            position = positions[tile][axis]
+            start = position - low[axis]
             shift = (start + tiling.margin(tile)[axis + 1]) / spacing
             if abs(shift - round(shift)) < 1e-6:
                 shift = float(round(shift))
             before = after = 0.0
             # Rows and columns may be numbered against the axis.
             for near in ((tile[0] + d * (1 - axis), tile[1] + d * axis) for d in (-1, 1)):
-                if near in ends and positions[near][axis] < own:
-                    before = ends[near][axis] - own
+                if near in ends and positions[near][axis] < position:
+                    before = ends[near][axis] - position
                 elif near in ends:
                     after = ends[tile][axis] - positions[near][axis]
             # A voxel belongs to a tile when its centre was imaged.
@@ -150,8 +150,8 @@ class TilePlacement:
         ``axis`` 0 stands for rows, 1 for columns; side 0 for the first of them, -1 for the last.
         """
         outer = sorted(self.places, key=lambda tile: self.places[tile][axis].shift)[side][axis]
-        own = [p[axis] for tile, p in self.places.items() if tile[axis] == outer]
-        return max(p.first for p in own) if side == 0 else min(p.last for p in own)
+        placements = [p[axis] for tile, p in self.places.items() if tile[axis] == outer]
+        return max(p.first for p in placements) if side == 0 else min(p.last for p in placements)
 
 
 def tiles_apart(names: Sequence[str], placements: Sequence[TilePlacement]) -> list[str]:

@@ -85,8 +85,8 @@ def read_sections(attributes: Attributes, planes: int) -> list[Section]:
     """Sections in a volume's metadata; without any, all ``planes`` as a single section."""
     noted = cast("list[Mapping[str, object]]", attributes.get("sections", []))
     known = [field.name for field in fields(Section)]
-    found = [Section(**{k: entry[k] for k in known if k in entry}) for entry in noted]  # ty: ignore
-    return found or [Section("volume", 1, 0, planes)]
+    sections = [Section(**{k: entry[k] for k in known if k in entry}) for entry in noted]  # ty: ignore
+    return sections or [Section("volume", 1, 0, planes)]
 
 
 def rescale_sections(sections: list[Section], factor: float, planes: int) -> list[Section]:
@@ -108,8 +108,8 @@ def attributes_on(volume: Volume, grid: Grid) -> Attributes:
     sections = read_sections(volume.attributes, volume.grid.shape[0])
     moved = rescale_sections(sections, grid.spacing[0] / volume.grid.spacing[0], grid.shape[0])
     noted = cast("list[Mapping[str, object]]", volume.attributes.get("sections", []))
-    own = [{**a, "start": b.start, "stop": b.stop} for a, b in zip(noted, moved, strict=False)]
-    return {**volume.attributes, **({"sections": own} if own else {})}
+    entries = [{**a, "start": b.start, "stop": b.stop} for a, b in zip(noted, moved, strict=False)]
+    return {**volume.attributes, **({"sections": entries} if entries else {})}
 
 
 def imaged_plane(sections: list[Section], planes: int) -> int:
@@ -163,7 +163,7 @@ def sections_by_number(
     OctaneError with one line per problem. Numbers in ``closed``, of sections that are left out or
     cannot be opened, are not gaps.
     """
-    found: dict[int, V] = {}
+    by_number: dict[int, V] = {}
     problems: list[str] = []
     unnamed = [section.path for section in sections if number_of(section) is None]
     if unnamed and len(sections) > 1:
@@ -176,28 +176,28 @@ def sections_by_number(
         number = number_of(section)
         if number is None and len(sections) > 1:
             continue
-        if (other := found.setdefault(number_or_first(section), section)) is not section:
+        if (other := by_number.setdefault(number_or_first(section), section)) is not section:
             problems.append(
                 f"{section.path} and {other.path} are both section {number}; rename one, "
                 "remove it from the folder, or give the workflow --tile_pattern if they are tiles."
             )
-    missing = [number for number in gaps(list(found)) if number not in closed]
+    missing = [number for number in gaps(list(by_number)) if number not in closed]
     if len(missing) > allowed:
         problems.append(
             f"{sections[0].path.parent} lacks section {list_numbers(missing)} of "
-            f"{min(found)} to {max(found)}; add what is missing, or give "
+            f"{min(by_number)} to {max(by_number)}; add what is missing, or give "
             f"--allow_missing_sections {len(missing)}."
         )
     if problems:
         raise InputError("\n".join(problems))
-    return found
+    return by_number
 
 
 def require_alike(sections: Sequence[tuple[Path, Vector, np.dtype]]) -> None:
     """Raise unless sections, given by path, voxel size and type, can be stacked."""
-    first, own, kind = sections[0]
+    first, voxel_size, kind = sections[0]
     for path, spacing, dtype in sections[1:]:
-        if not np.allclose(spacing, own, rtol=1e-6):
+        if not np.allclose(spacing, voxel_size, rtol=1e-6):
             raise InputError(
                 f"{path} and {first} differ in voxel size; resample all sections to one "
                 "--resolution."
@@ -211,10 +211,10 @@ def require_alike(sections: Sequence[tuple[Path, Vector, np.dtype]]) -> None:
 
 def require_one_orientation(volumes: Sequence[Volume]) -> None:
     """Raise unless volumes of one subject state the same orientation, or none."""
-    first, *others = [(own.path, stated_orientation(own.attributes)) for own in volumes]
+    first, *others = [(volume.path, stated_orientation(volume.attributes)) for volume in volumes]
     for path, orientation in others:
         if not are_same(orientation, first[1]):
-            stated = [spelled_orientation(own) or "none" for own in (orientation, first[1])]
+            stated = [spelled_orientation(one) or "none" for one in (orientation, first[1])]
             raise InputError(
                 f"{path} states the orientation {stated[0]}, but {first[0]} {stated[1]}; correct "
                 "one, or give the same --orientation for all."

@@ -74,7 +74,9 @@ class Axes:
 
     def line(self, x: npt.ArrayLike, y: npt.ArrayLike) -> str:
         """Join points; a NaN in y is a gap, and a point between gaps a dot."""
-        right, low = (own.ravel() for own in np.broadcast_arrays(self.across(x), self.down(y)))
+        right, low = (
+            points.ravel() for points in np.broadcast_arrays(self.across(x), self.down(y))
+        )
         known = np.isfinite(low)
         begins = known & ~np.concatenate([[False], known[:-1]])
         pieces = zip(right[known], low[known], begins[known], strict=True)
@@ -152,7 +154,7 @@ def histogram_chart(edges: npt.NDArray, before: npt.NDArray, after: npt.NDArray)
     high = 1.05 * _span(before, after)[1]
     axes = Axes(CHART_SIZE, _span(edges), (0.0, high), ("intensity", "voxels in tissue"))
     x = np.repeat(edges, 2)
-    old, new = (axes.line(x, np.pad(np.repeat(own, 2), 1)) for own in (before, after))
+    old, new = (axes.line(x, np.pad(np.repeat(counts, 2), 1)) for counts in (before, after))
     return Chart(
         axes,
         [
@@ -176,7 +178,7 @@ def seam_chart(
     )
     far = middle > limit
     bars = axes.line(n[:, None], np.stack([middle, top, np.full(len(n), np.nan)], axis=-1))
-    dots, odd = (axes.points(n, np.where(own, middle, np.nan)) for own in (~far, far))
+    dots, odd = (axes.points(n, np.where(where, middle, np.nan)) for where in (~far, far))
     return Chart(
         axes,
         [
@@ -233,8 +235,8 @@ def displacement_chart(
     axes = Axes(WIDE_CHART_SIZE, _span(n), (-reach, reach), ("section", unit), step=1)
     ends = axes.line([*axes.x, np.nan], [[v, v, np.nan] for v in (limit, -limit)])
     marks = [
-        Mark(axes.points(n, own), colour, 7, name, sample=DOT)
-        for own, name, colour in zip(values, named, ("accent", "before"), strict=False)
+        Mark(axes.points(n, moves), colour, 7, name, sample=DOT)
+        for moves, name, colour in zip(values, named, ("accent", "before"), strict=False)
     ]
     most = np.take_along_axis(values, np.abs(values).argmax(axis=0)[None], axis=0)[0]
     words = zip(axes.across(n[odd]), axes.down(most[odd]), n[odd].tolist(), strict=True)

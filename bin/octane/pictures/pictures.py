@@ -44,7 +44,7 @@ class Scale:
         """The colours in 256 steps, red, green and blue."""
         stops = np.array([list(bytes.fromhex(colour[1:])) for colour in self.colours])
         at, along = np.linspace(0, 1, len(stops)), np.linspace(0, 1, 256)
-        return np.rint([np.interp(along, at, own) for own in stops.T]).T.astype(np.uint8)
+        return np.rint([np.interp(along, at, channel) for channel in stops.T]).T.astype(np.uint8)
 
     def image(self, values: npt.NDArray) -> Image.Image:
         """Colour the values; those outside the scale's domain are middle grey."""
@@ -235,8 +235,8 @@ def comparison(
     """
     drawn = [
         [
-            panel(own, spacing, scale, longest=COLUMN, numbers=numbers, bar=bar)
-            for _, own, scale in r
+            panel(voxels, spacing, scale, longest=COLUMN, numbers=numbers, bar=bar)
+            for _, voxels, scale in r
         ]
         for r, spacing in rows
     ]
@@ -254,8 +254,8 @@ def comparison(
             page.paste(image, (x + (COLUMN - image.width) // 2, y))
         y += height
     for scale in dict.fromkeys(scales):
-        own = [x for x, other in zip(left, scales, strict=True) if other == scale]
-        _colour_bar(page, scale, own[0], own[-1] + COLUMN, y)
+        columns = [x for x, other in zip(left, scales, strict=True) if other == scale]
+        _colour_bar(page, scale, columns[0], columns[-1] + COLUMN, y)
     return png(page)
 
 

@@ -90,7 +90,7 @@ class Thumbnail(NamedTuple):
     @classmethod
     def over(cls, tiles: Sequence[PlacedTile], values: npt.NDArray, scale: Scale) -> "Thumbnail":
         """Image of the area that the ``tiles`` cover."""
-        corner, extent = _around([(own.corner, own.extent) for own in tiles])
+        corner, extent = _around([(placed.corner, placed.extent) for placed in tiles])
         return cls(values, corner, extent, scale)
 
 
@@ -140,19 +140,19 @@ def assemble_thumbnail(
 
     ``image_of`` returns a plane (y, x) of an imaged tile; one is kept in memory at a time.
     """
-    low, extent = _around([(own.corner, own.extent) for own in tiles])
+    low, extent = _around([(placed.corner, placed.extent) for placed in tiles])
     pixel = max(extent) / ASSEMBLY_EDGE
     values = np.zeros([max(1, round(n / pixel)) for n in extent], np.float32)
-    for own in tiles:
-        if not own.imaged:
+    for placed in tiles:
+        if not placed.imaged:
             continue
         (top, left), (bottom, right) = (
             np.rint(np.subtract(corner, low) / pixel).astype(int)
-            for corner in (own.corner, own.end)
+            for corner in (placed.corner, placed.end)
         )
         here = values[top:bottom, left:right]
         if here.size:
-            image = Image.fromarray(np.abs(image_of(own.tile)).astype(np.float32))
+            image = Image.fromarray(np.abs(image_of(placed.tile)).astype(np.float32))
             here[...] = image.resize(here.shape[::-1], Image.Resampling.HAMMING)
     return Thumbnail(values, low, extent, grey_scale([values]))
 
@@ -166,8 +166,8 @@ class _Area(NamedTuple):
 
     @classmethod
     def around(cls, tiles: Sequence[PlacedTile], thumbnail: Thumbnail | None) -> "_Area":
-        boxes = [(own.corner, own.extent) for own in tiles]
-        boxes += [(own.before, own.extent) for own in tiles if own.before is not None]
+        boxes = [(placed.corner, placed.extent) for placed in tiles]
+        boxes += [(placed.before, placed.extent) for placed in tiles if placed.before is not None]
         if thumbnail is not None:
             boxes.append((thumbnail.corner, thumbnail.extent))
         corner, extent = _around(boxes)
@@ -183,18 +183,18 @@ class _Area(NamedTuple):
         (y, x), (height, width) = self.at(corner), (n * self.zoom for n in extent)
         return f"M{x:.1f} {y:.1f}h{width:.1f}v{height:.1f}h{-width:.1f}z"
 
-    def cross(self, own: PlacedTile) -> str:
+    def cross(self, placed: PlacedTile) -> str:
         """Draw the diagonals of a tile."""
-        (y, x), (height, width) = self.at(own.corner), (n * self.zoom for n in own.extent)
+        (y, x), (height, width) = self.at(placed.corner), (n * self.zoom for n in placed.extent)
         return (
             f"M{x:.1f} {y:.1f}l{width:.1f} {height:.1f}m0 {-height:.1f}l{-width:.1f} {height:.1f}"
         )
 
-    def arrow(self, own: PlacedTile, times: float) -> str:
+    def arrow(self, placed: PlacedTile, times: float) -> str:
         """Draw the move of a tile from its former centre, enlarged by a factor."""
-        (y, x), (height, width) = own.before or own.corner, own.extent
+        (y, x), (height, width) = placed.before or placed.corner, placed.extent
         y, x = self.at((y + height / 2, x + width / 2))
-        down, across = (n * times * self.zoom for n in own.move)
+        down, across = (n * times * self.zoom for n in placed.move)
         angle, length = atan2(down, across), min(ARROW_HEAD, hypot(down, across))
         head = "".join(
             f"M{x + across:.1f} {y + down:.1f}l{length * cos(side):.1f} {length * sin(side):.1f}"
@@ -205,26 +205,28 @@ class _Area(NamedTuple):
 
 def overlaps(tiles: Sequence[PlacedTile]) -> list[tuple[Pair, Pair]]:
     """Corner and extent of each overlap of neighbouring tiles, diagonal neighbours included."""
-    at, found = {own.tile: own for own in tiles}, []
-    for own in tiles:
-        row, column = own.tile
+    at, corners = {placed.tile: placed for placed in tiles}, []
+    for placed in tiles:
+        row, column = placed.tile
         for down, across in ((0, 1), (1, -1), (1, 0), (1, 1)):
             other = at.get((row + down, column + across))
-            if other is None or not (own.imaged and other.imaged):
+            if other is None or not (placed.imaged and other.imaged):
                 continue
-            top, left = map(max, own.corner, other.corner)
-            bottom, right = map(min, own.end, other.end)
+            top, left = map(max, placed.corner, other.corner)
+            bottom, right = map(min, placed.end, other.end)
             if bottom > top and right > left:
-                found.append(((top, left), (bottom - top, right - left)))
-    return found
+                corners.append(((top, left), (bottom - top, right - left)))
+    return corners
 
 
 def _numbers(area: _Area, tiles: Sequence[PlacedTile], axis: int) -> list[tuple[float, int]]:
     """Place of each row's (axis 0) or column's number in the margin, except crowded ones."""
     centres: dict[int, list[float]] = {}
-    for own in tiles:
-        centre = area.at((own.corner[0] + own.extent[0] / 2, own.corner[1] + own.extent[1] / 2))
-        centres.setdefault(own.tile[axis], []).append(centre[axis])
+    for placed in tiles:
+        centre = area.at(
+            (placed.corner[0] + placed.extent[0] / 2, placed.corner[1] + placed.extent[1] / 2)
+        )
+        centres.setdefault(placed.tile[axis], []).append(centre[axis])
     shown: list[tuple[float, int]] = []
     for number in sorted(centres):
         place = float(np.median(centres[number]))
@@ -235,10 +237,12 @@ def _numbers(area: _Area, tiles: Sequence[PlacedTile], axis: int) -> list[tuple[
 
 def arrow_scale(tiles: Sequence[PlacedTile]) -> float:
     """Factor by which arrows are longer than moves: 1, or 2, 5 or 10 times a power of ten."""
-    largest = max((hypot(*own.move) for own in tiles), default=0.0)
+    largest = max((hypot(*placed.move) for placed in tiles), default=0.0)
     if largest == 0:
         return 1.0
-    return max(1.0, round_length(LONGEST_ARROW * min(min(own.extent) for own in tiles) / largest))
+    return max(
+        1.0, round_length(LONGEST_ARROW * min(min(placed.extent) for placed in tiles) / largest)
+    )
 
 
 class Arrows(NamedTuple):
@@ -254,29 +258,31 @@ ALL_MOVES = Arrows(1.0, 0.0)
 
 def _marks(area: _Area, tiles: Sequence[PlacedTile], drawn: Arrows) -> list[Mark]:
     """Outlines and overlaps of tiles, and the moves of refined ones."""
-    seen, lost = ([own for own in tiles if own.imaged is kind] for kind in (True, False))
-    refined = [own for own in seen if own.before is not None]
-    former = [own for own in refined if hypot(*own.move) * area.zoom >= OUTLINE_MOVE]
+    seen, lost = ([placed for placed in tiles if placed.imaged is kind] for kind in (True, False))
+    refined = [placed for placed in seen if placed.before is not None]
+    former = [placed for placed in refined if hypot(*placed.move) * area.zoom >= OUTLINE_MOVE]
     arrows, moves = "", ""
     if refined:
-        largest = max(hypot(*own.move) for own in refined)
+        largest = max(hypot(*placed.move) for placed in refined)
         moves = f"moved by refinement by up to {format_lengths([largest])}"
         if largest < drawn.least:
             moves += ", too little for arrows"
         elif drawn.times > 1:
             moves += f", arrows {drawn.times:g} times as long"
-        moved = [own for own in refined if any(own.move) and hypot(*own.move) >= drawn.least]
-        arrows = "".join(area.arrow(own, drawn.times) for own in moved)
-    astray = [own for own in seen if not own.fits]
+        moved = [
+            placed for placed in refined if any(placed.move) and hypot(*placed.move) >= drawn.least
+        ]
+        arrows = "".join(area.arrow(placed, drawn.times) for placed in moved)
+    astray = [placed for placed in seen if not placed.fits]
     odd = f"does not fit its neighbours: {len(astray)} of {counted(len(tiles), 'tile')}"
     gone = f"not imaged: {len(lost)} of {counted(len(tiles), 'tile')}" if lost else ""
 
     def outlines(shown: Iterable[PlacedTile]) -> str:
-        return "".join(area.box(own.corner, own.extent) for own in shown)
+        return "".join(area.box(placed.corner, placed.extent) for placed in shown)
 
     return [
         Mark("".join(area.box(*box) for box in overlaps(tiles)), "accent", opacity=0.3),
-        Mark(outlines(own._replace(corner=own.before) for own in former if own.before),
+        Mark(outlines(placed._replace(corner=placed.before) for placed in former if placed.before),
              "before", 0.8, dash="4 3"),
         Mark(outlines(seen), "accent", 1.2, "tile (row,column), overlaps shaded", sample=BOX),
         Mark(outlines(astray), "alarm", 2.4, odd * bool(astray), sample=BOX),
@@ -294,12 +300,12 @@ def _words(area: _Area, tiles: Sequence[PlacedTile]) -> list[str]:
     ]
     words += [_text(LEFT - 8, y + 4, row, "end") for y, row in _numbers(area, tiles, 0)]
     words += [_text(x, TOP - 7, column) for x, column in _numbers(area, tiles, 1)]
-    if min(min(own.extent) for own in tiles) * area.zoom >= NUMBERED_EDGE:
-        for own in tiles:
+    if min(min(placed.extent) for placed in tiles) * area.zoom >= NUMBERED_EDGE:
+        for placed in tiles:
             # Above the arrow, which begins at the centre.
-            (y, x), (height, width) = own.corner, own.extent
+            (y, x), (height, width) = placed.corner, placed.extent
             down, across = area.at((y + 0.29 * height, x + 0.5 * width))
-            words.append(_text(across, down, ",".join(map(str, own.tile)), size=11))
+            words.append(_text(across, down, ",".join(map(str, placed.tile)), size=11))
     return words
 
 

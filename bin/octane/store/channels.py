@@ -40,7 +40,7 @@ def channel_ids(names: Sequence[str]) -> list[str]:
 
 def names_of(sources: Sequence[Attributes]) -> list[str]:
     """Names of channels in results, each with the attributes of an image of its own."""
-    return channel_names([name_of(own) for own in sources], len(sources))
+    return channel_names([name_of(attributes) for attributes in sources], len(sources))
 
 
 def joined_attributes(sources: Sequence[Attributes]) -> Attributes:
@@ -48,8 +48,8 @@ def joined_attributes(sources: Sequence[Attributes]) -> Attributes:
     if len(sources) == 1:
         return sources[0]
     channels = [
-        {"name": name, **({"kind": NEAREST} if is_nearest(own) else {})}
-        for name, own in zip(names_of(sources), sources, strict=True)
+        {"name": name, **({"kind": NEAREST} if is_nearest(attributes) else {})}
+        for name, attributes in zip(names_of(sources), sources, strict=True)
     ]
     rest = {k: v for k, v in sources[0].items() if k not in ("channel", "channel_kind")}
     return {**rest, "channels": channels}
@@ -58,7 +58,7 @@ def joined_attributes(sources: Sequence[Attributes]) -> Attributes:
 def kinds_of(attributes: Attributes) -> list[str]:
     """Kinds of an image's several channels, empty for values that may be averaged."""
     channels = cast("list[Mapping[str, str]]", attributes.get("channels", []))
-    return [own.get("kind", "") for own in channels]
+    return [channel.get("kind", "") for channel in channels]
 
 
 def name_of(attributes: Attributes) -> str:

@@ -82,10 +82,10 @@ def other_key(array: Array) -> str | None:
     pattern = re.escape(asked).replace("0", r"(\d{1,18})")
     other = ""
     for name in _chunk_names(array, prefix, len(counts)):
-        found = re.fullmatch(pattern, name)
-        if found is None:
+        match = re.fullmatch(pattern, name)
+        if match is None:
             other = other or f"{prefix}{name}"
-        elif all(int(k) < n for k, n in zip(found.groups(), counts, strict=True)) and not (
+        elif all(int(k) < n for k, n in zip(match.groups(), counts, strict=True)) and not (
             array.layout is not None and _is_empty(array, array.layout, prefix + name)
         ):
             return None

@@ -28,12 +28,14 @@ def open_companions(
     compared only if both state them.
     """
     paths = {"mask": mask, "weights": weights}
-    found = {name: _on_grid(path, volume, RESAMPLE_REMEDY) for name, path in paths.items() if path}
+    companions = {
+        name: _on_grid(path, volume, RESAMPLE_REMEDY) for name, path in paths.items() if path
+    }
     if truth is not None:
         remedy = "make the phantom with --truth_resolution equal to the run's --resolution"
         for name in ("tissue", "bias"):
-            found[name] = _on_grid(truth / f"{name}.ome.zarr", volume, remedy)
-    return found
+            companions[name] = _on_grid(truth / f"{name}.ome.zarr", volume, remedy)
+    return companions
 
 
 def _on_grid(path: Path, volume: Volume, remedy: str) -> Volume:
@@ -48,15 +50,15 @@ def require_same_grid(companion: Volume, volume: Volume, remedy: str) -> None:
     ours, theirs = companion.grid, volume.grid
     has_place = companion.has_place and volume.has_place
     rotated = ""
-    stated = [stated_orientation(own.attributes) for own in (companion, volume)]
+    stated = [stated_orientation(image.attributes) for image in (companion, volume)]
     if contradict(*stated):
         rotated = f" oriented {spelled_orientation(stated[0])} and {spelled_orientation(stated[1])}"
         remedy = f"correct the orientation of one of them, or {remedy}"
     elif companion.geometry is not None and volume.geometry is not None:
         directions = companion.geometry.directions, volume.geometry.directions
         are_stated = all(
-            is_oblique(own) or any(orientation)
-            for own, orientation in zip((companion, volume), stated, strict=True)
+            is_oblique(image) or any(orientation)
+            for image, orientation in zip((companion, volume), stated, strict=True)
         )
         if are_stated and not np.allclose(*directions, rtol=0, atol=GRID_TOLERANCE):
             rotated = f" with directions {spelled(directions[0])} and {spelled(directions[1])}"

@@ -97,7 +97,9 @@ class Multiscale(BaseModel):
     @property
     def outputs(self) -> list[str]:
         """Names of the coordinate systems to which the datasets lead: one, the intrinsic one."""
-        steps = [step for own in self.datasets for step in own.coordinateTransformations or []]
+        steps = [
+            step for dataset in self.datasets for step in dataset.coordinateTransformations or []
+        ]
         return [*dict.fromkeys(step.output.name or "" for step in steps)]
 
 
@@ -106,14 +108,14 @@ def axes_of(path: Path, multiscale: Multiscale) -> list[Axis]:
     if not multiscale.coordinateSystems:
         return multiscale.axes
     names = multiscale.outputs
-    found = [own.axes for own in multiscale.coordinateSystems if [own.name] == names]
-    if len(found) != 1:
+    systems = [system.axes for system in multiscale.coordinateSystems if [system.name] == names]
+    if len(systems) != 1:
         listed = " and ".join(f"'{name[:NAME_CHARACTERS]}'" for name in names[:2]) or "none"
         raise InputError(
             f"{path} must place all its datasets in one of its coordinate systems, but names "
             f"{listed} as their output; correct coordinateTransformations or coordinateSystems."
         )
-    return found[0]
+    return systems[0]
 
 
 def relations_of(multiscale: Multiscale) -> str:
@@ -161,8 +163,9 @@ def scale_and_translation(
     for step in steps:
         if step.type not in ("identity", "scale", "translation"):
             raise InputError(
-                f"{path} places dataset {dataset.path} by a {step.type[:NAME_CHARACTERS]}, which "
-                "octane does not apply; resample it, and state a scale and a translation."
+                f"{path} places dataset {dataset.path} by the transformation "
+                f"'{step.type[:NAME_CHARACTERS]}', which octane does not apply; resample it, and "
+                "state a scale and a translation."
             )
     if sizes.isdisjoint(step.type for step in steps):
         raise InputError(
@@ -188,8 +191,8 @@ def scale_and_translation(
 
 def _steps(transformations: list[Transformation]) -> Iterator[Transformation]:
     """Transformations in the order in which they apply, those of sequences included."""
-    for own in transformations:
-        if own.type == "sequence":
-            yield from _steps(own.transformations)
+    for step in transformations:
+        if step.type == "sequence":
+            yield from _steps(step.transformations)
         else:
-            yield own
+            yield step

@@ -66,7 +66,7 @@ class ShardLayout:
         [codec] = array.metadata.codecs
         stated = StatedCodec.of(codec.to_dict()).configuration
         described = cast("Iterable[Mapping[str, object]]", stated["index_codecs"])
-        index = [StatedCodec.of(own) for own in described]
+        index = [StatedCodec.of(described_codec) for described_codec in described]
         if index not in INDEX_CODECS:
             raise NotDirectError("its shard indices have unsupported codecs")
         counts = (n // c for n, c in zip(array.shards, array.chunks, strict=True))

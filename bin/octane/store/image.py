@@ -269,16 +269,16 @@ def open_image(path: Path, reading: InputParameters | None = AS_STATED) -> Image
     missing = "blank" if reading is None else reading.missing_chunks
     array = _array(path, metadata.datasets[0], metadata)
     grid = Grid(_shape(array), metadata.spacing, metadata.origin)
-    found = interpretation(_statement(path, metadata, array.shape[:-3]), reading)
-    for section in cast("list[Mapping[str, int]]", found.attributes.get("sections", [])):
+    meaning = interpretation(_statement(path, metadata, array.shape[:-3]), reading)
+    for section in cast("list[Mapping[str, int]]", meaning.attributes.get("sections", [])):
         if not section["start"] <= section["stop"] <= grid.shape[0]:
             raise InputError(
                 f"{path} has {grid.shape[0]} planes, but section {section['number']} is in planes "
                 f"{section['start']} to {section['stop']}; correct octane.sections in its metadata."
             )
     return Image(
-        *(path, array, grid, missing, found.attributes, found.place),
-        *(found.overruled, found.channels),
+        *(path, array, grid, missing, meaning.attributes, meaning.place),
+        *(meaning.overruled, meaning.channels),
     )
 
 
@@ -305,7 +305,7 @@ def open_levels(path: Path, reading: InputParameters | None = None) -> list[Imag
     if reading is not None:
         missing = reading.missing_chunks
     # Without a choice along the axes before z, y and x.
-    own, overruled = apply_orientation(_statement(path, metadata, ()), reading)
+    attributes, overruled = apply_orientation(_statement(path, metadata, ()), reading)
     images: list[Image] = []
     for index, name in enumerate(metadata.datasets):
         array, level = _array(path, name, metadata), read_metadata(path, reading, index)
@@ -314,24 +314,26 @@ def open_levels(path: Path, reading: InputParameters | None = None) -> list[Imag
         # A coarser level may be blank where the finest is not.
         if index and missing == "fill":
             missing = "blank"
-        images += [Image(path, array, grid, missing, own, place, overruled) for place in places]
+        images += [
+            Image(path, array, grid, missing, attributes, place, overruled) for place in places
+        ]
     return images
 
 
 def _array(path: Path, name: str, metadata: Metadata) -> Array:
     """Open the array of a dataset."""
     # Read before zarr reads them: it would hang on a FIFO.
-    found = {file: read_json(path, f"{name}/{file}") for file in METADATA_FILES}
+    contents = {file: read_json(path, f"{name}/{file}") for file in METADATA_FILES}
     # From lib/plan.nf; tools/summary/results.py reads the sentence.
     if (path / name / "emptied.json").exists():
         raise InputError(
             f"{path} was emptied after use (--keep_intermediates false), and is needed again; run "
             "again with -resume, which makes it again."
         )
-    if not (found["zarr.json"] or found[".zarray"]):
+    if not (contents["zarr.json"] or contents[".zarray"]):
         raise InputError(f"{path} lists the dataset {name} but lacks its array; {_restore(path)}")
     try:
-        array = open_array(path, name, 3 if found["zarr.json"] else 2)
+        array = open_array(path, name, 3 if contents["zarr.json"] else 2)
     except DECODING_ERRORS as error:
         reason = str(error).partition("\n")[0][:200] or type(error).__name__
         raise InputError(

@@ -104,7 +104,7 @@ class Multiscales(BaseModel):
     @property
     def shown(self) -> list[ShownChannel]:
         """How the channels are shown."""
-        return [own or ShownChannel() for own in self.omero.channels] if self.omero else []
+        return [channel or ShownChannel() for channel in self.omero.channels] if self.omero else []
 
 
 class Facts(BaseModel, strict=True):
@@ -257,8 +257,8 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
     spacing, origin = vector(*np.multiply(scale, units)), vector(*np.multiply(shift, units))
     require_plausible(path, spacing, f"scale of dataset {multiscale.datasets[level].path}")
     orientation, unused = _orientation_of(stated[-3:])
-    own = cast("dict[str, dict[str, object]]", content["attributes"]).get("octane")
-    datasets = [own.path for own in multiscale.datasets]
+    octane_attributes = cast("dict[str, dict[str, object]]", content["attributes"]).get("octane")
+    datasets = [octane_attributes.path for octane_attributes in multiscale.datasets]
     labels = [channel.label or "" for channel in described.shown]
     windows = [channel.window for channel in described.shown]
     colors = [channel.color for channel in described.shown]
@@ -277,7 +277,7 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
         )
     return Metadata(
         datasets, axes, labels, windows, colors, " ".join(filter(None, notes)),
-        spacing, origin, orientation, described.version, coarser, own,
+        spacing, origin, orientation, described.version, coarser, octane_attributes,
     )  # fmt: skip
 
 

@@ -53,19 +53,20 @@ def interpretation(
     place = place_of(path, stated.axes, stated.counts, labels, reading)
     voxel_size = _voxel_size(stated, reading, like)
     index, count = {
-        axis: (own, n) for axis, own, n in zip(stated.axes, place, stated.counts, strict=True)
+        axis: (position, n)
+        for axis, position, n in zip(stated.axes, place, stated.counts, strict=True)
     }.get(CHANNEL, (0, 1))
-    own, overruled = apply_orientation(stated, reading)
-    if kind := "".join(kinds_of(own)[index : index + 1]):
-        own["channel_kind"] = kind
-    own.pop("channels", None)
+    attributes, overruled = apply_orientation(stated, reading)
+    if kind := "".join(kinds_of(attributes)[index : index + 1]):
+        attributes["channel_kind"] = kind
+    attributes.pop("channels", None)
     names = labels
     if stated.attributes is not None and count == 1:
         # Octane's own label of a channel without a name is one for viewers.
-        names = [str(own.get("channel", ""))]
-    own |= attributes_of(path, names, count, index, reading)
+        names = [str(attributes.get("channel", ""))]
+    attributes |= attributes_of(path, names, count, index, reading)
     channels = [*names, *[""] * count][:count]
-    return Interpretation(place, voxel_size, own, channels, overruled)
+    return Interpretation(place, voxel_size, attributes, channels, overruled)
 
 
 def apply_orientation(stated: Stated, reading: InputParameters | None) -> tuple[Attributes, str]:
@@ -80,10 +81,10 @@ def apply_orientation(stated: Stated, reading: InputParameters | None) -> tuple[
             f"The stated oblique directions are replaced by {spelled_orientation(given)}, as "
             "--orientation says."
         )
-    own = dict(stated.attributes or {})
+    attributes = dict(stated.attributes or {})
     if any(orientation := given or stated.orientation):
-        own["orientation"] = orientation
-    return own, " ".join(filter(None, (stated.notes, replaced)))
+        attributes["orientation"] = orientation
+    return attributes, " ".join(filter(None, (stated.notes, replaced)))
 
 
 def _voxel_size(stated: Stated, reading: InputParameters | None, like: Grid | None) -> Vector:
@@ -129,14 +130,14 @@ def place_of(
     for axis, count in {CHANNEL: 1, TIMEPOINT: 1, **dict(zip(axes, sizes, strict=True))}.items():
         names, asked = labels[:count] if axis == CHANNEL else [], choices.get(axis)
         number = "0" if asked is None and count == 1 else str(asked)
-        found = [place for place, name in enumerate(names) if name == asked]
+        matches = [place for place, name in enumerate(names) if name == asked]
         # Sizes of arrays have fewer than ten digits.
         if number.isdecimal() and len(number) < 10 and int(number) < count:
-            found = [int(number)]
-        if len(found) != 1:
+            matches = [int(number)]
+        if len(matches) != 1:
             has = f"{count} {axis}{'s' * (count != 1)}"
             if asked is not None:
-                has += f", {'several of them' if found else 'but not'} '{asked}'"
+                has += f", {'several of them' if matches else 'but not'} '{asked}'"
             shown = enumerate([*names, *[""] * MOST_LISTED][: min(count, MOST_LISTED)])
             listed = ", ".join(
                 f"{n} '{name[:NAME_CHARACTERS]}'" if name else str(n) for n, name in shown
@@ -144,7 +145,7 @@ def place_of(
             more = f" and {count - MOST_LISTED} more" if count > MOST_LISTED else ""
             open_axes[axis] = f"{has}: {listed}{more}"
         else:
-            places[axis] = found[0]
+            places[axis] = matches[0]
     if open_axes:
         of_each = " of each" if len(open_axes) > 1 else ""
         flags = " and ".join(f"--{flag or axis}" for axis in open_axes)
@@ -167,8 +168,8 @@ def chosen_channels(path: Path, labels: Sequence[str], count: int, asked: str) -
     words = [asked] if asked in labels else [part.strip() for part in parts if part.strip()]
     readings = [AS_STATED.model_copy(update={"channel": word}) for word in words]
     given = ([CHANNEL], [count], labels)
-    found = {place_of(path, *given, reading, flag="channels")[0] for reading in readings}
-    return sorted(found)
+    numbers = {place_of(path, *given, reading, flag="channels")[0] for reading in readings}
+    return sorted(numbers)
 
 
 def attributes_of(
@@ -194,16 +195,16 @@ def stated_kinds(
 
     Raises an InputError for a channel that does not exist.
     """
-    names, found = channel_names(labels, count), {}
+    names, kind_by_number = channel_names(labels, count), {}
     for key, kind in kinds.items():
         if key in map(str, range(count)):
             indices = [int(key)]
         else:
             indices = [k for k in range(count) if key in (names[k], *labels[k : k + 1])]
         if not indices:
-            shown = ", ".join(f"'{own}'" for own in names if own) or "one without a name: 0"
+            shown = ", ".join(f"'{name}'" for name in names if name) or "one without a name: 0"
             raise InputError(
                 f"{path} lacks the channel '{key}' of --channel_kind; its channels are {shown}."
             )
-        found |= dict.fromkeys(indices, kind)
-    return found
+        kind_by_number |= dict.fromkeys(indices, kind)
+    return kind_by_number

@@ -384,8 +384,10 @@ def create_image(
             else:
                 shards = level.shards and (*one, *level.shards)
                 is_large = prod(chunks) * np.dtype(dtype).itemsize > BLOSC_BYTES
-                own = "zstd" if is_large and codec == "blosc-lz4" else codec
-                metadata = array_metadata(shape, np.dtype(dtype), chunks, shards, COMPRESSORS[own])
+                level_codec = "zstd" if is_large and codec == "blosc-lz4" else codec
+                metadata = array_metadata(
+                    shape, np.dtype(dtype), chunks, shards, COMPRESSORS[level_codec]
+                )
                 array = create_array(partial, path, metadata)
             chosen = places if len(writers) == at else ()
             writers.append(DirectWriter(array, chosen, to_disk=to_disk))
@@ -412,12 +414,12 @@ def create_image(
             labels = channels or [noted.get("channel")]
             described = [
                 {
-                    "window": (own.window or _window(image, writers[at].samples)).model_dump(),
+                    "window": (display.window or _window(image, writers[at].samples)).model_dump(),
                     "label": str(label or "intensity"),
-                    "color": own.color or color,
+                    "color": display.color or color,
                     "active": True,
                 }
-                for own, image, label, color in zip(
+                for display, image, label, color in zip(
                     shown or [ShownChannel()] * len(labels),
                     images[at],
                     labels,
@@ -470,7 +472,7 @@ def _downscaling(noted: Attributes) -> Json:
     """How the coarser levels are made: of each channel, if that differs."""
     kinds = kinds_of(noted) or [str(noted.get("channel_kind", ""))]
     made = [NEAREST_DOWNSCALING if kind == NEAREST else GAUSSIAN_DOWNSCALING for kind in kinds]
-    if all(own is made[0] for own in made):
+    if all(method is made[0] for method in made):
         return made[0]
     return {"type": "mixed", "metadata": {"channels": made}}
 
@@ -495,14 +497,14 @@ def sample(voxels: npt.NDArray) -> npt.NDArray[np.float64]:
 
 def _window(image: Image, samples: Samples) -> Window:
     """Display window of a channel, from samples of chunks; missing ones are read."""
-    found = []
+    samples_read = []
     for (*lead, z, y, x), taken in samples.items():
         if tuple(lead) != image.place:
             continue
         axes = zip((z, y, x), image.chunks, strict=True)
         region = tuple(slice(p * c, (p + 1) * c) for p, c in axes)
-        found.append(sample(image.read(region)) if taken is None else taken)
-    values = np.concatenate(found)
+        samples_read.append(sample(image.read(region)) if taken is None else taken)
+    values = np.concatenate(samples_read)
     low, start, end, high = np.percentile(
         values if values.size else [0.0], WINDOW_PERCENTILES
     ).tolist()
@@ -533,8 +535,8 @@ def codec_of(array: Array) -> Codec | None:
     level = Level.volume(Grid((nz, ny, nx), vector(1, 1, 1)))
     stored = read_json(array.folder, f"{array.path}/zarr.json")
     for codec, compressors in COMPRESSORS.items():
-        own = array_metadata(array.shape, array.dtype, level.chunks, level.shards, compressors)
-        if json.loads(own) == stored:
+        metadata = array_metadata(array.shape, array.dtype, level.chunks, level.shards, compressors)
+        if json.loads(metadata) == stored:
             return codec
     return None
 

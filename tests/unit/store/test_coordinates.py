@@ -106,7 +106,7 @@ def test_other_coordinate_systems_are_noted(write_placed):
     ("given", "words"),
     [
         *(
-            ([step(SCALE, {"type": kind})], f"of the type {kind}, which octane does not apply; ")
+            ([step(SCALE, {"type": kind})], f"'{kind}'")
             for kind in (
                 "rotation",
                 "affine",
@@ -118,7 +118,7 @@ def test_other_coordinate_systems_are_noted(write_placed):
                 "coordinates",
             )
         ),
-        ([step({"type": "affine", "affine": np.eye(3, 4).tolist()})], "of the type affine, "),
+        ([step({"type": "affine", "affine": np.eye(3, 4).tolist()})], "'affine'"),
         ([step(SHIFT)], "does not state a scale"),
         ([step(SHIFT, {"type": "scale", "path": "sizes"})], "invalid scale"),
         ([step(SCALE), step(SCALE)], "2 transformations for dataset 0, .* into a sequence"),

@@ -69,8 +69,8 @@ def proposed_flips(faces: Sequence[Sequence[Face]]) -> list[str | None]:
 
     ``faces`` are the first and last planes of each section. Tissue is nearly symmetric, so all
     boundaries are judged together: the flips maximize the sum of Fisher's z, less
-    ``CLEAR_ADVANTAGE`` wherever a flipped section begins. None marks a section that fits neither neighbour. The most
-    common orientation counts as unflipped.
+    ``CLEAR_ADVANTAGE`` wherever a flipped section begins. None marks a section that fits neither
+    neighbour. The most common orientation counts as unflipped.
     """
     fits = [False] * len(faces)
     flip = np.arange(len(FLIPS))

@@ -312,19 +312,19 @@ def open_file(
         without_size=f"{path} does not state its voxel size along all axes (z y x: {listed}); give "
         "--voxel_size, in micrometres in this order, or correct its header.",
     )
-    found = interpretation(stated, reading, like)
+    meaning = interpretation(stated, reading, like)
     if None in sizes:
-        frame.SetSpacing([s / MILLIMETER for s in reversed(found.voxel_size)])
+        frame.SetSpacing([s / MILLIMETER for s in reversed(meaning.voxel_size)])
     directions = directions_of(orientation)
     if directions is None:
         directions = np.reshape(frame.GetDirection(), (3, 3))
     origin = [o * MILLIMETER for o in reversed((directions.T @ frame.GetOrigin()).tolist())]
     shape = nz, ny, nx = reader.GetSize()[::-1]
-    grid = Grid((nz, ny, nx), found.voxel_size, vector(*origin))
+    grid = Grid((nz, ny, nx), meaning.voxel_size, vector(*origin))
     if reading is not None and reading.orientation is not None:
         itk_geometry(grid, reading.orientation).apply(frame)
     volume = FileVolume(path, grid, frame, place)
-    volume.attributes, volume.overruled = found.attributes, found.overruled
+    volume.attributes, volume.overruled = meaning.attributes, meaning.overruled
     if name.endswith(".nii"):
         with readable(path):
             start, bits = (float(reader.GetMetaData(key)) for key in ("vox_offset", "bitpix"))
@@ -358,7 +358,7 @@ def _stated_sizes(path: Path, header: bytes, reader: sitk.ImageFileReader) -> li
     else:
         is_stated = [ELEMENT_SPACING_FIELD.search(header) is not None] * 3
     axes = zip(reader.GetSpacing(), is_stated, strict=True)
-    return [abs(s) * MILLIMETER if own else None for s, own in axes][::-1]
+    return [abs(s) * MILLIMETER if has_size else None for s, has_size in axes][::-1]
 
 
 def _states_directions(path: Path, header: bytes, reader: sitk.ImageFileReader) -> bool:
@@ -425,18 +425,18 @@ def _split_header(path: Path, head: bytes) -> tuple[Path, Path | None]:
 
     An OctaneError says that the voxels are not in one file next to the header.
     """
-    found, is_nrrd = VOXEL_FIELD.search(head), path.name.lower().endswith((".nrrd", ".nhdr"))
+    field, is_nrrd = VOXEL_FIELD.search(head), path.name.lower().endswith((".nrrd", ".nhdr"))
     # ITK may find a field that VOXEL_FIELD does not.
-    fields = head if is_nrrd else head[: found.start()] if found else b"\0"
+    fields = head if is_nrrd else head[: field.start()] if field else b"\0"
     if CONTROLS.search(fields) or (is_nrrd and LONG_FIELD.search(fields)):
         raise InputError(
             f"{path} has a malformed header, which does not clearly say where its voxels are; "
             "write it again, for example with SimpleITK.WriteImage(image, 'a.mha')."
         )
-    if found is None or (found[1] or b"").strip().upper() == b"LOCAL":
+    if field is None or (field[1] or b"").strip().upper() == b"LOCAL":
         return path, None
     # unu writes ./ before the name.
-    name = b"".join(found.groups(b"")).strip().decode(errors="replace").removeprefix("./")
+    name = b"".join(field.groups(b"")).strip().decode(errors="replace").removeprefix("./")
     if not PLAIN_NAME.fullmatch(name):
         raise InputError(
             f"{path} has its voxels in '{name[:100]}', but octane reads only one file next to it, "

@@ -214,8 +214,8 @@ def open_tiff(
             *((CHANNEL, TIMEPOINT), counts, names),
             without_size=_without_size(path, sizes),
         )
-        found = interpretation(stated, reading, like)
-        numbers = _planes(series, depth, found.place)
+        meaning = interpretation(stated, reading, like)
+        numbers = _planes(series, depth, meaning.place)
         key, start, decoding = series.keyframe, series.dataoffset, 0
         # A damaged tag may hold a fraction.
         if not all(isinstance(n, int) and n > 0 for n in key.shape):
@@ -239,9 +239,9 @@ def open_tiff(
                     decode_segment(pages[0], key, 0, file.filehandle.fileno())
         dtype = series.dtype.newbyteorder(file.byteorder)
         ny, nx = key.shape
-    grid = Grid((len(numbers), ny, nx), found.voxel_size)
-    volume = TiffVolume(path, grid, dtype, numbers, starts, found.channels)
-    volume.attributes, volume.overruled = found.attributes, found.overruled
+    grid = Grid((len(numbers), ny, nx), meaning.voxel_size)
+    volume = TiffVolume(path, grid, dtype, numbers, starts, meaning.channels)
+    volume.attributes, volume.overruled = meaning.attributes, meaning.overruled
     volume.decoding = decoding
     if description != path:
         volume.description = description
@@ -295,30 +295,32 @@ def _stack_of(path: Path, file: TiffFile) -> TiffPageSeries:
     if file.is_ome:
         # Before tifffile lists the planes.
         _require_planes(path, file, _promised_by_ome(fromstring(file.ome_metadata or ""), file))
-    found = [series for series in file.series if len(series) > 1] or file.series
-    if len(found) > 1 and len({(s.kind, s.axes, s.shape, s.dtype) for s in found}) == 1:
-        first, pages = found[0], [series.keyframe for series in found]
+    stacks = [series for series in file.series if len(series) > 1] or file.series
+    if len(stacks) > 1 and len({(s.kind, s.axes, s.shape, s.dtype) for s in stacks}) == 1:
+        first, pages = stacks[0], [series.keyframe for series in stacks]
         # Each plane was written by a separate call.
         if first.kind == "shaped" and first.axes == "YX":
             from tifffile import TiffPageSeries
 
-            found = [TiffPageSeries(pages, (len(pages), *first.shape), first.dtype, "IYX")]
+            stacks = [TiffPageSeries(pages, (len(pages), *first.shape), first.dtype, "IYX")]
     if (file.imagej_metadata or {}).get("c0") == -SIGNED_OFFSET:
         raise InputError(
             f"{path} holds signed values, which ImageJ stores {SIGNED_OFFSET} too high; "
             "convert them to 32-bit in ImageJ (Image > Type) and save it again."
         )
-    if file.is_ome and found[0].kind != "ome":
-        found = _own_series(path, file) or found
-    whole = not found[0].is_multifile and (not file.is_ome or found[0].kind == "ome")
-    if len(found) != 1 or not whole:
-        shapes = ", ".join(spelled(series.shape) for series in found)
+    if file.is_ome and stacks[0].kind != "ome":
+        stacks = _own_series(path, file) or stacks
+    whole = not stacks[0].is_multifile and (not file.is_ome or stacks[0].kind == "ome")
+    if len(stacks) != 1 or not whole:
+        shapes = ", ".join(spelled(series.shape) for series in stacks)
         raise InputError(
-            f"{path} holds {len(found)} images ({shapes}) or a part of one; octane reads a file "
+            f"{path} holds {len(stacks)} images ({shapes}) or a part of one; octane reads a file "
             "with one complete image: extract or join it, for example with bfconvert."
         )
-    _require_planes(path, file, math.prod(n for axis, n in _axes_of(found[0]) if axis not in "YXS"))
-    return found[0]
+    _require_planes(
+        path, file, math.prod(n for axis, n in _axes_of(stacks[0]) if axis not in "YXS")
+    )
+    return stacks[0]
 
 
 def _require_planes(path: Path, file: TiffFile, promised: float) -> None:
@@ -339,14 +341,14 @@ def _promised_by_ome(root: Element, file: TiffFile) -> float:
 
     A plane larger than its page counts as several, as for tifffile.
     """
-    own, promised = root.get("UUID"), 0.0
+    identifier, promised = root.get("UUID"), 0.0
     for element in root.iter():
         if element.tag.endswith("Pixels"):
             # Without a UUID, a set tells its files apart by their names.
             here = [
                 data
                 for data in _children(element, "TiffData")
-                if own is None or all(e.text == own for e in _children(data, "UUID"))
+                if identifier is None or all(e.text == identifier for e in _children(data, "UUID"))
             ]
             counts = [int(data.get(key, "0")) for data in here for key in PLANE_COUNTS]
             shape = [int(element.get(f"Size{axis}", "1")) for axis in "ZCTYX"]
@@ -422,24 +424,24 @@ def _parts_in(path: Path, _bytes: int, _time: int) -> dict[str, Parts]:
 
 def _parts_of(root: Element) -> dict[str, Parts]:
     """Parts of a set by the UUID of each file, and by its name."""
-    found: dict[str, dict[Element, list[Element]]] = {}
+    parts_by_key: dict[str, dict[Element, list[Element]]] = {}
     for pixels in root.iter():
         if pixels.tag.endswith("}Pixels"):
             for data in _children(pixels, "TiffData"):
-                for own in _children(data, "UUID"):
-                    for key in {own.text or "", own.get("FileName", "")}:
-                        found.setdefault(key, {}).setdefault(pixels, []).append(data)
-    return {key: [*parts.items()] for key, parts in found.items()}
+                for identifier in _children(data, "UUID"):
+                    for key in {identifier.text or "", identifier.get("FileName", "")}:
+                        parts_by_key.setdefault(key, {}).setdefault(pixels, []).append(data)
+    return {key: [*parts.items()] for key, parts in parts_by_key.items()}
 
 
-def _own_image(found: Parts, count: int) -> OwnImage | None:
+def _own_image(parts: Parts, count: int) -> OwnImage | None:
     """The only image of a set of OME-TIFFs that has planes in this file, of ``count`` pages.
 
     None if some of its planes are not in this file.
     """
-    if len(found) != 1:
+    if len(parts) != 1:
         return None
-    pixels, here = found[0]
+    pixels, here = parts[0]
     order = pixels.get("DimensionOrder", "XYZCT")[:1:-1]
     shape = [int(pixels.get(f"Size{axis}", "1")) for axis in order]
     if math.prod(shape) > MOST_PLANES:
@@ -472,13 +474,13 @@ def _own_series(path: Path, file: TiffFile) -> list[TiffPageSeries]:
     """The image that this file of a set of OME-TIFFs holds entirely; none, if it holds parts."""
     from tifffile import TiffPageSeries
 
-    own = _own_image(_own_parts(path, file), len(file.pages))
-    if own is None or own.pages.max() >= len(file.pages):
+    image = _own_image(_own_parts(path, file), len(file.pages))
+    if image is None or image.pages.max() >= len(file.pages):
         return []
-    planes = [file.pages[page] for page in own.pages.ravel().tolist()]
+    planes = [file.pages[page] for page in image.pages.ravel().tolist()]
     key = cast("TiffPage", planes[0].keyframe)
-    shape = (*own.pages.shape, *key.shape)
-    return [TiffPageSeries(planes, shape, key.dtype, f"{own.order}YX", kind="ome")]
+    shape = (*image.pages.shape, *key.shape)
+    return [TiffPageSeries(planes, shape, key.dtype, f"{image.order}YX", kind="ome")]
 
 
 def _channel_labels(pixels: Element) -> list[str]:
@@ -527,13 +529,13 @@ def _sizes_and_names(
     if series.kind == "ome":
         if series in file.series:
             root = fromstring(file.ome_metadata or "")
-            found = [element for element in root.iter() if element.tag.endswith("}Pixels")]
-            pixels = found[file.series.index(series)]
+            images = [element for element in root.iter() if element.tag.endswith("}Pixels")]
+            pixels = images[file.series.index(series)]
             names = _channel_labels(pixels)
         else:
-            own = _own_image(_own_parts(path, file), len(file.pages))
-            assert own is not None
-            pixels, names = own.pixels, own.names
+            image = _own_image(_own_parts(path, file), len(file.pages))
+            assert image is not None
+            pixels, names = image.pixels, image.names
         sizes = [f"PhysicalSize{axis}" for axis in "ZYX"]
         return [(pixels.get(size), pixels.get(f"{size}Unit", "µm")) for size in sizes], names
     page, imagej = series.keyframe, file.imagej_metadata or {}

@@ -78,10 +78,10 @@ def require_segments(pages: Sequence[TiffPage | TiffFrame], key: TiffPage, size:
         places = [page.dataoffsets for page in pages]
         lengths = [page.databytecounts for page in pages]
         count = math.prod(key.chunked)
-        if any(len(own) != count for own in (*places, *lengths)):
+        if any(len(values) != count for values in (*places, *lengths)):
             raise ValueError(f"a plane does not have {count} strips or tiles")
     # Not integers: those of a damaged file may have any size.
-    starts, counts = (np.array(own, np.float64).ravel() for own in (places, lengths))
+    starts, counts = (np.array(values, np.float64).ravel() for values in (places, lengths))
     if counts.min() < 1 or starts.min() < 1:
         raise ValueError("strips or tiles are missing")
     order = np.argsort(starts)
@@ -98,10 +98,10 @@ def decoding_bytes(key: TiffPage, longest: int) -> int:
     voxels, dtype = math.prod(key.chunks), key.dtype
     assert dtype is not None
     # As in the file, as decoded, and without the predictor or in this machine's order of bytes.
-    own = longest + voxels * (
+    segment_bytes = longest + voxels * (
         2 * dtype.itemsize + IMAGE_CODEC_BYTES * (key.compression in IMAGE_CODECS)
     )
-    return key.nbytes + own * max(1, key.maxworkers)
+    return key.nbytes + segment_bytes * max(1, key.maxworkers)
 
 
 def decode_plane(
@@ -153,19 +153,19 @@ def _array(
     sizes = [rows * ((columns * bits + 7) // 8) for rows, columns in shapes]
     # Voxels that are not compressed may be followed by others.
     most = sizes[0] if key.compression == 1 else max(sizes)
-    found = _decompress(key.compression, data, most)
-    if len(found) not in sizes:
-        raise ValueError(f"a strip or tile has {len(found)} bytes, and not {sizes[0]}")
-    shape = shapes[sizes.index(len(found))]
+    decompressed = _decompress(key.compression, data, most)
+    if len(decompressed) not in sizes:
+        raise ValueError(f"a strip or tile has {len(decompressed)} bytes, and not {sizes[0]}")
+    shape = shapes[sizes.index(len(decompressed))]
     if key.predictor == FLOATING:
         # Its bytes are in an order of their own.
-        mixed = np.frombuffer(found, key.dtype.newbyteorder("=")).reshape(shape)
+        mixed = np.frombuffer(decompressed, key.dtype.newbyteorder("=")).reshape(shape)
         return imagecodecs.floatpred_decode(mixed, axis=-1)
     if bits in WHOLE_BITS:
-        stored = np.frombuffer(found, key.dtype.newbyteorder(key.parent.byteorder))
+        stored = np.frombuffer(decompressed, key.dtype.newbyteorder(key.parent.byteorder))
         voxels = stored.astype(key.dtype.newbyteorder("="), copy=False)
     else:
-        voxels = imagecodecs.packints_decode(found, key.dtype, bits, runlen=shape[1])
+        voxels = imagecodecs.packints_decode(decompressed, key.dtype, bits, runlen=shape[1])
     voxels = voxels.reshape(shape)
     if key.predictor == HORIZONTAL:
         # Differences of the bits, whatever they mean.
@@ -190,10 +190,10 @@ def _decompress(compression: int, data: bytes | bytearray, size: int) -> bytes |
         return imagecodecs.zstd_decode(data, out=size)
     # imagecodecs does not read as far as the checksum.
     decoder = lzma.LZMADecompressor(memlimit=LZMA_MEMORY)
-    found = decoder.decompress(data, size + 1)
-    if len(found) <= size and not decoder.eof:
+    decompressed = decoder.decompress(data, size + 1)
+    if len(decompressed) <= size and not decoder.eof:
         raise EOFError("a strip or tile ends early")
-    return found
+    return decompressed
 
 
 def _image(
