@@ -85,9 +85,9 @@ class MosaicGrid:
         if tile[0] < grid.shape[0]:
             raise InputError(
                 f"{image.path} has chunks of {tile[0]} of {grid.shape[0]} planes, but in a mosaic "
-                "grid each tile is one chunk over the full Z: rechunk it, or, if it is not a "
-                "mosaic, give the workflow --input_kind section or volume, or --tile_pattern if "
-                "each store is a tile."
+                "grid each tile is one chunk over the full Z; rechunk it. Without a mosaic grid, "
+                "give the workflow --input_kind section or volume, or --tile_pattern for a store "
+                "per tile."
             )
         tile = (grid.shape[0], min(tile[1], grid.shape[1]), min(tile[2], grid.shape[2]))
         count = prod(-(-n // c) for n, c in zip(grid.shape, tile, strict=True))
@@ -295,8 +295,8 @@ def read_depths(path: Path, section: int | None, tiling: MosaicGrid) -> Depths:
         if 2 * abs(depth) >= max(2, planes):
             raise InputError(
                 f"{path}: z of row {row}, column {column} of section {section} is "
-                f"{of[row, column]:g} micrometre, but its {planes} planes span "
-                f"{planes * spacing:g}, and a tile must keep more than half of them; {remedy}."
+                f"{of[row, column]:g} micrometre, but must be less than half of the section's "
+                f"{planes * spacing:g}; {remedy}."
             )
     if all(depths.values()):
         raise InputError(f"{path}: all tiles of section {section} have a z other than 0; {remedy}.")
@@ -357,8 +357,8 @@ def _read_tiles(
                 if not (0 <= tile[0] < tiling.rows and 0 <= tile[1] < tiling.columns):
                     raise InputError(
                         f"{path}, line {line}: row {tile[0]}, column {tile[1]} is outside section "
-                        f"{section}, which has {tiling.rows} x {tiling.columns} tiles, counted "
-                        "from 0; remove the row, or correct it."
+                        f"{section}: it has {tiling.rows} x {tiling.columns} tiles, counted from "
+                        "0; correct the row."
                     )
                 values_by_tile[tile] = values
         except (KeyError, ValueError, OverflowError) as error:

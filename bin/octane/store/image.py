@@ -219,10 +219,9 @@ class Image:
         first = self.array.key((0,) * len(self.array.shape))
         if other:
             raise InputError(
-                f"{self.path} has no chunk by the names that its metadata ask for, such as "
-                f"{first}, but files such as {other}; correct the axes or the separator of chunk "
-                "names in its metadata (dimension_separator in .zarray, chunk_key_encoding in "
-                "zarr.json)."
+                f"{self.path} names its chunks like {other}, and not like {first}, as its "
+                "metadata say; correct the axes, dimension_separator in .zarray, or "
+                "chunk_key_encoding in zarr.json."
             )
         remedy = _restore(self.path)
         if task_folder(self.path) is None:

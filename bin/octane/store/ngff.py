@@ -220,9 +220,9 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
     if not described.multiscales:
         packed = "extract it and " if is_archive(path) else ""
         raise InputError(
-            f"{path} lacks OME-Zarr metadata (multiscales); write it as OME-Zarr, or if it "
-            f"contains images (as plates and bioformats2raw's output do), {packed}give one, such "
-            f"as {path / '0'} or {path / 'A/1/0'}, or links to them."
+            f"{path} lacks OME-Zarr metadata (multiscales); write it as OME-Zarr. If it is a "
+            f"plate or a collection of images, {packed}give one of them, such as {path / '0'} or "
+            f"{path / 'A/1/0'}, or links to them."
         )
     multiscale = described.multiscales[0]
     if not multiscale.datasets:
@@ -243,8 +243,8 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
     bare = [axis.name for axis in stated[-3:] if not axis.unit]
     if 0 < len(bare) < 3:
         raise InputError(
-            f"{path} states a unit for some axes but not for {' and '.join(bare)}, whose scale may "
-            "be a placeholder (bioformats2raw writes 1); correct scale and unit in its metadata."
+            f"{path} states units, but not for {' and '.join(bare)}, whose scale may be a "
+            "placeholder, as bioformats2raw writes it; correct its scale and unit."
         )
     unit = None if reading is None else reading.input_unit
     assumed = "micrometer" if reading is None else None
@@ -258,7 +258,7 @@ def read_metadata(path: Path, reading: InputParameters | None, level: int = 0) -
     require_plausible(path, spacing, f"scale of dataset {multiscale.datasets[level].path}")
     orientation, unused = _orientation_of(stated[-3:])
     octane_attributes = cast("dict[str, dict[str, object]]", content["attributes"]).get("octane")
-    datasets = [octane_attributes.path for octane_attributes in multiscale.datasets]
+    datasets = [dataset.path for dataset in multiscale.datasets]
     labels = [channel.label or "" for channel in described.shown]
     windows = [channel.window for channel in described.shown]
     colors = [channel.color for channel in described.shown]

@@ -261,9 +261,9 @@ def lost_directions(volume: Volume) -> list[str]:
         return []
     nearest = code_of(orientation_of(volume.geometry.directions, tolerance=1))
     return [
-        f"{volume.path.name} has axes oblique to those of the subject, which neither OME-Zarr nor "
-        "OME-TIFF can state: the results keep the order of the voxels but not their positions in "
-        "space. If these matter, resample the volume along the axes with SimpleITK.Resample; "
+        f"{volume.path.name} has axes oblique to those of the subject. OME-Zarr and OME-TIFF "
+        "cannot state them: the results lose the positions in space. If these matter, resample "
+        "the volume along the axes with SimpleITK.Resample; "
         f"--orientation {nearest or 'CODE'} states the nearest ones."
     ]
 

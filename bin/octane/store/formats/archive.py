@@ -135,8 +135,7 @@ def _open_cached_archive(path: Path, size: int, *_state: int) -> Archive:
         if entry.compress_type != ZIP_STORED or entry.flag_bits & ENCRYPTED_FLAG:
             raise InputError(
                 f"{path} compresses or encrypts its entries ({entry.filename}), which octane does "
-                "not read in parts; extract it, or write it with bin/export.py, which stores them "
-                "as they are."
+                "not read in parts; extract it, or write it with bin/export.py."
             )
     places = ((e.filename, (e.header_offset, e.file_size, e.CRC)) for e in listed if not e.is_dir())
     return Archive(path, {name: Entry(*place) for name, place in places})

@@ -293,7 +293,7 @@ def open_file(
     if dimension != 3 or components != 1:
         raise InputError(
             f"{path} has {dimension} dimensions and {components} components per voxel; octane "
-            "reads 3-D volumes with one component: extract one, or add a third axis to a plane."
+            "reads 3-D volumes with one. Extract one, or add a third axis to a plane."
         )
     with readable(path):
         frame = _frame(reader, pixel)
@@ -387,9 +387,9 @@ def _turned_axes(reader: sitk.ImageFileReader) -> str:
     if not named:
         return ""
     return (
-        f"The file states a negative voxel size along {', '.join(named)}: its magnitude is used, "
-        "and the axis is turned, as by ITK, while nibabel ignores the sign; correct pixdim if the "
-        "place matters."
+        f"The file states a negative voxel size along {', '.join(named)}. Octane uses its "
+        "magnitude and turns the axis, as ITK does; nibabel ignores the sign. Correct pixdim if "
+        "the place matters."
     )
 
 
@@ -405,8 +405,8 @@ def _other_place(reader: sitk.ImageFileReader, frame: sitk.Image) -> str:
     if np.allclose(stated, read, rtol=1e-4, atol=1e-2 * spacing.min()):
         return ""
     return (
-        "The file states two places: its qform is used, as by ITK, and not its sform, which "
-        "nibabel and FSL use; make them equal if the place matters."
+        "The file states two places. Octane uses its qform, as ITK does; nibabel and FSL use its "
+        "sform. Make them equal if the place matters."
     )
 
 
@@ -440,8 +440,8 @@ def _split_header(path: Path, head: bytes) -> tuple[Path, Path | None]:
     if not PLAIN_NAME.fullmatch(name):
         raise InputError(
             f"{path} has its voxels in '{name[:100]}', but octane reads only one file next to it, "
-            "with a plain name; write both into one file, for example with "
-            "SimpleITK.WriteImage(image, 'a.mha')."
+            "with a plain name; write both into one file, as by "
+            "SimpleITK.WriteImage."
         )
     # Nextflow stages a header as a link.
     places = (path, Path(os.path.realpath(path)))
@@ -574,9 +574,8 @@ def write_file(image: sitk.Image, partial: Path, destination: Path) -> None:
     except RuntimeError as error:
         _require_room(partial)
         raise InputError(
-            f"{destination} cannot be written as {image.GetPixelIDTypeAsString()}: the format "
-            "does not support this type, or the disk is full; change the format or --n4_dtype, or "
-            "free space."
+            f"{destination} cannot be written as {image.GetPixelIDTypeAsString()}: change the "
+            "format or --n4_dtype, or free space on the disk."
         ) from error
 
 

@@ -315,7 +315,7 @@ def _stack_of(path: Path, file: TiffFile) -> TiffPageSeries:
         shapes = ", ".join(spelled(series.shape) for series in stacks)
         raise InputError(
             f"{path} holds {len(stacks)} images ({shapes}) or a part of one; octane reads a file "
-            "with one complete image: extract or join it, for example with bfconvert."
+            "with one complete image. Extract or join it, for example with bfconvert."
         )
     _require_planes(
         path, file, math.prod(n for axis, n in _axes_of(stacks[0]) if axis not in "YXS")

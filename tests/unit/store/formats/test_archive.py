@@ -240,7 +240,7 @@ def test_an_archive_that_cannot_be_read_in_parts_is_refused(write):
     # Larger than the archive.
     (folder / "0" / "zeros").write_bytes(bytes(10**6))
     pack(folder, compression=ZIP_DEFLATED)
-    refused(path, r"compresses or encrypts its entries \(zarr\.json\), .*; extract it, or write it")
+    refused(path, r"\(zarr\.json\)")
 
 
 def test_an_incomplete_archive_is_refused(write, tmp_path):

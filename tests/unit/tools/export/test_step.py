@@ -703,7 +703,7 @@ def test_oblique_files_keep_the_places_of_their_voxels(write_file, export, rng, 
     with pytest.raises(InputError, match="does not state an orientation along R L"):
         export(path, f"c{suffix}", reorient="SAR")
     export(path, "c.ozx")
-    assert "a.mha has axes oblique to those of the subject, which neither" in caplog.text
+    assert "a.mha has axes oblique" in caplog.text
 
 
 NAMES = ("a.nii", "a.nii.gz", "a.nrrd", "a.mha", "a.ome.tif", "a.ozx", "a.ome.zarr")
