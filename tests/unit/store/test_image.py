@@ -143,7 +143,7 @@ def test_a_wrong_separator_is_named(write_foreign, voxels, missing, version, wri
         with pytest.raises(InputError, match=r"a\.zarr .*dimension_separator") as caught:
             image.read(WHOLE)
         numbers = rf"\d[{written}]\d[{written}]\d"
-        assert re.search(rf"files such as 0/(c[{written}])?{numbers};", str(caught.value))
+        assert re.search(rf"chunks like 0/(c[{written}])?{numbers},", str(caught.value))
 
 
 def test_a_coarser_level_may_be_blank(write_foreign, voxels):
