@@ -4,6 +4,7 @@ import unicodedata
 
 import pytest
 from plans import launched
+from refusals import refused
 
 from octane.core.errors import OctaneError
 from octane.processes.preflight.parameters import entries
@@ -104,5 +105,5 @@ def test_values_of_cells_and_addresses_are_checked(problems):
 
 
 def test_a_sheet_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(OctaneError, match=f"--samplesheet {tmp_path}/x.csv is not a file"):
+    with refused("--samplesheet", f"{tmp_path}/x.csv"):
         read_subjects(launched(tmp_path, parameters={"samplesheet": f"{tmp_path}/x.csv"}))

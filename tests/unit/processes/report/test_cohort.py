@@ -1,6 +1,7 @@
 import re
 
 import pytest
+from refusals import refused
 
 from octane.core.errors import OctaneError
 from octane.processes.report.cohort import write_cohort_report
@@ -118,7 +119,7 @@ def test_what_is_no_twin_is_named(tmp_path, content):
     path = tmp_path / "a_report.json"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(OctaneError, match=f"{path} is not the JSON of a report"):
+    with refused(path, "JSON"):
         write_cohort_report([path], tmp_path / "cohort.html")
     assert not (tmp_path / "cohort.html").exists()
 
