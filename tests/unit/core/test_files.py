@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from refusals import refused
 
 from octane.core import files
 from octane.core.errors import NoSpaceError, OctaneError
@@ -101,7 +102,7 @@ def test_a_link_is_replaced_and_not_followed(tmp_path, real):
     if real:
         (tmp_path / "real").write_text("keep")
     (tmp_path / "a").symlink_to(tmp_path / "real")
-    with pytest.raises(OctaneError, match="--overwrite"), writing(tmp_path / "a"):
+    with refused("--overwrite"), writing(tmp_path / "a"):
         pytest.fail("a link was about to be replaced")
     replace(tmp_path / "a")
     assert not (tmp_path / "a").is_symlink()
@@ -140,7 +141,7 @@ def test_a_result_that_lost_its_name_gets_it_again(store, monkeypatch):
         with pytest.raises(SystemExit):
             replace(store)
     assert not store.exists()
-    with pytest.raises(OctaneError, match="exists already"), writing(store):
+    with refused(store, "--overwrite"), writing(store):
         pytest.fail("the result was not there")
     assert (store / "0" / "c" / "0").read_bytes() == b"chunk"
     replace(store)
@@ -156,7 +157,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
 
 def test_a_folder_of_others_is_never_replaced(tmp_path):
     (tmp_path / "a" / "sub").mkdir(parents=True)
-    with pytest.raises(OctaneError, match="did not make"):
+    with refused(tmp_path / "a"):
         replace(tmp_path / "a")
     assert (tmp_path / "a" / "sub").exists()
 
@@ -173,7 +174,7 @@ FOREIGN = {
 def test_a_store_with_a_file_of_others_is_not_replaced(store, file, named):
     (store / file).parent.mkdir(parents=True, exist_ok=True)
     (store / file).write_text("years of work")
-    with pytest.raises(OctaneError, match=rf"{store / named};"):
+    with refused(store / named):
         replace(store)
     assert (store / file).read_text() == "years of work"
     # Once it is gone, the store is.
@@ -189,7 +190,7 @@ def test_a_store_with_a_file_of_others_is_not_replaced(store, file, named):
 def test_a_store_with_a_link_is_not_replaced(store, name, target):
     (store.parent / "elsewhere").mkdir()
     (store / name).symlink_to(store.parent / target)
-    with pytest.raises(OctaneError, match=rf"{store / name};"):
+    with refused(store / name):
         replace(store)
     assert (store / name).is_symlink()
 
@@ -197,7 +198,7 @@ def test_a_store_with_a_link_is_not_replaced(store, name, target):
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"attributes": {"ome": {}}}', "\xff"])
 def test_a_store_of_others_is_not_replaced(store, content):
     (store / "zarr.json").write_bytes(content.encode("latin-1"))
-    with pytest.raises(OctaneError, match=rf"did not make {store};"):
+    with refused(store):
         replace(store)
     assert (store / "0" / "c" / "0").read_bytes() == b"chunk"
 
@@ -208,7 +209,7 @@ def test_pictures_of_others_are_not_replaced(tmp_path):
     replace(tmp_path / "a")
     (tmp_path / "a" / "new").unlink()
     (tmp_path / "a" / "holiday.png").write_bytes(b"\x89PNG\r\n...")
-    with pytest.raises(OctaneError, match=r"a/holiday\.png;"):
+    with refused("a/holiday.png"):
         replace(tmp_path / "a")
     (tmp_path / "a" / "holiday.png").write_bytes(b"\x89PNG\r\n... Software\0octane")
     replace(tmp_path / "a")
@@ -222,7 +223,7 @@ def write_twice(path):
 
 
 def test_what_was_made_meanwhile_is_kept(tmp_path):
-    with pytest.raises(OctaneError, match="in the meantime"):
+    with refused(tmp_path / "a"):
         write_twice(tmp_path / "a")
     assert (tmp_path / "a").read_text() == "theirs"
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
@@ -255,7 +256,7 @@ def test_a_disk_that_cannot_take_it_is_named(store, monkeypatch, code):
         # A file system that does not support it.
         bring_to_disk(store)
         return
-    with pytest.raises(OctaneError, match=r"a\.ome\.zarr.* could not be flushed to the disk"):
+    with refused("a.ome.zarr"):
         bring_to_disk(store)
 
 
@@ -269,7 +270,7 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path, make, what):
     (tmp_path / "b").symlink_to("a")
     before = len([*Path("/proc/self/fd").iterdir()])
     for call in (open_regular, read_regular):
-        with pytest.raises(IrregularFileError, match=f"{what} is in its place: '.*b'"):
+        with refused(what, error=IrregularFileError):
             call(tmp_path / "b")
     assert len([*Path("/proc/self/fd").iterdir()]) == before
 
@@ -278,7 +279,7 @@ def test_a_device_or_a_fifo_is_not_replaced(tmp_path):
     os.mkfifo(fifo := tmp_path / "fifo")
     for place in (fifo, Path("/dev/null")):
         with (
-            pytest.raises(OctaneError, match="is not a regular file"),
+            refused(place),
             writing(place, overwrite=True),
         ):
             pass

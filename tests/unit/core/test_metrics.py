@@ -75,7 +75,7 @@ def test_the_record_and_the_previews_are_files(tmp_path):
 
 def test_what_is_no_json_is_refused_and_leaves_nothing(tmp_path):
     Metrics("x").save(None, None)
-    with pytest.raises(TypeError, match="cannot be written as JSON"):
+    with pytest.raises(TypeError):
         write_json(tmp_path / "m.json", {"a": object()})
     assert list(tmp_path.iterdir()) == []
 

@@ -1,6 +1,7 @@
 """Records of tasks: only the record of the step that is meant is read as a reference."""
 
 import pytest
+from refusals import refused
 
 from octane.core.errors import InputError
 from octane.core.metrics import Metrics
@@ -37,12 +38,12 @@ def test_a_reference_is_read_as_it_was_written(record):
     ],
 )
 def test_another_record_is_no_reference(record, step, figures, sentence):
-    with pytest.raises(InputError, match=rf"record.json {sentence}"):
+    with refused("record.json", sentence, error=InputError):
         read_reference(record(step, figures), "stitch", StitchFigures)
 
 
 def test_a_record_that_does_not_exist_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"other.json does not exist; check the path"):
+    with refused("other.json", error=InputError):
         read_reference(tmp_path / "other.json", "stitch", StitchFigures)
 
 
@@ -50,7 +51,7 @@ def test_a_record_that_does_not_exist_is_named(tmp_path):
 def test_a_file_that_is_no_record_is_refused(tmp_path, content):
     path = tmp_path / "other.json"
     path.write_text(content)
-    with pytest.raises(InputError, match=r"other.json is not the record of a step; give the \*_"):
+    with refused("other.json", error=InputError):
         read_reference(path, "stitch", StitchFigures)
-    with pytest.raises(InputError, match="is not the record of a step"):
+    with refused(tmp_path, error=InputError):
         read_reference(tmp_path, "stitch", StitchFigures)

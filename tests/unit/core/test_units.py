@@ -1,6 +1,7 @@
 """Lengths as users read them; sizes of memory are tested with the parameters."""
 
 import pytest
+from refusals import refused
 
 from octane.core.units import format_lengths, plain_number
 
@@ -22,6 +23,6 @@ def test_lengths_have_the_unit_of_the_largest(micrometres, words):
 
 @pytest.mark.parametrize("text", ["1_000", "١٢", "1 000", "", "x"])
 def test_only_plain_digits_are_numbers(text):
-    with pytest.raises(ValueError, match=r"number|convert"):
+    with refused(error=ValueError):
         plain_number(text)
     assert plain_number(" 1e3 ") == 1000

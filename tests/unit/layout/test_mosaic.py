@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from octane.config import sheets
 from octane.core.errors import OctaneError
@@ -23,7 +24,7 @@ from octane.store.image import open_image
 def test_more_tiles_than_a_mosaic_has_are_refused_at_once(write_mosaic):
     image = open_image(write_mosaic("a.zarr", np.zeros((6, 50, 36), np.float32), (6, 20, 24)))
     vast = replace(image, grid=replace(image.grid, shape=(6, 10**6, 10**6)))
-    with pytest.raises(OctaneError, match="has 2083350000 tiles"):
+    with refused("2083350000"):
         MosaicGrid.of(vast)
 
 
@@ -155,12 +156,12 @@ def test_what_a_table_of_gains_lacks_is_named(row, write_table, rows, words):
 def test_a_row_of_a_section_that_is_not_there_is_named(write_table):
     table = write_table([FIRST, (2.0, 0, 0, 0, 0), (3, 0, 0, 0, 0)])
     require_sections(table, {1, 2, 3})
-    with pytest.raises(OctaneError, match="line 4: the input has no section 3; remove the row"):
+    with refused("4", "3"):
         require_sections(table, {1, 2, None})
 
 
 def test_a_table_that_is_not_there_is_named(row, tmp_path):
-    with pytest.raises(OctaneError, match=r"none\.csv cannot be read \(No such file"):
+    with refused("none.csv"):
         read_positions(tmp_path / "none.csv", 1, row)
 
 
@@ -233,7 +234,7 @@ def test_a_table_may_lack_tiles_that_were_not_imaged(declaring, write_table):
     # A row that is given counts.
     found = read_positions(write_table([*rows, (1, 2, 2, 64, 70)]), 1, tiling)
     assert found[2, 2] == (64, 70)
-    with pytest.raises(OctaneError, match="lacks the positions of 1 tiles, the first at row 2"):
+    with refused("1", "2"):
         read_positions(write_table(rows[:-1]), 1, tiling)
 
 

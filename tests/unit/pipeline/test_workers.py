@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 from tifffile import TiffFile, imwrite
 
 from octane.config.parameters import InputParameters
-from octane.core.errors import OctaneError
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers, require_decodable, run_tiles
 from octane.store.volumes import open_volume
 
@@ -75,7 +75,7 @@ def test_a_signal_while_a_thread_starts_stops_all_threads(monkeypatch):
 )
 def test_workers_fit_the_memory_and_the_work(size, memory, requested, blocks):
     if size > memory:
-        with pytest.raises(OctaneError, match="--memory"):
+        with refused("--memory"):
             plan_workers(size, memory, requested, blocks, fixed=0)
         return
     workers = plan_workers(size, memory, requested, blocks, fixed=0)
@@ -99,5 +99,5 @@ def test_decoding_a_large_strip_counts_in_the_memory(tmp_path):
     # The plane, and its strip as in the file, as inflated and as unpacked.
     needed = PROCESS_BYTES + encoded + 3 * 400 * 500 * 2
     require_decodable(needed, volume)
-    with pytest.raises(OctaneError, match=rf"{path} needs .* give --memory 0\.3GB"):
+    with refused(path, "--memory", "0.3GB"):
         require_decodable(needed - 1, volume)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 from resampling import operators_of, resample_arrays, voxels
 
 from octane.core.arrays import as_dtype
@@ -137,5 +138,5 @@ def test_arrays_of_any_strides_are_taken_and_left_as_they_were(change):
 
 def test_planes_that_are_too_small_are_refused():
     own, operators = CompiledResampler(), operators_of((9, 12, 15), (2.0, 2.0, 2.0))
-    with pytest.raises(ValueError, match="12 x 15"):
+    with refused(error=ValueError):
         own.begin(operators, (12, 14), "f4", "f4")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from refusals import refused
 
 from octane.config.parameters import InputParameters
 from octane.core.errors import InputError
@@ -43,7 +44,7 @@ def test_a_channel_named_all_is_one() -> None:
 
 
 def test_an_unknown_channel_is_refused_with_the_choices() -> None:
-    with pytest.raises(InputError, match="2 channels, but not 'Cy5': 0 'DAPI', 1 'GFP'"):
+    with refused("2", "'Cy5'", "0", "'DAPI'", "1", "'GFP'", error=InputError):
         chosen_channels(PATH, ["DAPI", "GFP"], 2, "0 Cy5")
 
 
@@ -71,5 +72,5 @@ def test_a_number_is_not_taken_for_a_name() -> None:
 
 def test_a_kind_of_an_unknown_channel_is_refused() -> None:
     reading = InputParameters.model_validate({"channel_kind": "slow axis=nearest"})
-    with pytest.raises(InputError, match="lacks the channel 'slow axis' of --channel_kind"):
+    with refused("'slow axis'", "--channel_kind", error=InputError):
         attributes_of(PATH, ["oct"], 2, 0, reading)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import SimpleITK as sitk
+from refusals import refused
 
 from octane.config.parameters import InputParameters
 from octane.core.errors import OctaneError
@@ -32,9 +33,9 @@ def test_a_voxel_size_that_is_not_the_files_own_is_refused(write_file, write_ima
     path = write_file("a.nii", voxels)
     reading = InputParameters(voxel_size=(40.0, 30.0, 25.0))
     assert open_volume(path, reading).grid.spacing == pytest.approx((40.0, 30.0, 25.0))
-    with pytest.raises(OctaneError, match=r"states voxels of 40 x 30 x 25 um .* 25 x 30 x 40"):
+    with refused("40", "30", "25"):
         open_volume(path, InputParameters(voxel_size=(25.0, 30.0, 40.0)))
-    with pytest.raises(OctaneError, match=r"states voxels of 10 x 10 x 10 um .* 40 x 30 x 25"):
+    with refused("10", "40", "30", "25"):
         open_image(write_image("a.ome.zarr", voxels), reading)
 
 
@@ -79,7 +80,7 @@ def like(request, write_image, write_file, voxels):
 def test_an_unreadable_file_is_not_taken_for_a_bad_image(tmp_path, denied, name):
     path = tmp_path / name
     os.mkfifo(path)
-    with pytest.raises(OctaneError, match=r"cannot be read \(a FIFO or device is in its place\)"):
+    with refused("FIFO"):
         open_volume(path)
     path.unlink()
     path.touch()
@@ -132,7 +133,7 @@ def test_a_truncated_file_is_refused_after_writing(
     monkeypatch.setattr(sitk, "WriteImage", cut)
     destination = tmp_path / f"b{suffix}"
     with (
-        pytest.raises(OctaneError, match=r"bytes could be written"),
+        refused(destination),
         create_volume(destination, like, "f4") as (writer, _size),
     ):
         writer[whole(voxels.shape)] = voxels
@@ -174,5 +175,5 @@ def test_an_unsupported_output_is_refused_before_the_work(tmp_path, suffix, dtyp
 
 
 def test_a_store_in_one_file_is_refused_as_an_output(tmp_path):
-    with pytest.raises(OctaneError, match=r"b\.ozx: the name .* must end in \.ome\.zarr"):
+    with refused("b.ozx", ".ome.zarr"):
         require_holds(tmp_path / "b.ozx", np.uint16)

@@ -8,6 +8,7 @@ import pytest
 import zarr
 from numcodecs import Zstd
 from own_arrays import create_v3, own
+from refusals import refused
 from zarr.codecs import (
     BloscCodec,
     BytesCodec,
@@ -17,7 +18,6 @@ from zarr.codecs import (
     ZstdCodec,
 )
 
-from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
 from octane.store.chunks import missing_keys
 from octane.store.reader import DirectReader
@@ -94,16 +94,16 @@ def test_chunk_files_are_those_of_zarr(create, voxels, codecs):
 def test_a_part_of_a_shard_is_refused(create, region):
     array = create(shards=SHARDS["2x2"])
     part = tuple(slice(a, b) for a, b in region)
-    with pytest.raises(ValueError, match="entire objects"):
+    with refused(error=ValueError):
         DirectWriter(own(array))[part] = np.zeros([b - a for a, b in region], np.float32)
     assert not (array.store_path.store.root / "a/0/c").exists()
 
 
 def test_blocks_of_another_shape_or_type_are_refused(create, voxels):
     writer = DirectWriter(own(create()))
-    with pytest.raises(ValueError, match="does not fill"):
+    with refused(error=ValueError):
         writer[WHOLE] = voxels[:-1]
-    with pytest.raises(ValueError, match="float64"):
+    with refused(error=ValueError):
         writer[WHOLE] = voxels.astype(np.float64)
 
 
@@ -115,7 +115,7 @@ def test_a_full_disk_is_an_oserror_and_leaves_the_old_shard(create, voxels):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
-        with pytest.raises(OSError, match="too large"):
+        with refused(error=OSError):
             writer[WHOLE] = voxels + 1
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -133,7 +133,7 @@ def test_a_full_disk_is_an_oserror_and_leaves_the_old_shard(create, voxels):
 )
 def test_an_array_that_cannot_be_written_as_its_metadata_say_is_refused(create, codecs, more):
     array = own(create(codecs=codecs, **more))
-    with pytest.raises(OctaneError, match=r"a\.zarr"):
+    with refused("a.zarr"):
         DirectWriter(array)
 
 
@@ -150,7 +150,7 @@ def test_a_chunk_that_zarr_reads_otherwise_is_an_error(tmp_path, voxels, version
             writer[WHOLE] = values
 
     for compressor, checked in ((None, False), (Zstd(), True)):
-        with pytest.raises(OctaneError, match=r"/a\.ome\.zarr"):
+        with refused("/a.ome.zarr"):
             write(voxels, compressor=compressor, checked=checked)
         assert not path.exists()
     values = voxels.copy()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from n4_volumes import biased_ball
+from refusals import refused
 
 from octane.core.errors import OctaneError
 from octane.processes.n4 import apply, kernels
@@ -189,22 +190,22 @@ def test_a_volume_is_shrunk_fitted_and_divided(monkeypatch, dtype):
 
 
 def test_arrays_that_do_not_fit_are_refused_before_they_are_shrunk():
-    with pytest.raises(OctaneError, match=r"mask has shape \(10, 24, 28\), the volume \(20"):
+    with refused("10", "24", "28", "20"):
         n4.n4_bias_field_correction(IMAGE, np.ones((10, 24, 28)))
-    with pytest.raises(OctaneError, match="2 axes"):
+    with refused("2"):
         n4.n4_bias_field_correction(IMAGE[0])
-    with pytest.raises(OctaneError, match="0 to 1"):
+    with refused("0", "1"):
         n4.n4_bias_field_correction(IMAGE, strength=-1)
-    with pytest.raises(OctaneError, match="shrink factor"):
+    with refused("shrink factor"):
         n4.n4_bias_field_correction(IMAGE, shrink_factor=(1, 0, 1))
     for wrong in ((4, 4), 2.5, "auto"):
-        with pytest.raises(OctaneError, match="three in the order z, y, x"):
+        with refused(wrong):
             n4.n4_bias_field_correction(IMAGE, shrink_factor=cast("int", wrong))
-        with pytest.raises(OctaneError, match=r"control_points is .*: give one integer"):
+        with refused("control_points"):
             n4.n4_bias_field_correction(IMAGE, control_points=cast("int", wrong))
     # So are constant volumes, and those constant within the mask.
     for volume, mask in ((np.full((8, 9, 10), 7.0), None), (np.where(MASK, 7, IMAGE), MASK)):
-        with pytest.raises(OctaneError, match="the same value, 7, in every voxel"):
+        with refused("7"):
             n4.n4_bias_field_correction(volume, mask)
 
 
@@ -249,7 +250,7 @@ def test_a_volume_that_needs_no_voxel_left_out_has_the_bits_of_itk_s_way(caplog)
 
 
 def test_a_volume_without_a_value_above_0_is_refused():
-    with pytest.raises(OctaneError, match="no voxel above 0"):
+    with refused("0"):
         n4.n4_bias_field_correction(IMAGE - 1000)
 
 

@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 from noisy_overlaps import fill_overlaps
+from refusals import refused
 from uneven_sections import surfaces
 
 from octane.config.parameters import ExecutionParameters, InputParameters
-from octane.core.errors import OctaneError
 from octane.layout.mosaic import MosaicGrid
 from octane.processes.phantom.parameters import PhantomParameters
 from octane.processes.phantom.step import (
@@ -47,11 +47,11 @@ def test_a_phantom_is_replaced_and_not_what_others_put_there(tmp_path):
         make_phantom(tmp_path / "p", made, again)
     for name in ("notes.txt", "mosaics/notes.txt", f"{SECTION}/0/notes.txt", "truth/my.tif"):
         (tmp_path / "p" / name).write_text("years of work")
-        with pytest.raises(OctaneError, match=rf"{name};"):
+        with refused(name):
             make_phantom(tmp_path / "p", made, again)
         (tmp_path / "p" / name).unlink()
     (tmp_path / "p" / "mosaics/mine.ome.zarr").mkdir()
-    with pytest.raises(OctaneError, match=r"mine\.ome\.zarr;"):
+    with refused("mine.ome.zarr"):
         make_phantom(tmp_path / "p", made, again)
 
 

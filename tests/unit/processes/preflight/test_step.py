@@ -13,6 +13,7 @@ import SimpleITK as sitk
 import tifffile
 from archives import pack
 from plans import content, launched
+from refusals import refused
 from tiles_left_out import leave_out
 
 from octane.core import progress
@@ -563,7 +564,7 @@ def test_sections_that_share_less_than_is_to_be_blended_are_named_before_the_wor
     for blend, expected in ((0, []), (10, []), (20, ["--stack_blend 20 exceeds the 10 micro"])):
         layout = plan_of({**given, "stack_blend": blend}, tmp_path / "sections", {}).layout
         assert [note[:37] for note in layout.warnings()] == expected
-    with pytest.raises(OctaneError, match="--stack_blend 5 is less than one voxel"):
+    with refused("--stack_blend", "5"):
         plan_of({**given, "stack_blend": 5}, tmp_path / "sections", {})
 
 
@@ -806,7 +807,7 @@ def test_a_flag_that_cannot_act_is_refused_where_it_is_given_in_vain(plans, writ
     # One of the two subjects has tiles.
     plans({}, {}, overlap=0.1)
     plans({"overlap": 0.1}, {})
-    with pytest.raises(OctaneError, match=r"\Ab: --overlap [^\n]*brain.ome.zarr[^\n]*\Z"):
+    with refused("--overlap", "brain.ome.zarr"):
         plans({}, {"overlap": 0.1}, overlap=0.2)
     with pytest.raises(OctaneError) as caught:
         plans({}, {}, overlap=0.1, tile_rows=2)
@@ -832,9 +833,9 @@ def test_parameters_of_a_phantom_are_checked_before_it_is_made(tmp_path):
     assert check(subject="one")["subjects"] == [{"id": "one"}]
     wrong = [{"n4_shrink_facto": 4}, {"n4_shrink_factor": "x"}, {"scratch_dir": "/nowhere"}]
     for given in wrong:
-        with pytest.raises(OctaneError, match=f"--{next(iter(given))}"):
+        with refused(f"--{next(iter(given))}"):
             check(**given)
-    with pytest.raises(OctaneError, match="'<b>' is not a subject name"):
+    with refused("'<b>'"):
         check(subject="<b>")
 
 
@@ -909,7 +910,7 @@ def test_tasks_see_a_change_of_the_store_that_they_read(plans, tmp_path):
 def test_a_link_to_nothing_in_the_input_is_named(plans, tmp_path, inner):
     link = tmp_path / "input" / "1" / "brain" / inner
     link.symlink_to(tmp_path / "gone")
-    with pytest.raises(OctaneError, match=str(link)):
+    with refused(link):
         plans({}, {}, overlap=0)
 
 

@@ -297,7 +297,7 @@ def test_across_file_systems_it_is_copied(volume, voxels, build, no_links, code)
 
 def test_a_full_disk_is_no_reason_to_copy(volume, build, no_links, tmp_path):
     no_links(errno.ENOSPC)
-    with pytest.raises((OSError, OctaneError), match="No space"):
+    with pytest.raises((OSError, OctaneError)):
         build(volume)
     assert list((tmp_path / "out").iterdir()) == []
 

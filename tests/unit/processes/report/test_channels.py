@@ -5,6 +5,7 @@ import re
 from unittest.mock import Mock
 
 import pytest
+from refusals import refused
 from report_subject import Subject
 
 from octane.core.errors import InputError
@@ -17,7 +18,7 @@ NAMES = ("OCT", "GFP <1> & 2", "axis")
 @pytest.fixture
 def subject(tmp_path, monkeypatch):
     """Two sections in three channels, the last of which is of angles; pictures are not encoded."""
-    monkeypatch.setattr(pictures, "_encoded", Mock(return_value=b""))
+    monkeypatch.setattr(pictures, "_encode", Mock(return_value=b""))
     return Subject(tmp_path).several(NAMES, nearest=["axis"])
 
 
@@ -96,7 +97,7 @@ def test_a_reference_that_is_only_measured_is_not_in_the_volume(subject):
 
 
 def test_records_of_several_channels_need_the_name_of_the_reference(subject):
-    with pytest.raises(InputError, match=r"several channels \(GFP .*\); give --channel NAME"):
+    with refused("GFP", "--channel", "NAME", error=InputError):
         subject.report()
     assert not (subject.folder / "out" / "report.html").exists()
 

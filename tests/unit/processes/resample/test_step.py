@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 import pytest
 from numcodecs import GZip
+from refusals import refused
 from zarr.codecs import GzipCodec
 
 from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.core.arrays import as_dtype
-from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
 from octane.gpu.run import Share
 from octane.layout.mosaic import MosaicGrid
@@ -214,7 +214,7 @@ def test_a_unit_that_is_overruled_is_kept_in_the_record_of_each_step(
 
 def test_a_plain_volume_is_no_mosaic(write_file, run, files_read_once):
     source = write_file("a.mha", np.ones((4, 8, 8), np.float32))
-    with pytest.raises(OctaneError, match="--layout volume"):
+    with refused("--layout"):
         run(source, 80.0)
     assert files_read_once == []
     image, _ = run(source, 80.0, layout="volume")
@@ -228,7 +228,7 @@ def test_a_scale_stands_for_a_resolution_and_what_exists_is_not_overwritten_unas
     source = write_mosaic("a.zarr", noise(rng, (8, 40, 60)), (8, 20, 20), (5.0, 4.0, 3.0))
     expected, _ = run(source, (10.0, 8.0, 12.0))
     voxels = expected.array.opened[:]
-    with pytest.raises(OctaneError, match="--overwrite"):
+    with refused("--overwrite"):
         run(source, None, scale=0.5)
     image, _ = run(source, None, scale=(0.5, 0.5, 0.25), execution=AGAIN)
     assert image.grid == expected.grid

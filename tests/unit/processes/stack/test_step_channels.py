@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.core.errors import InputError
@@ -138,7 +139,7 @@ def test_a_section_that_does_not_exist_is_not_flipped(write, stack, voxels):
     sources = write("OCT", voxels)
     for number in (2, 6):
         flips = SETTINGS | {"flip_sections": f"1: x, {number}: y"}
-        with pytest.raises(InputError, match=f"--flip_sections .* names section {number}"):
+        with refused("--flip_sections", number, error=InputError):
             stack("wrong", sources, settings=flips)
     # The user left it out.
     stack("OCT", sources, settings=SETTINGS | {"flip_sections": "4: y"})
@@ -219,5 +220,5 @@ def test_another_record_is_refused_in_one_sentence(write, stack, voxels, tmp_pat
 
 
 def test_a_table_and_a_reference_contradict_each_other(write, stack, voxels, moves):
-    with pytest.raises(InputError, match="omit --displacements"):
+    with refused("--displacements", error=InputError):
         stack("GFP", write("GFP", voxels), like="OCT", table=moves)

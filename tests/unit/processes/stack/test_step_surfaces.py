@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from octane.config.parameters import ExecutionParameters
 from octane.core.errors import InputError
@@ -220,7 +221,7 @@ def test_a_levelled_section_is_as_thick_as_all_its_pixels_unless_stated(write_se
         assert own["thickness"] < lowest
     assert metrics.warnings == []
     (source,) = write_sections([Cut(60.0, (45.0, 0.0))], thickness=None)
-    with pytest.raises(InputError, match=r"section_1.* is tilted by 45 .* give --section_thickn"):
+    with refused("section_1", "45", "--section_thickn", error=InputError):
         stack([source], section_level=True)
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from octane.config.parameters import ExecutionParameters, InputParameters
 from octane.core.errors import InputError
@@ -237,5 +238,5 @@ def test_a_depth_that_is_none_is_refused(mosaic, stitch, tmp_path, z):
         f"1,{y},{x},{y * 192},{x * 192},{z if x == y == 1 else ''}" for y, x in np.ndindex(3, 3)
     ]
     table.write_text("\n".join(["section,row,column,y,x,z", *rows]))
-    with pytest.raises(InputError, match=r"positions\.csv"):
+    with refused("positions.csv", error=InputError):
         stitch(mosaic(), positions=table)

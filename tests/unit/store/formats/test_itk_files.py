@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 from flipped_bits import refusals
+from refusals import refused
 
 from octane.config.parameters import InputParameters
 from octane.core.errors import OctaneError
@@ -140,7 +141,7 @@ def test_sizes_of_a_nrrd_in_another_unit_are_refused(write_file, voxels, unit):
     path = write_file("a.nrrd", voxels)
     stated = f'space units: "{unit}" "{unit}" "{unit}"\nencoding'.encode()
     path.write_bytes(path.read_bytes().replace(b"encoding", stated, 1))
-    with pytest.raises(OctaneError, match=rf"sizes in {unit}, .* write sizes and origin in mm"):
+    with refused(unit):
         open_file(path)
 
 
@@ -158,7 +159,7 @@ def test_a_truncated_nifti_is_refused_before_voxels_are_read(write_file, voxels,
 def test_a_truncated_file_is_refused(write_file, voxels, name):
     path = write_file(name, voxels)
     os.truncate(path, path.stat().st_size * 9 // 10)
-    with pytest.raises(OctaneError, match="cannot be read as an image") as caught:
+    with refused(path.name) as caught:
         open_file(path).load()
     assert str(path) in str(caught.value)
 
@@ -183,7 +184,7 @@ def test_a_size_that_the_file_cannot_hold_is_refused_before_voxels_are_read(
     content = content.replace(b"33 20 9", b"30000 30000 2000", 1)
     path.write_bytes(content)
     monkeypatch.setattr(sitk, "ReadImage", no_reading)
-    with pytest.raises(OctaneError, match=rf"{name} cannot be read as an image \(.*truncated"):
+    with refused(name):
         open_file(path)
 
 
@@ -201,7 +202,7 @@ def test_a_header_without_meaning_is_refused(write_file, voxels, name, told, wor
     path = write_file("a.mha", voxels)
     content = re.sub(rf"{name} = [^\n]*".encode(), f"{name} = {told}".encode(), path.read_bytes())
     path.write_bytes(content)
-    with pytest.raises(OctaneError, match=rf"cannot be read as an image \(.*{words}.*\); convert"):
+    with refused(words):
         open_file(path)
 
 
@@ -248,7 +249,7 @@ def require_unstated(path, voxels, unstated, others=SIZES):
     # A mask is on the grid of its volume.
     assert open_file(path, None, Grid(SHAPE, given)).grid.spacing == given
     if len(unstated) < 3:
-        with pytest.raises(OctaneError, match="give the stated size"):
+        with refused(path, "--voxel_size"):
             open_file(path, InputParameters(voxel_size=(7.0, 7.0, 7.0)))
 
 
@@ -277,7 +278,7 @@ def test_a_negative_size_of_a_nifti_turns_the_axis_as_itk_does_with_a_note(
     assert volume.frame.GetDirection() == image.GetDirection()
     axes = [np.reshape(own.GetDirection(), (3, 3))[:, axis] for own in (image, before.frame)]
     np.testing.assert_array_equal(axes[0], -axes[1])
-    assert f"along {'xyz'[axis]}:" in volume.overruled
+    assert f"along {'xyz'[axis]}." in volume.overruled
     np.testing.assert_array_equal(volume.read(REGION), voxels[REGION])
 
 
@@ -324,7 +325,7 @@ def test_a_nrrd_whose_axis_has_no_direction_is_refused(write_file, voxels, axis)
     told = f"space directions: {axis} (0,0.03,0) (0,0,0.04)".encode()
     path = with_field(write_file("a.nrrd", voxels), b"space directions", told)
     for size in (None, SIZES):
-        with pytest.raises(OctaneError, match=r"a\.nrrd cannot be read as an image"):
+        with refused("a.nrrd"):
             open_file(path, InputParameters(voxel_size=size))
 
 
@@ -335,14 +336,14 @@ def test_sizes_of_a_metaimage_in_another_unit_are_refused(write_file, voxels, un
     if is_read:
         assert open_file(path).grid.spacing == pytest.approx(SIZES)
     else:
-        with pytest.raises(OctaneError, match=r"sizes in um, .* write sizes and origin in mm"):
+        with refused(path, "um"):
             open_file(path)
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e30])
 def test_a_size_that_is_not_plausible_is_refused(write_file, voxels, size):
     path = write_pixdim(write_file("a.nii", voxels), "<", 2, size)
-    with pytest.raises(OctaneError, match="not plausible; correct the voxel size, or the unit"):
+    with refused(path):
         open_file(path)
 
 
@@ -416,7 +417,7 @@ def test_compressed_voxels_are_read_wherever_they_begin_and_whatever_follows(wri
         np.testing.assert_array_equal(volume.voxels, voxels)
         header.write_bytes(stated)
     packed.write_bytes(zlib.compress(raw[:-4]))
-    with pytest.raises(OctaneError, match=r"packed\.zraw cannot be read as an image \(.*truncated"):
+    with refused("packed.zraw"):
         open_file(meta).load()
 
 
@@ -459,9 +460,7 @@ def test_voxels_in_anything_but_a_file_next_to_the_header_are_refused(
     path = path.with_name(name)
     # The pattern is for nine planes, but there are fewer files.
     path.write_bytes(re.sub(field, rb"\1 " + where.encode(), header) + b"../a.raw\n" * 3)
-    with pytest.raises(
-        OctaneError, match=rf"{name} has its voxels in '.*', .* write both into one"
-    ):
+    with refused(name):
         open_file(path)
 
 
@@ -479,7 +478,7 @@ def test_a_header_that_hides_its_field_is_refused(write_file, voxels, name, old,
     header = path.read_bytes()
     assert old in header
     path.write_bytes(header.replace(old, new))
-    with pytest.raises(OctaneError, match="does not clearly say where its voxels are"):
+    with refused(path):
         open_file(path)
 
 
@@ -495,10 +494,10 @@ def test_a_file_of_voxels_is_looked_at_when_its_header_is_opened(write_file, vox
             with pytest.raises(OctaneError, match=words):
                 open_file(path)
     raw.unlink()
-    with pytest.raises(OctaneError, match=rf"{raw.name}, with the voxels of {name}, is missing"):
+    with refused(raw.name, name):
         open_file(path)
     os.mkfifo(raw)
-    with pytest.raises(OctaneError, match=rf"{raw.name} cannot be read \(a FIFO or device is"):
+    with refused(raw.name, "FIFO"):
         open_file(path)
 
 
@@ -518,7 +517,7 @@ def test_bytes_before_the_voxels_are_skipped(write_file, voxels, name, field):
 def test_a_header_without_an_end_is_refused(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(b"NRRD0004\n" + b"# comment\n" * 200_000 + b"data file: /etc/hostname\n")
-    with pytest.raises(OctaneError, match=f"{name} has a header without an end; convert"):
+    with refused(name):
         open_file(path)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tifffile
 from flipped_bits import refusals
+from refusals import refused
 
 from octane.config.parameters import InputParameters
 from octane.core.errors import InputError, OctaneError
@@ -46,7 +47,7 @@ def whole(path):
     return volume.read(tuple(slice(0, n) for n in volume.grid.shape))
 
 
-def refused(path):
+def refusal_of(path):
     with pytest.raises(OctaneError, match=path.name):
         whole(path)
 
@@ -232,7 +233,7 @@ def test_a_segment_that_was_cut_short_is_refused(plane, smooth, codec, layout, l
     lost = max(lost, 3) if codec == "lzw" else lost
     kept = len(content) - (lost if lost >= 1 else len(content) // 2)
     parts = [content] * (5 if layout else 0) + [content[:kept]]
-    refused(plane(parts, codec, **layout))
+    refusal_of(plane(parts, codec, **layout))
 
 
 @pytest.mark.parametrize("shape", [(41, 50), (40, 51), (39, 50), (400, 500), (1, 1), (50, 40)])
@@ -243,14 +244,14 @@ def test_a_segment_of_other_voxels_than_its_page_states_is_refused(plane, codec,
         # Bytes do not tell their shape.
         np.testing.assert_array_equal(whole(plane([content], codec)), 7)
     else:
-        refused(plane([content], codec))
+        refusal_of(plane([content], codec))
 
 
 @pytest.mark.parametrize("codec", ["jpeg2000", "jpegxr", "lerc", "jpeg"])
 def test_an_image_of_another_type_or_of_colours_is_refused(plane, codec):
     for array in (np.ones((40, 50), "u2"), np.ones((40, 50, 3), "u1")):
         if codec != "jpeg" or array.ndim == 3:
-            refused(plane([encoded(codec, array)], codec))
+            refusal_of(plane([encoded(codec, array)], codec))
 
 
 BOMB = (8000, 8000)
@@ -311,7 +312,7 @@ def test_a_strip_that_its_page_states_counts_in_the_plan_of_memory(plane, codec)
     path = plane([bomb(codec)], codec, BOMB)
     volume = opened(path)
     assert volume.decoding > 2 * BOMB[0] * BOMB[1]
-    with pytest.raises(OctaneError, match=r"a\.tif"):
+    with refused("a.tif"):
         require_decodable(volume.decoding, volume)
 
 
@@ -323,13 +324,13 @@ def test_a_long_strip_of_few_voxels_counts_in_the_plan_of_memory(plane):
 def test_jpeg_2000_of_many_tiles_of_its_own_is_refused(plane):
     content = bytearray(encoded("jpeg2000", np.ones((255, 255), "u1")))
     struct.pack_into(">II", content, content.index(b"\xff\x4f\xff\x51") + 24, 1, 1)
-    refused(plane([bytes(content)], "jpeg2000", (255, 255)))
+    refusal_of(plane([bytes(content)], "jpeg2000", (255, 255)))
 
 
 def test_lzma_that_asks_for_much_memory_is_refused(plane):
     filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 2**30}]
     content = lzma.compress(bytes(2000), lzma.FORMAT_XZ, filters=filters)
-    refused(plane([content], "lzma"))
+    refusal_of(plane([content], "lzma"))
 
 
 OFFSETS, COUNTS = 273, 279
@@ -355,7 +356,7 @@ def test_strips_in_impossible_places_are_refused(write, rng, compression, code, 
     code = code if compression else {OFFSETS: 324, COUNTS: 325}[code]
     with tifffile.TiffFile(path) as file:
         count = len(file.pages.first.dataoffsets)
-    refused(overwritten(path, code, values[:count]))
+    refusal_of(overwritten(path, code, values[:count]))
 
 
 @pytest.mark.parametrize("compression", [None, "lzw"])
@@ -365,7 +366,7 @@ def test_planes_that_share_voxels_are_refused(write, smooth, compression):
         first, second = (page.dataoffsets[0] for page in file.pages[:2])
         assert first != second
     path.write_bytes(path.read_bytes().replace(struct.pack("<I", second), struct.pack("<I", first)))
-    refused(path)
+    refusal_of(path)
 
 
 def test_planes_that_are_stored_in_several_ways_are_refused(tmp_path, smooth):
@@ -380,7 +381,7 @@ def test_planes_that_are_stored_in_several_ways_are_refused(tmp_path, smooth):
         for k, compression in enumerate((None, "lzw")):
             description = None if k else xml.encode()
             file.write(voxels[k], compression=compression, metadata=None, description=description)
-    refused(path)
+    refusal_of(path)
 
 
 @pytest.mark.parametrize("codec", ["zlib", "lzma", "lerc"])
@@ -421,14 +422,14 @@ def test_a_flipped_bit_elsewhere_is_refused_or_of_the_size_stated(write, smooth,
 
 @pytest.mark.parametrize("compression", ["webp", "png", "jpegxl"])
 def test_an_unknown_codec_is_named_before_the_work(plane, compression):
-    with pytest.raises(InputError, match=r"a\.tif .*LZW"):
+    with refused("a.tif", "LZW", error=InputError):
         opened(plane([b"x" * 99], compression))
 
 
 def test_an_unknown_predictor_is_named_before_the_work(plane):
     path = plane([imagecodecs.lzw_encode(bytes(2000))], "lzw", predictor="horizontal")
     overwritten(path, 317, 34892)
-    with pytest.raises(InputError, match=r"a\.tif .*LZW"):
+    with refused("a.tif", "LZW", error=InputError):
         opened(path)
 
 
@@ -436,7 +437,7 @@ def test_voxels_that_lerc_leaves_out_are_not_invented(plane):
     masks = np.ones((40, 50), bool)
     masks[3, 4] = False
     content = imagecodecs.lerc_encode(np.ones((40, 50), "f4"), masks=masks)
-    refused(plane([content], "lerc", dtype="float32"))
+    refusal_of(plane([content], "lerc", dtype="float32"))
 
 
 def test_what_make_setup_installs_decodes_lzw():

@@ -6,6 +6,7 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 from archives import pack
+from refusals import refused
 
 from octane.core.errors import InputError
 from octane.core.geometry import Grid
@@ -106,5 +107,5 @@ def test_a_viewer_gets_the_state(source):
 
 @pytest.mark.parametrize("dtype", ["float64", "int64"])
 def test_a_type_that_neuroglancer_does_not_show_is_named(source, dtype):
-    with pytest.raises(InputError, match=f"brain.ome.zarr holds {dtype}, .* open it in napari"):
+    with refused("brain.ome.zarr", dtype, error=InputError):
         state_of([source("brain", dtype)])
