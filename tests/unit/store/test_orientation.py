@@ -147,7 +147,7 @@ def test_a_nifti_that_states_two_places_is_named(tmp_path, suffix):
         image.set_sform(affine_of("PIR"), 2)
         nib.save(image, path)
         (*said,) = override_warnings([open_volume(path)])
-        assert ["its qform is used" in text for text in said] == [True] * is_named
+        assert ["qform" in text for text in said] == [True] * is_named
 
 
 def test_oblique_directions_are_kept_by_files_alone(tmp_path):

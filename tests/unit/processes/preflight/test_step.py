@@ -165,8 +165,7 @@ def test_a_foreign_stores_kind_shows_in_its_chunks(plan, write_foreign, chunks, 
 
 def test_chunks_cut_in_z_are_no_tiles_where_an_overlap_is_given(problems, write_foreign):
     (line,) = problems(write_foreign("a.zarr", ONES, chunks=(2, 10, 10)), overlap=0.1)
-    assert "chunks of 2 of 4 planes" in line
-    assert "if it is not a mosaic, give the workflow --input_kind section or volume" in line
+    assert all(name in line for name in ("a.zarr", "2 of 4 planes", "--input_kind"))
 
 
 @pytest.mark.parametrize(
@@ -428,7 +427,7 @@ def test_axes_that_are_oblique_and_voxels_of_no_size_are_noted_and_no_voxel_is_r
         image.SetDirection((0.8, -0.6, 0, 0.6, 0.8, 0, 0, 0, 1))
     straight, oblique = (plan(path)["notes"] for path in paths)
     assert not straight
-    assert "not their positions in space. If these matter, resample the volume" in oblique[0]
+    assert "oblique.mha" in oblique[0]
     assert files_read_once == []
 
 
