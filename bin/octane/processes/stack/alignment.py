@@ -306,7 +306,7 @@ def _square_weights(difference: Face, one: Face, other: Face) -> Face:
 
 
 def match_faces(first: Face, second: Face, *, rotate: bool) -> tuple[Move, float, Move]:
-    """Like :func:`refined`, from the best coarse correlation; 0 if other shifts fit as well."""
+    """Like :func:`refine_move`, from the best coarse correlation; 0 if other shifts fit as well."""
     start, common = search_shift(first, second, ANGLES if rotate else (0,))
     # By single pixels: if half of the tissue is folded, squares would choose either half.
     move, likeness, spread = refine_move(first, second, start, rotate=rotate, by_square=False)
@@ -327,7 +327,7 @@ def register_faces(
     Parameters
     ----------
     first, second
-        Their :func:`resolutions`, or the coarser ones of these.
+        Their :func:`structure_pyramid`, or the coarser ones of these.
     pixel
         Size of the pixels of the coarsest ones, micrometres.
     rotate

@@ -76,8 +76,8 @@ class Fit(NamedTuple):
     that nothing connects, and ``unfit`` those of all that do not fit each other. ``certain`` ones
     are displaced by a pixel or by more than noise, and those ``aside`` by more than noise and by
     more than a voxel. ``centre`` is that of the brightest area (y, x),
-    micrometres. ``shared`` are the small tops and bottoms, by number, of sections that share depth;
-    empty if they do not.
+    micrometres. ``shared_faces`` are the small tops and bottoms, by number, of sections that share
+    depth; empty if they do not.
     """
 
     displacements: dict[int, Displacement]
@@ -220,7 +220,7 @@ def fit_sections(
     rest = complex(*(n % survey.step * grid.spacing[1] / 2 for n in grid.shape[1:]))
     shifts = [complex(move.y, move.x) + (move.turn - 1) * rest for move in moves]
     displacements = {
-        number: Displacement(shift.real, shift.imag, move.rotation).round_off
+        number: Displacement(shift.real, shift.imag, move.rotation).round_off()
         for number, shift, move in zip(numbers, shifts, moves, strict=True)
         if number in matched
     }

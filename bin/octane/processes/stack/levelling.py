@@ -36,7 +36,7 @@ def level_linear(image: npt.NDArray, first: int, tilted: TiltedPlanes) -> npt.ND
     """Interpolate planes along a tilted surface; 0 where the section was not imaged.
 
     ``image`` (z, y, x) has floating or complex values and begins with plane ``first`` of the
-    section, the first that is :meth:`Tilted.needed`. The same bits result from any part of it.
+    section, the first of :meth:`TiltedPlanes.source_planes`. The same bits result from any part.
     """
     result = np.empty((len(tilted.at), *image.shape[1:]), image.dtype)
     if image.dtype.kind == "c":
@@ -54,7 +54,7 @@ def level_linear(image: npt.NDArray, first: int, tilted: TiltedPlanes) -> npt.ND
 
 @cache
 def _leveller(dtype: np.dtype) -> Callable[..., None]:
-    """Compile the loops of :func:`levelled` for images of this type."""
+    """Compile the loops of :func:`level_linear` for images of this type."""
     # Here, because numba takes a third of a second to import.
     from octane.core.compiled import compiled
 

@@ -23,7 +23,7 @@ def sample_nearest(
 ) -> npt.NDArray:
     """Nearest pixels of images (n, y, x) on a rotated grid of ``shape``; 0 where not ``inside``.
 
-    The arguments are those of :func:`octane.processes.stack.sampling.sampled`.
+    The arguments are those of :func:`octane.processes.stack.sampling.sample_linear`.
     """
     i, j = np.ogrid[: shape[0], : shape[1]]
     y = start[0] + step.real * i - step.imag * j
@@ -41,7 +41,7 @@ def sample_nearest(
 def level_nearest(image: npt.NDArray, first: int, tilted: TiltedPlanes) -> npt.NDArray:
     """Nearest voxels along a tilted surface; 0 where the section was not imaged.
 
-    The arguments are those of :func:`octane.processes.stack.levelling.levelled`.
+    The arguments are those of :func:`octane.processes.stack.levelling.level_linear`.
     """
     low, high = tilted.inside
     deeper = tilted.down[:, None] + tilted.across

@@ -46,7 +46,7 @@ def sample_linear(
 
 @cache
 def sampler(dtype: np.dtype) -> Callable[..., None]:
-    """Compile the loops of :func:`sampled` for images of this type."""
+    """Compile the loops of :func:`sample_linear` for images of this type."""
     # Here, because numba takes a third of a second to import.
     from octane.core.compiled import compiled
 

@@ -83,7 +83,7 @@ class Measurements(NamedTuple):
     """Measurements of sections, and the ``given`` displacements, by number.
 
     ``align`` is how sections are moved. ``unlike`` lists the numbers of neighbours that nothing
-    connects, ``distance`` is that of few neighbours, and ``shared`` are faces of the same tissue.
+    connects, and ``distance`` is that of few neighbours. ``shared_faces`` show the same tissue.
     """
 
     align: str
@@ -358,10 +358,8 @@ def _apply_thicknesses(
     Returns the grid, the slabs, and True if they differ. Warns of sections that were not measured,
     but for the last, which cannot be.
     """
-    voxel, measured = (
-        grid.spacing[0],
-        {n: thickness for n, thickness in thicknesses.items() if not thickness.reason},
-    )
+    voxel = grid.spacing[0]
+    measured = {n: size for n, size in thicknesses.items() if not size.reason}
     sizes = {
         slab.number: measured[slab.number].size
         for slab in slabs
@@ -504,7 +502,8 @@ def _fit_figures(
 ) -> dict[int, dict[str, object]]:
     """Figures of how each section fits its neighbours, by number.
 
-    Without ``found``, as another channel decides on places, these are brightness and displacement.
+    Without ``measured``, as another channel decides on places, these are only brightness and
+    displacement.
     """
     figures: dict[int, dict[str, object]] = {slab.number: {} for slab in slabs}
     pairs = [sums[:2] for sums in faces.sums.values()]

@@ -38,9 +38,8 @@ class Displacement(NamedTuple):
         """Complex factor that rotates y + ix."""
         return complex(np.exp(-1j * np.deg2rad(self.rotation)))
 
-    @property
     def round_off(self) -> "Displacement":
-        """Rounded, so that machines agree; zeros are positive."""
+        """Round it, so that machines agree; zeros become positive."""
         digits = zip(self, (3, 3, 6), strict=True)
         return Displacement(*(round(value, places) + 0.0 for value, places in digits))
 
@@ -68,7 +67,7 @@ IN_PLACE = Displacement()
 def read_displacements(path: Path, numbers: Collection[int], grid: Grid) -> dict[int, Displacement]:
     """Displacements in a CSV table, by section number; rows with empty cells give none.
 
-    ``known`` are the numbers of the sections, and ``grid`` is the volume's before they are moved.
+    ``numbers`` are those of the sections, and ``grid`` is the volume's before they are moved.
     Raises an InputError that names the line: of another section, a second row for one, or a
     displacement farther than the volume is wide.
     """
@@ -105,11 +104,7 @@ def read_displacements(path: Path, numbers: Collection[int], grid: Grid) -> dict
                 f"width, {width:g} micrometre, or 180 degrees; give micrometres and degrees."
             )
         displacements[int(number)] = displacement
-    return {
-        number: displacement
-        for number, displacement in displacements.items()
-        if displacement is not None
-    }
+    return {number: move for number, move in displacements.items() if move is not None}
 
 
 def _displacement(row: dict[str, str]) -> Displacement | None:

@@ -46,14 +46,9 @@ def flip_images(sections: Sequence[Image], flips: Mapping[int, str]) -> list[Ima
     """The sections, of which those in ``flips`` are flipped along these axes."""
     return [
         FlippedImage(
-            *(
-                section.path,
-                section.array,
-                section.grid,
-                section.missing,
-                _attributes(section, axes),
-            ),
-            *(section.place, section.overruled, section.channels, axes),
+            *(section.path, section.array, section.grid, section.missing),
+            *(_attributes(section, axes), section.place, section.overruled),
+            *(section.channels, axes),
         )
         if (axes := flips.get(number_or_first(section)))
         else section

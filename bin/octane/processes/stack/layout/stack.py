@@ -48,7 +48,7 @@ class SectionSlab:
 
     Its box begins at its ``cut`` surface, which lies ``surface`` deep in the volume; in z, ``edge``
     and ``extent`` are those in the middle of the section. ``thickness_from`` is the source of the
-    thickness, in words. STACK undoes ``displaced``, a displacement about ``middle`` (y, x).
+    thickness, in words. STACK undoes its ``displacement`` about ``middle`` (y, x).
     """
 
     number: int
@@ -254,9 +254,7 @@ def table_displacements(
     """
     imaged = {slab.number for slab in slabs if slab.image is not None}
     displacements = read_displacements(path, imaged.union(parameters.excluded), grid)
-    return {
-        number: displacement for number, displacement in displacements.items() if number in imaged
-    }
+    return {number: move for number, move in displacements.items() if number in imaged}
 
 
 def table_thicknesses(path: Path, slabs: Sequence[SectionSlab]) -> dict[int, float]:
