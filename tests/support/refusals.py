@@ -1,5 +1,6 @@
 """Expected errors, known by the files, flags and values that they name, not by their prose."""
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -17,4 +18,10 @@ def refused(
         yield caught
     sentence = str(caught.value)
     assert "\n" not in sentence, sentence
-    assert [name for name in map(str, names) if name not in sentence] == [], sentence
+    # A number is not a part of another one.
+    patterns = {
+        name: r"(?<!\d)" * name[:1].isdigit() + re.escape(name) + r"(?!\d)" * name[-1:].isdigit()
+        for name in map(str, names)
+    }
+    missing = [name for name, pattern in patterns.items() if not re.search(pattern, sentence)]
+    assert missing == [], sentence

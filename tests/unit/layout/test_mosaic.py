@@ -156,7 +156,7 @@ def test_what_a_table_of_gains_lacks_is_named(row, write_table, rows, words):
 def test_a_row_of_a_section_that_is_not_there_is_named(write_table):
     table = write_table([FIRST, (2.0, 0, 0, 0, 0), (3, 0, 0, 0, 0)])
     require_sections(table, {1, 2, 3})
-    with refused("4", "3"):
+    with refused(table, "line 4", "section 3"):
         require_sections(table, {1, 2, None})
 
 
@@ -234,7 +234,7 @@ def test_a_table_may_lack_tiles_that_were_not_imaged(declaring, write_table):
     # A row that is given counts.
     found = read_positions(write_table([*rows, (1, 2, 2, 64, 70)]), 1, tiling)
     assert found[2, 2] == (64, 70)
-    with refused("1", "2"):
+    with refused("1 tiles", "row 2"):
         read_positions(write_table(rows[:-1]), 1, tiling)
 
 

@@ -33,9 +33,9 @@ def test_a_voxel_size_that_is_not_the_files_own_is_refused(write_file, write_ima
     path = write_file("a.nii", voxels)
     reading = InputParameters(voxel_size=(40.0, 30.0, 25.0))
     assert open_volume(path, reading).grid.spacing == pytest.approx((40.0, 30.0, 25.0))
-    with refused("40", "30", "25"):
+    with refused(path, "40 x 30 x 25", "25 x 30 x 40"):
         open_volume(path, InputParameters(voxel_size=(25.0, 30.0, 40.0)))
-    with refused("10", "40", "30", "25"):
+    with refused("a.ome.zarr", "10 x 10 x 10", "40 x 30 x 25"):
         open_image(write_image("a.ome.zarr", voxels), reading)
 
 

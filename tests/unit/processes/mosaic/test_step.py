@@ -535,7 +535,7 @@ def test_a_png_is_refused_if_it_is_truncated_or_in_colour(cut, tmp_path):
     with refused("s1_r2_c2_z001.png", error=InputError):
         run(tmp_path / "tiles", tmp_path / "made", SIZE, **given)
     file.unlink()
-    with refused("1", error=InputError):
+    with refused("row 1, column 1", "plane 1", error=InputError):
         run(tmp_path / "tiles", tmp_path / "made", SIZE, **given)
     assert not (tmp_path / "made").exists()
 

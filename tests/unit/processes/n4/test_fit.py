@@ -190,11 +190,11 @@ def test_a_volume_is_shrunk_fitted_and_divided(monkeypatch, dtype):
 
 
 def test_arrays_that_do_not_fit_are_refused_before_they_are_shrunk():
-    with refused("10", "24", "28", "20"):
+    with refused("mask", "(10, 24, 28)", f"{IMAGE.shape}"):
         n4.n4_bias_field_correction(IMAGE, np.ones((10, 24, 28)))
-    with refused("2"):
+    with refused("2 axes"):
         n4.n4_bias_field_correction(IMAGE[0])
-    with refused("0", "1"):
+    with refused("0 to 1"):
         n4.n4_bias_field_correction(IMAGE, strength=-1)
     with refused("shrink factor"):
         n4.n4_bias_field_correction(IMAGE, shrink_factor=(1, 0, 1))
@@ -205,7 +205,7 @@ def test_arrays_that_do_not_fit_are_refused_before_they_are_shrunk():
             n4.n4_bias_field_correction(IMAGE, control_points=cast("int", wrong))
     # So are constant volumes, and those constant within the mask.
     for volume, mask in ((np.full((8, 9, 10), 7.0), None), (np.where(MASK, 7, IMAGE), MASK)):
-        with refused("7"):
+        with refused("the same value, 7"):
             n4.n4_bias_field_correction(volume, mask)
 
 
@@ -250,7 +250,7 @@ def test_a_volume_that_needs_no_voxel_left_out_has_the_bits_of_itk_s_way(caplog)
 
 
 def test_a_volume_without_a_value_above_0_is_refused():
-    with refused("0"):
+    with refused("above 0"):
         n4.n4_bias_field_correction(IMAGE - 1000)
 
 

@@ -818,7 +818,7 @@ def test_a_section_that_is_left_out_is_blank_and_needs_no_permission(
     assert metrics.figures["missing_sections"] == []
     assert metrics.figures["excluded_sections"] == [3, 5, 6]
     assert metrics.warnings == []
-    with refused("2", "3"):
+    with refused(table, "line 2", "section 3"):
         stack(sources, name="refused", given=table, allow_missing_sections=1)
 
 

@@ -51,5 +51,5 @@ def test_a_wrong_row_is_named(read, lines, words):
 
 def test_voxels_must_be_as_high_as_wide(read):
     grid = Grid((4, 20, 30), (10.0, 10.0, 12.0), (5.0, 5.0, 6.0))
-    with refused("10", "12", error=InputError):
+    with refused("10 x 12", error=InputError):
         read("1,0,0,0", grid=grid)
