@@ -149,26 +149,20 @@ def test_shares_of_a_gpu_are_read_from_the_environment_too(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "names"),
     [
-        ("--resoluton=10", "Unknown parameter --resoluton; did you mean --resolution?"),
-        ("--res 10", "Unknown parameter --res"),
-        ("--no-allow-upsampling", "did you mean --allow_upsampling?"),
-        ("--scale", "Argument --scale: expected at least one argument. See --help."),
-        ("--resample_dtype", "Argument --resample_dtype: expected one argument. See --help."),
-        (
-            "--allow_upsampling=yes",
-            "Argument --allow_upsampling: 'yes' is not a switch; write true or false. See --help.",
-        ),
-        (
-            "--resample_dtype= --layout pile",
-            "--layout is 'pile': input should be .* --resample_dtype is '': ",
-        ),
-        ("--allow_upsampling y", "Unexpected argument 'y'. See --help."),
+        ("--resoluton=10", ("--resoluton;", "--resolution?")),
+        ("--res 10", ("--res;",)),
+        ("--no-allow-upsampling", ("--no-allow-upsampling", "--allow_upsampling?")),
+        ("--scale", ("--scale", "--help")),
+        ("--resample_dtype", ("--resample_dtype", "--help")),
+        ("--allow_upsampling=yes", ("--allow_upsampling", "'yes'", "--help")),
+        ("--resample_dtype= --layout pile", ("--layout", "'pile'", "--resample_dtype", "''")),
+        ("--allow_upsampling y", ("'y'", "--help")),
     ],
 )
-def test_a_wrong_flag_is_named_with_the_remedy(words, sentence):
-    with pytest.raises(InputError, match=sentence.replace("?", r"\?")):
+def test_a_wrong_flag_is_named_with_the_remedy(words, names):
+    with refused(*names, error=InputError):
         parsed(ResampleParameters, words.split())
 
 

@@ -9,7 +9,7 @@ import pytest
 from refusals import refused
 
 from octane.core import files
-from octane.core.errors import NoSpaceError, OctaneError
+from octane.core.errors import NoSpaceError
 from octane.core.files import (
     PARTIAL,
     IrregularFileError,
@@ -70,7 +70,7 @@ def test_a_disk_that_fails_is_named(tmp_path):
             partial.symlink_to("/proc/self/mem")
             partial.write_bytes(b"x")
 
-    with pytest.raises(OSError, match="Input/output error") as caught:
+    with pytest.raises(OSError, match=rf"\[Errno {errno.EIO}\].*/a'$") as caught:
         write()
     assert caught.value.filename == str(tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
@@ -150,8 +150,7 @@ def test_a_result_that_lost_its_name_gets_it_again(store, monkeypatch):
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
-    words = rf"{tmp_path / 'file'} cannot be written \(.*\); choose"
-    with pytest.raises(OctaneError, match=words), writing(tmp_path / "file" / "a"):
+    with refused(f"{tmp_path / 'file'} "), writing(tmp_path / "file" / "a"):
         pytest.fail("work was begun")
 
 

@@ -1,6 +1,7 @@
 """GPUs that CUDA_VISIBLE_DEVICES shows, and simulated ones."""
 
 import pytest
+from refusals import refused
 
 from octane.gpu.inventory import (
     VARIABLE,
@@ -69,5 +70,5 @@ def test_a_number_and_a_size_are_idle_gpus():
 
 @pytest.mark.parametrize("description", ["two", "2x", "2xmany", "/nowhere.json", "x40GB"])
 def test_an_invalid_description_is_refused(description):
-    with pytest.raises(GpusUnavailableError, match=VARIABLE):
+    with refused(VARIABLE, f"'{description}'", error=GpusUnavailableError):
         simulated_gpus(description)

@@ -6,6 +6,7 @@ from unittest.mock import Mock
 
 import pynvml
 import pytest
+from refusals import refused
 
 from octane.gpu import nvml
 from octane.gpu.inventory import Gpu, GpuProcess, GpusUnavailableError
@@ -86,20 +87,10 @@ def test_a_gpu_is_read_with_all_its_processes(node):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, "no NVIDIA driver"),
-        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "not loaded"),
-        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "a reboot is due"),
-        (pynvml.NVML_ERROR_NO_PERMISSION, "may not use"),
-        (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, "too old"),
-        (pynvml.NVML_ERROR_UNKNOWN, "NVML fails"),
-    ],
-)
-def test_without_nvml_there_is_a_reason(monkeypatch, code, words):
+@pytest.mark.parametrize("code", [*nvml.REASONS, pynvml.NVML_ERROR_UNKNOWN])
+def test_without_nvml_there_is_a_reason(monkeypatch, code):
     monkeypatch.setattr(pynvml, "nvmlInit", Mock(side_effect=error(code)))
-    with pytest.raises(GpusUnavailableError, match=words):
+    with refused(nvml.REASONS.get(code, error(code)), error=GpusUnavailableError):
         nvml.read()
 
 

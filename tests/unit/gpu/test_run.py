@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from octane.config.parameters import LeaseParameters
 from octane.core.errors import GpuLostError, NoGpuError
@@ -219,7 +220,7 @@ def test_in_the_end_auto_takes_the_cpu_with_the_whole_batch_and_gpu_is_an_error(
     assert (figures["backend"], figures["gpu"], figures["fell_back"]) == ("cpu", None, True)
     assert done.metrics.device["backend"] == "cpu"
     assert any("CPU did the work" in warning for warning in done.metrics.warnings)
-    with pytest.raises(NoGpuError, match="no other GPU is left to try"):
+    with refused("--gpu_timeout", "--backend cpu", error=NoGpuError):
         on_gpu(fitting(0), backend="gpu")
 
 
@@ -229,7 +230,7 @@ def test_a_lost_race_at_the_context_is_tried_again_until_the_timeout(on_gpu):
     done = on_gpu(where, timeout=0.05, devices=FakeDevices(taken=10**9))
     assert done.result is None
     assert [outcome for outcome, _ in done.tries][-2:] == ["no GPU", "done"]
-    with pytest.raises(NoGpuError, match=r"no GPU could be used within 0\.05 s.*--gpu_timeout"):
+    with refused("0.05 s", "--gpu_timeout", error=NoGpuError):
         on_gpu(where, backend="gpu", timeout=0.05, devices=FakeDevices(taken=10**9))
 
 
@@ -246,7 +247,7 @@ def test_without_the_library_nothing_is_leased(on_gpu, tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         assert on_gpu(where, devices=devices).result is None
     assert "CPU, because CuPy is not installed" in caplog.text
-    with pytest.raises(NoGpuError, match="CuPy is not installed; install CuPy"):
+    with refused(devices.missing(), "--backend cpu", error=NoGpuError):
         on_gpu(where, backend="gpu", devices=devices)
     assert not (tmp_path / "leases").exists()
 
@@ -266,7 +267,7 @@ def test_another_error_is_the_works_own(on_gpu):
 @pytest.mark.parametrize("backend", ["auto", "gpu"])
 def test_a_gpu_that_is_lost_ends_the_work_and_the_lease(on_gpu, tmp_path, backend):
     devices = FakeDevices(lost=True)
-    with pytest.raises(GpuLostError, match=f"{FIRST} failed .*--backend cpu") as caught:
+    with pytest.raises(GpuLostError, match=f"{FIRST} .*--backend cpu") as caught:
         on_gpu(lambda share: 1 / 0, backend=backend, devices=devices)
     assert caught.value.code == 104
     # Its device is not called again.

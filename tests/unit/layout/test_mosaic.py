@@ -96,30 +96,29 @@ FIRST = (1, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(
-    ("rows", "words"),
+    ("rows", "names"),
     [
-        ([], "columns"),
-        ([FIRST, (1, 0, 1, "far", 0)], "line 3: invalid row, .* with decimal points"),
-        ([FIRST, (1, 0, 1, '"0,25"', 0)], "line 3: y is '0,25', which has a comma; write 0.25"),
-        ([FIRST, (1, 0, 0.5, 0, 0)], "line 3"),
-        ([FIRST, (1, "inf", 1, 0, 0)], "line 3"),
-        ([FIRST, [], (1, 0, 1, 0)], "line 4: there are 4 cells but 5 columns"),
-        ([FIRST, (1, 0, 1, 0, "")], "line 3"),
-        ([FIRST, (1, 0, 1, 0, "nan")], "line 3"),
-        ([FIRST, (1, 0, 1, 0, "inf")], "line 3"),
-        ([FIRST, (1, 0, 1, 0, "-1e300")], "line 3: .* or a second one.* up to 1e\\+09"),
-        ([FIRST, (1, 0, 0, 5, 5)], "line 3"),
-        ([FIRST, (1, 0, 1, 5, 5), (1, 1, 0, 0, 0)], "line 4: row 1, column 0 is outside section 1"),
-        ([FIRST, (1, 0, -1, 5, 5)], "line 3: row 0, column -1 is outside .* 1 x 2 tiles"),
-        ([FIRST], "row 0, column 1 of section 1"),
-        ([(2, 0, 0, 0, 0), (2, 0, 1, 0, 9)], "row 0, column 0 of section 1"),
+        ([], ("section, row, column, y, x",)),
+        ([FIRST, (1, 0, 1, "far", 0)], ("line 3", "1e+09")),
+        ([FIRST, (1, 0, 1, '"0,25"', 0)], ("line 3", "y is '0,25'", "0.25")),
+        ([FIRST, (1, 0, 0.5, 0, 0)], ("line 3", "1e+09")),
+        ([FIRST, (1, "inf", 1, 0, 0)], ("line 3", "1e+09")),
+        ([FIRST, [], (1, 0, 1, 0)], ("line 4", "4 cells", "5 columns")),
+        ([FIRST, (1, 0, 1, 0, "")], ("line 3", "1e+09")),
+        ([FIRST, (1, 0, 1, 0, "nan")], ("line 3", "1e+09")),
+        ([FIRST, (1, 0, 1, 0, "inf")], ("line 3", "1e+09")),
+        ([FIRST, (1, 0, 1, 0, "-1e300")], ("line 3", "1e+09")),
+        ([FIRST, (1, 0, 0, 5, 5)], ("line 3", "1e+09")),
+        ([FIRST, (1, 0, 1, 5, 5), (1, 1, 0, 0, 0)], ("line 4", "row 1, column 0", "1 x 2")),
+        ([FIRST, (1, 0, -1, 5, 5)], ("line 3", "row 0, column -1", "1 x 2")),
+        ([FIRST], ("1 tiles", "row 0, column 1 of section 1")),
+        ([(2, 0, 0, 0, 0), (2, 0, 1, 0, 9)], ("2 tiles", "row 0, column 0 of section 1")),
     ],
 )
-def test_what_a_table_lacks_is_named(row, write_table, rows, words):
+def test_what_a_table_lacks_is_named(row, write_table, rows, names):
     table = write_table(rows)
-    with pytest.raises(OctaneError, match=words) as caught:
+    with refused(table, *names):
         read_positions(table, 1, row)
-    assert str(table) in str(caught.value)
 
 
 GAINS = "section,row,column,gain"
@@ -132,25 +131,27 @@ def test_gains_are_read_as_they_were_written(row, write_table):
 
 
 @pytest.mark.parametrize(
-    ("rows", "words"),
+    ("rows", "names"),
     [
-        ([], "columns section, row, column, gain"),
-        ([EVEN, (1, 0, 1, "bright")], "line 3: invalid row, .* gains from 0.001 to 1000"),
-        ([EVEN, (1, 0, 1, '"0,25"')], "line 3: gain is '0,25', which has a comma; write 0.25"),
-        *(([EVEN, (1, 0, 1, gain)], "line 3: invalid") for gain in (0, -1, "nan", "inf", 1001)),
-        ([EVEN, (1, "inf", 1, 1)], "line 3: invalid"),
-        ([EVEN, (1, 0, 0.5, 1)], "line 3: invalid"),
-        ([EVEN, EVEN], "line 3: invalid row, or a second one"),
-        ([EVEN, (1, 0, 1)], "line 3: there are 3 cells but 4 columns"),
-        ([EVEN, (1, 0, 2, 1)], "line 3: row 0, column 2 is outside .* 1 x 2 tiles"),
-        ([EVEN, (2, 0, 1, 1)], "lacks the gains of 1 tiles, .* row 0, column 1 of section 1; add"),
+        ([], ("section, row, column, gain",)),
+        ([EVEN, (1, 0, 1, "bright")], ("line 3", "0.001 to 1000")),
+        ([EVEN, (1, 0, 1, '"0,25"')], ("line 3", "gain is '0,25'", "0.25")),
+        *(
+            ([EVEN, (1, 0, 1, gain)], ("line 3", "0.001 to 1000"))
+            for gain in (0, -1, "nan", "inf", 1001)
+        ),
+        ([EVEN, (1, "inf", 1, 1)], ("line 3", "0.001 to 1000")),
+        ([EVEN, (1, 0, 0.5, 1)], ("line 3", "0.001 to 1000")),
+        ([EVEN, EVEN], ("line 3", "0.001 to 1000")),
+        ([EVEN, (1, 0, 1)], ("line 3", "3 cells", "4 columns")),
+        ([EVEN, (1, 0, 2, 1)], ("line 3", "row 0, column 2", "1 x 2")),
+        ([EVEN, (2, 0, 1, 1)], ("1 tiles", "row 0, column 1 of section 1")),
     ],
 )
-def test_what_a_table_of_gains_lacks_is_named(row, write_table, rows, words):
+def test_what_a_table_of_gains_lacks_is_named(row, write_table, rows, names):
     table = write_table(rows, GAINS)
-    with pytest.raises(OctaneError, match=words) as caught:
+    with refused(table, *names):
         read_gains(table, 1, row)
-    assert str(table) in str(caught.value)
 
 
 def test_a_row_of_a_section_that_is_not_there_is_named(write_table):
@@ -212,15 +213,15 @@ def test_rows_and_columns_beyond_the_imaged_tiles_are_not_within_them(declaring)
 
 
 @pytest.mark.parametrize(
-    ("tiles", "words"),
+    ("tiles", "names"),
     [
-        ([(0, 0), (1, 3)], "has 3 x 3 tiles, but declares row 1, column 3 as not imaged; correct"),
-        ([*np.ndindex(3, 3)], "declares all its tiles as not imaged; remove it"),
-        ([(0, -1)], "octane.mosaic.not_imaged.0.1"),
+        ([(0, 0), (1, 3)], ("3 x 3", "row 1, column 3", "octane.mosaic.not_imaged")),
+        ([*np.ndindex(3, 3)], ("--allow_missing_sections", "octane.mosaic.not_imaged")),
+        ([(0, -1)], ("octane.mosaic.not_imaged.0.1",)),
     ],
 )
-def test_a_declaration_that_cannot_be_is_refused(declaring, tiles, words):
-    with pytest.raises(OctaneError, match=words):
+def test_a_declaration_that_cannot_be_is_refused(declaring, tiles, names):
+    with refused("a.ome.zarr", *names):
         MosaicGrid.of(declaring(*tiles))
 
 

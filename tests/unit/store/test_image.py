@@ -1,5 +1,6 @@
 """Reading and writing OME-Zarr images, one of several channels, lost and damaged chunks."""
 
+import errno
 import io
 import itertools
 import json
@@ -11,6 +12,7 @@ import numcodecs
 import numpy as np
 import pytest
 from flipped_bits import refusals
+from refusals import refused
 from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 from octane.config.parameters import InputParameters
@@ -91,7 +93,7 @@ def test_tiles_that_were_not_imaged_read_as_the_fill_value(write_foreign, voxels
 def test_a_store_that_was_emptied_is_never_filled(write_foreign, voxels):
     path = write_foreign("a.zarr", voxels, version="0.5")
     (path / "0" / "zarr.json").rename(path / "0" / "emptied.json")
-    with pytest.raises(InputError, match=r"a\.zarr was emptied after use .* again with -resume"):
+    with refused(path, "--keep_intermediates", "-resume", error=InputError):
         open_image(path, InputParameters(missing_chunks="fill"))
 
 
@@ -104,9 +106,7 @@ def test_a_store_without_any_chunk_is_never_filled(write_foreign, voxels, versio
     reading = InputParameters(missing_chunks=missing)
     blank = write_foreign("blank.zarr", np.zeros_like(voxels), **more)
     for image in (open_image(blank, reading), *open_levels(blank, reading)):
-        with pytest.raises(
-            InputError, match=r"blank\.zarr: chunk 0/.* is missing.*--exclude_sections"
-        ):
+        with refused(blank, "chunk 0/", "--exclude_sections", error=InputError):
             image.read(WHOLE)
     # A mask may be.
     assert not open_image(blank, None).read(WHOLE).any()
@@ -140,10 +140,10 @@ def test_a_wrong_separator_is_named(write_foreign, voxels, missing, version, wri
     file.write_text(json.dumps(described))
     reading = InputParameters(missing_chunks=missing)
     for image in (open_image(path, reading), open_image(path, None)):
-        with pytest.raises(InputError, match=r"a\.zarr .*dimension_separator") as caught:
+        with refused(path, "dimension_separator", error=InputError) as caught:
             image.read(WHOLE)
         numbers = rf"\d[{written}]\d[{written}]\d"
-        assert re.search(rf"chunks like 0/(c[{written}])?{numbers},", str(caught.value))
+        assert re.search(rf" 0/(c[{written}])?{numbers},", str(caught.value))
 
 
 def test_a_coarser_level_may_be_blank(write_foreign, voxels):
@@ -163,16 +163,16 @@ def test_broken_and_missing_chunks_are_named_if_zarr_reads(write_foreign, voxels
     image = open_image(path)
     with (
         denied(io, "open", "c/1/2/0"),
-        pytest.raises(UnreadableChunkError, match=r"/2/0 cannot be read \(Permission denied\);"),
+        refused(path, "0/c/1/2/0", os.strerror(errno.EACCES), error=UnreadableChunkError),
     ):
         image.read(WHOLE)
     file = path / "0/c/1/2/0"
     for content in (file.read_bytes()[:-30], b"no gzip at all"):
         file.write_bytes(content)
-        with pytest.raises(CorruptChunkError, match=r"chunk 0/c/1/2/0 cannot be decoded \(\w+\);"):
+        with refused(path, "0/c/1/2/0", error=CorruptChunkError):
             image.read(WHOLE)
     file.unlink()
-    with pytest.raises(MissingChunkError, match=r"a\.zarr: chunk 0/c/1/2/0 is missing"):
+    with refused(path, "0/c/1/2/0", error=MissingChunkError):
         image.read(WHOLE)
     expected = voxels.copy()
     expected[10:, 20:, :10] = 0
@@ -199,7 +199,7 @@ def test_an_unreadable_index_is_not_one_without_chunks(write_image, voxels, deni
     path = write_image("s.ome.zarr", voxels, chunks=(10, 10, 10), shards=(20, 20, 20))
     with (
         denied(owner, call, "c/0/0/0"),
-        pytest.raises(UnreadableChunkError, match=r"chunk 0/c/0/0/0 cannot be read"),
+        refused(path, "0/c/0/0/0", error=UnreadableChunkError),
     ):
         open_image(path).missing_chunks()
 
@@ -208,31 +208,32 @@ def chunked_as(*sizes):
     return lambda metadata: metadata["chunk_grid"]["configuration"].update(chunk_shape=sizes)
 
 
+MILLIONS = "1000000 x 1000000 x 1000000"
+
+
 @pytest.mark.parametrize("call", [open_image, open_levels])
 @pytest.mark.parametrize(
-    ("name", "more", "change", "words"),
+    ("name", "more", "change", "sizes"),
     [
-        ("zarr.json", {}, lambda metadata: metadata.update(shape=[10**6] * 3), "shape 10+ x 10+"),
-        (".zarray", {}, lambda metadata: metadata.update(chunks=[0, 10, 10]), "chunks of 0 x 10"),
-        ("zarr.json", {}, chunked_as(10, 0, 10), "chunks of 10 x 0 x 10"),
-        ("zarr.json", {}, chunked_as(*[10**9] * 3), "chunks of 10+ x 10+"),
-        ("zarr.json", {"shards": (20, 20, 20)}, chunked_as(0, 0, 0), "shards of 0 x 0 x 0"),
+        ("zarr.json", {}, lambda metadata: metadata.update(shape=[10**6] * 3), MILLIONS),
+        (".zarray", {}, lambda metadata: metadata.update(chunks=[0, 10, 10]), " 0 x 10 x 10"),
+        ("zarr.json", {}, chunked_as(10, 0, 10), "10 x 0 x 10"),
+        ("zarr.json", {}, chunked_as(*[10**9] * 3), "1000000000 x 1000000000"),
+        ("zarr.json", {"shards": (20, 20, 20)}, chunked_as(0, 0, 0), " 0 x 0 x 0"),
     ],
 )
-def test_implausible_sizes_are_refused(write_foreign, voxels, call, name, more, change, words):
+def test_implausible_sizes_are_refused(write_foreign, voxels, call, name, more, change, sizes):
     version = "0.5" if name == "zarr.json" else "0.4"
     path = write_foreign("a.zarr", voxels, version=version, chunks=(10, 10, 10), **more)
     metadata = json.loads((path / "0" / name).read_text())
     change(metadata)
     (path / "0" / name).write_text(json.dumps(metadata))
-    with pytest.raises(InputError, match=rf"a.zarr .*{words}.*which is not plausible; correct its"):
+    with refused(path, sizes, "dataset 0", error=InputError):
         call(path)
 
 
 @pytest.mark.timeout(30)
-@pytest.mark.parametrize(
-    ("make", "what"), [(os.mkfifo, "a FIFO or device"), (os.mkdir, "a folder")]
-)
+@pytest.mark.parametrize(("make", "what"), [(os.mkfifo, "FIFO"), (os.mkdir, "folder")])
 @pytest.mark.parametrize(
     "how", [{}, {"shards": (20, 20, 20)}, OTHERS["gzip"]], ids=["plain", "sharded", "by zarr"]
 )
@@ -243,7 +244,7 @@ def test_a_chunk_that_is_not_a_regular_file_is_refused(write_foreign, voxels, ho
     make(path / key)
     image = open_image(path)
     for call in (lambda: image.read(WHOLE), image.missing_chunks):
-        with pytest.raises(CorruptChunkError, match=rf"{key}.* \({what} is in its place\);"):
+        with refused(path, key, what, error=CorruptChunkError):
             call()
 
 
@@ -252,8 +253,7 @@ def test_sections_beyond_a_cropped_volume_are_refused(write_image, voxels, start
     noted = {"name": "b", "number": 2, "start": start, "stop": stop}
     whole = {"name": "a", "number": 1, "start": 0, "stop": 20}
     path = write_image("a.ome.zarr", voxels, attributes={"sections": [whole, noted]})
-    words = f"a.ome.zarr has 20 planes, but section 2 is in planes {start} to {stop}; correct"
-    with pytest.raises(InputError, match=words):
+    with refused(path, "section 2", f"{start} to {stop}", "octane.sections", error=InputError):
         open_image(path)
 
 
@@ -275,7 +275,7 @@ def test_a_volume_is_cut_for_readers(shape, chunks, shards):
 def test_a_chunk_that_was_not_written_is_found_and_nothing_is_left(tmp_path):
     level = Level(Grid((4, 4, 8), (1.0, 1.0, 1.0)), (4, 4, 4))
     with (
-        pytest.raises(InputError, match=r"1 chunks were not written \(first 0/c/0/0/1"),
+        refused("a.zarr", "1 chunks", "0/c/0/0/1", error=InputError),
         create_image(tmp_path / "a.zarr", [level], "f4") as (writer,),
     ):
         writer[(slice(0, 4),) * 3] = np.ones((4, 4, 4), np.float32)
@@ -285,7 +285,7 @@ def test_a_chunk_that_was_not_written_is_found_and_nothing_is_left(tmp_path):
 def test_an_image_must_be_named_as_one(tmp_path):
     level = Level.volume(Grid((2, 3, 4), (1.0, 1.0, 1.0)))
     with (
-        pytest.raises(InputError, match=r"out\.nii\.gz: .* must end in \.ome\.zarr"),
+        refused("out.nii.gz", ".ome.zarr", error=InputError),
         create_image(tmp_path / "out.nii.gz", [level], "f4"),
     ):
         pytest.fail("the block was entered")
@@ -352,7 +352,7 @@ def test_only_chunks_that_are_read_must_exist(several, name):
         assert opened(path, channel, t).missing_chunks() == []
         np.testing.assert_array_equal(opened(path, channel, t).read(ALL), voxels[t, int(channel)])
     assert opened(path, "1", 1).missing_chunks() == [chunk]
-    with pytest.raises(MissingChunkError, match=f"chunk {chunk} is missing"):
+    with refused(path, chunk, error=MissingChunkError):
         opened(path, "1", 1).read(ALL)
     rest = (ALL[0], slice(8, 10), ALL[2])
     np.testing.assert_array_equal(opened(path, "1", 1).read(rest), voxels[1, 1][rest])
@@ -370,16 +370,16 @@ def test_axes_of_one_place_are_left_out(write_foreign, voxels, axes, reading):
 
 
 @pytest.mark.parametrize(
-    ("axes", "words"),
+    ("axes", "names"),
     [
-        ("czyx", "300 channels: 0, 1, .* 15 and 284 more; give one"),
-        ("qzyx", "300 qs: .*; write only one of them"),
-        *((axes, "has the axes") for axes in ("tcyx", "cczyx", "qtczyx", "zyxc")),
+        ("czyx", ("300 channels", "0, 1, 2", "284", "--channel")),
+        ("qzyx", ("300 qs", "0, 1, 2", "284")),
+        *((axes, (f" {' '.join(axes)};",)) for axes in ("tcyx", "cczyx", "qtczyx", "zyxc")),
     ],
 )
-def test_other_axes_are_refused(write_foreign, axes, words):
+def test_other_axes_are_refused(write_foreign, axes, names):
     path = write_foreign("a.zarr", np.zeros((300, *[1] * (len(axes) - 1)), "u1"), axes=axes)
-    with pytest.raises(InputError, match=words):
+    with refused(path, *names, error=InputError):
         opened(path)
 
 

@@ -1,5 +1,6 @@
 """Metadata of other writers: read if valid, else refused in one sentence."""
 
+import errno
 import json
 import os
 import shutil
@@ -8,9 +9,9 @@ from math import nan
 import numpy as np
 import pytest
 import zarr
+from refusals import refused
 
 from octane.config.parameters import InputParameters
-from octane.core.errors import OctaneError
 from octane.store.image import open_image
 
 VOXELS = np.ones((8, 8, 8), np.float32)
@@ -42,11 +43,9 @@ def read(path, missing="error"):
     open_image(path, InputParameters(missing_chunks=missing)).read((slice(0, 8),) * 3)
 
 
-def refused(path, words, missing="error"):
-    with pytest.raises(OctaneError, match=words) as caught:
-        read(path, missing)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
+def refusal_of(path, *names):
+    with refused(path, *names):
+        read(path)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +86,7 @@ def test_each_axis_has_its_own_unit_which_wins_over_the_one_given(change_multisc
     assert open_image(path, InputParameters(input_unit=None)).overruled == ""
     # A scale without a unit is not trusted if other axes have one.
     path = change_multiscale(lambda multiscale: multiscale["axes"][0].pop("unit"))
-    with pytest.raises(OctaneError, match="not for z"):
+    with refused(path, " z,", "bioformats2raw"):
         open_image(path, InputParameters(input_unit="micrometer"))
 
 
@@ -113,35 +112,36 @@ def test_the_scale_of_time_does_not_matter(write_foreign):
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "names"),
     [
-        *(({"axes": axes}, "axes") for axes in ("yx", "czyx", "xyz")),
-        ({"axes": ""}, "does not list its axes, as OME-Zarr 0.4 to 0.6 do"),
-        *(({"unit": u}, f"unit '{u}'") for u in ("furlong", "pixel", "reference frame", "second")),
-        ({"unit": "parsec"}, "which is not plausible"),
-        ({"array": None}, "dataset 0"),
+        *(({"axes": axes}, (f" {' '.join(axes)};",)) for axes in ("yx", "xyz")),
+        ({"axes": "czyx"}, ("(8, 8, 8)", "4 axes")),
+        ({"axes": ""}, ("axes", "0.4 to 0.6")),
         *(
-            ({"transforms": transforms}, words)
-            for transforms, words in (
-                ([], "does not state a scale"),
-                ([shift(1, 2, 3)], "does not state a scale"),
-                ([scale(1, 1)], "invalid scale"),
-                ([{"type": "scale"}], "invalid scale"),
-                ([scale(1, 1, 1), shift(1, 2)], "invalid translation"),
-                ([scale(1, 1, 1), shift(nan, 1, 1)], r"translation\.0"),
-                ([scale(1e12, 1, 1)], "which is not plausible"),
-                ([scale(1, 0, 1)], "which is not plausible"),
-                (
-                    [scale(1, 1, 1), {"type": "affine"}],
-                    "'affine'",
-                ),
-                ([{"type": 5}], "type"),
+            ({"unit": unit}, (f"unit '{unit}'",))
+            for unit in ("furlong", "pixel", "reference frame", "second")
+        ),
+        ({"unit": "parsec"}, ("(3.085677581491368e+23, ", "dataset 0")),
+        ({"array": None}, ("dataset 0", "array")),
+        *(
+            ({"transforms": transforms}, names)
+            for transforms, names in (
+                ([], ("scale (voxel size)", "dataset 0")),
+                ([shift(1, 2, 3)], ("scale (voxel size)", "dataset 0")),
+                ([scale(1, 1)], ("scale for dataset 0", "z y x")),
+                ([{"type": "scale"}], ("scale for dataset 0", "z y x")),
+                ([scale(1, 1, 1), shift(1, 2)], ("translation for dataset 0", "z y x")),
+                ([scale(1, 1, 1), shift(nan, 1, 1)], ("translation.0",)),
+                ([scale(1e12, 1, 1)], ("(1000000000000.0, 1.0, 1.0)", "dataset 0")),
+                ([scale(1, 0, 1)], ("(1.0, 0.0, 1.0)", "dataset 0")),
+                ([scale(1, 1, 1), {"type": "affine"}], ("dataset 0", "'affine'")),
+                ([{"type": 5}], ("coordinateTransformations.0.type",)),
             )
         ),
     ],
 )
-def test_an_image_without_axes_unit_or_scale_is_refused(write_foreign, given, words):
-    refused(write_foreign("a.zarr", VOXELS, **given), words)
+def test_an_image_without_axes_unit_or_scale_is_refused(write_foreign, given, names):
+    refusal_of(write_foreign("a.zarr", VOXELS, **given), *names)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_an_array_that_zarr_does_not_read_is_refused(write_foreign, field, value
     path = write_foreign("a.zarr", VOXELS)
     content = json.loads((path / "0/.zarray").read_text())
     (path / "0/.zarray").write_text(json.dumps(content | {field: value}))
-    refused(path, "dataset 0|holds an array of")
+    refusal_of(path, "(0, 8, 8)" if value == [0, 8, 8] else "dataset 0")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_facts_that_a_converter_writes_wrong_are_named(write_foreign, noted, fie
     path = write_foreign("a.zarr", VOXELS)
     content = json.loads((path / ".zattrs").read_text())
     (path / ".zattrs").write_text(json.dumps(content | {"octane": noted}))
-    refused(path, rf"\(octane\.{field}")
+    refusal_of(path, f"(octane.{field}")
 
 
 @pytest.mark.parametrize(
@@ -191,28 +191,28 @@ def test_facts_that_a_converter_writes_wrong_are_named(write_foreign, noted, fie
 def test_metadata_that_is_not_json_is_refused(write_foreign, name, content):
     path = write_foreign("a.zarr", VOXELS, version="0.5")
     (path / name).write_bytes(content)
-    refused(path, "is not a JSON object")
+    refusal_of(path, path / name, "JSON")
 
 
 def test_a_path_without_an_image_is_refused(tmp_path):
-    refused(tmp_path / "none.zarr", "does not exist")
+    refusal_of(tmp_path / "none.zarr")
     path = tmp_path / "a.zarr"
     path.mkdir()
-    refused(path, "not an OME-Zarr")
+    refusal_of(path, "zarr group")
     zarr.open_group(path, mode="w")
-    refused(path, "lacks OME-Zarr metadata")
+    refusal_of(path, "multiscales")
     shutil.rmtree(path)
     zarr.create_array(path, shape=(4, 4, 4), dtype="f4")
-    refused(path, "not an OME-Zarr image .* give the image's own folder, copy it again")
+    refusal_of(path, "zarr group")
     shutil.rmtree(path)
     path.write_text("no")
-    refused(path, "not an OME-Zarr")
+    refusal_of(path, "zarr group")
 
 
 def test_unreadable_metadata_are_not_taken_for_missing_ones(write_foreign, denied):
     path = write_foreign("a.zarr", VOXELS, version="0.5")
     with denied(os, "open", "a.zarr/zarr.json"):
-        refused(path, r"cannot be read \(Permission denied\); check")
+        refusal_of(path, path / "zarr.json", os.strerror(errno.EACCES))
 
 
 @pytest.mark.timeout(30)
@@ -223,7 +223,7 @@ def test_a_fifo_as_metadata_is_refused(write_foreign, version, name):
     path = write_foreign("a.zarr", VOXELS, version=version)
     (path / name).unlink(missing_ok=True)
     os.mkfifo(path / name)
-    with pytest.raises(OctaneError, match=rf"{name} cannot be read \(a FIFO or device is in its"):
+    with refused(path / name, "FIFO"):
         open_image(path)
 
 

@@ -11,7 +11,6 @@ import SimpleITK as sitk
 from refusals import refused
 
 from octane.config.parameters import InputParameters
-from octane.core.errors import OctaneError
 from octane.core.geometry import blocks
 from octane.store.formats.itk_files import FileVolume
 from octane.store.image import open_image
@@ -44,26 +43,25 @@ COLOURS = sitk.GetImageFromArray(np.zeros((3, 4, 5, 3), np.float32), isVector=Tr
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "words"),
+    ("name", "content", "names"),
     [
-        ("a.nii", None, "does not exist"),
-        ("a", None, "does not exist"),
-        ("a.png", b"", "unsupported format"),
-        ("a.nii", b"not an image", "cannot be read"),
-        ("a.tif", b"not an image", "cannot be read"),
-        ("a.mha", FLAT, "2 dimensions .* add a third axis to a plane"),
-        ("a.mha", COLOURS, "3 components"),
+        ("a.nii", None, ()),
+        ("a", None, ()),
+        ("a.png", b"", (".ome.zarr", ".nii")),
+        ("a.nii", b"not an image", ("ImageIO",)),
+        ("a.tif", b"not an image", ("TIFF",)),
+        ("a.mha", FLAT, ("2 dimensions", "1 components")),
+        ("a.mha", COLOURS, ("3 dimensions", "3 components")),
     ],
 )
-def test_anything_but_a_volume_is_refused(tmp_path, name, content, words):
+def test_anything_but_a_volume_is_refused(tmp_path, name, content, names):
     path = tmp_path / name
     if isinstance(content, bytes):
         path.write_bytes(content)
     elif content is not None:
         sitk.WriteImage(content, path)
-    with pytest.raises(OctaneError, match=words) as caught:
+    with refused(path, *names):
         open_volume(path)
-    assert str(path) in str(caught.value)
 
 
 @pytest.fixture(params=[".ome.zarr", ".nii.gz"])
@@ -84,8 +82,7 @@ def test_an_unreadable_file_is_not_taken_for_a_bad_image(tmp_path, denied, name)
         open_volume(path)
     path.unlink()
     path.touch()
-    words = rf"{name} cannot be read \(Permission denied\); check"
-    with denied(os, "open", name), pytest.raises(OctaneError, match=words):
+    with denied(os, "open", name), refused(path, os.strerror(errno.EACCES)):
         open_volume(path)
 
 
@@ -160,15 +157,15 @@ def test_a_limit_of_file_sizes_is_named_by_its_number(write_image, voxels, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("suffix", "dtype", "words"),
+    ("suffix", "dtype", "names"),
     [
-        (".nii", "f2", "--n4_dtype"),
-        (".tif", "i8", "--n4_dtype"),
-        (".png", "f4", "unsupported format"),
+        (".nii", "f2", ("float16", "--n4_dtype")),
+        (".tif", "i8", ("int64", "--n4_dtype")),
+        (".png", "f4", (".ome.zarr", ".nii")),
     ],
 )
-def test_an_unsupported_output_is_refused_before_the_work(tmp_path, suffix, dtype, words):
-    with pytest.raises(OctaneError, match=words):
+def test_an_unsupported_output_is_refused_before_the_work(tmp_path, suffix, dtype, names):
+    with refused(f"b{suffix}", *names):
         require_holds(tmp_path / f"b{suffix}", dtype)
     require_holds(tmp_path / f"b{suffix}.zarr", dtype)
     assert list(tmp_path.iterdir()) == []

@@ -16,10 +16,11 @@ import pytest
 from archives import pack
 from flipped_bits import refusals
 from google_crc32c import value
+from refusals import refused
 from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ZstdCodec
 
 from octane.config.parameters import InputParameters
-from octane.core.errors import ChunkError, InputError, OctaneError
+from octane.core.errors import ChunkError, CorruptChunkError, InputError, MissingChunkError
 from octane.store.chunks import is_store
 from octane.store.formats import archive
 from octane.store.image import open_image, open_levels
@@ -50,11 +51,9 @@ def write(write_foreign):
     return written
 
 
-def refused(path, words):
-    with pytest.raises(OctaneError, match=words) as caught:
+def refusal_of(path, *names, error=InputError):
+    with refused(path, *names, error=error):
         open_image(path).read(WHOLE)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def change(path, old, new):
@@ -109,7 +108,7 @@ def test_an_archive_without_any_chunk_by_its_names_is_never_filled(write_foreign
     store = write_foreign("a.zarr", VOXELS, version="0.4", chunks=(6, 10, 14))
     change(store / "0/.zarray", b'"dimension_separator": "."', b'"dimension_separator": "/"')
     path = pack(store, ".zarr.zip")
-    with pytest.raises(InputError, match=r"a\.zarr\.zip .* 0/0\.\d\.\d,"):
+    with refused("a.zarr.zip", " 0/0.", " 0/0/0/0,", ".zarray", error=InputError):
         open_image(path, InputParameters(missing_chunks="fill")).read(WHOLE)
 
 
@@ -120,7 +119,7 @@ def test_missing_chunks_are_found_and_filled(write):
     _, path = write(voxels)
     lost = "0/c/1/0/1"
     assert open_image(path).missing_chunks() == [lost]
-    refused(path, f"chunk {lost} is missing; restore it, or give --missing_chunks fill")
+    refusal_of(path, lost, "--missing_chunks", error=MissingChunkError)
     filled = open_image(path, InputParameters(missing_chunks="fill"))
     np.testing.assert_array_equal(filled.read(WHOLE), voxels)
 
@@ -133,7 +132,7 @@ def test_a_damaged_entry_is_named(write, how):
     content = bytearray(path.read_bytes())
     content[start : start + 2] = b"no"
     path.write_bytes(content)
-    refused(path, r"chunk 0/c/1/1/1 cannot be decoded \(its entry in the zip archive is damaged\)")
+    refusal_of(path, "0/c/1/1/1", "zip", error=CorruptChunkError)
     with pytest.raises(ChunkError):
         open_image(path).missing_chunks()
 
@@ -145,7 +144,7 @@ def test_a_damaged_chunk_that_only_zarr_reads_is_named(write):
     content = bytearray(path.read_bytes())
     content[start + 200] ^= 1
     path.write_bytes(content)
-    refused(path, r"chunk 0/1\.0\.0 cannot be decoded \(BadZipFile\)")
+    refusal_of(path, "0/1.0.0", "BadZipFile", error=CorruptChunkError)
 
 
 BIG_ENDIAN = {"serializer": BytesCodec(endian="big")}
@@ -232,7 +231,7 @@ def test_a_shard_does_not_reach_into_the_next_entry(write):
     content[-count - 4 :] = index.tobytes() + value(index.tobytes()).to_bytes(4, "little")
     shard.write_bytes(content)
     pack(folder)
-    refused(path, r"inner chunk 0/0/0\) cannot be decoded \(it extends beyond the end of its shard")
+    refusal_of(path, "0/c/0/0/0", "chunk 0/0/0", "shard", error=CorruptChunkError)
 
 
 def test_an_archive_that_cannot_be_read_in_parts_is_refused(write):
@@ -240,7 +239,7 @@ def test_an_archive_that_cannot_be_read_in_parts_is_refused(write):
     # Larger than the archive.
     (folder / "0" / "zeros").write_bytes(bytes(10**6))
     pack(folder, compression=ZIP_DEFLATED)
-    refused(path, r"\(zarr\.json\)")
+    refusal_of(path, "(zarr.json)")
 
 
 def test_an_incomplete_archive_is_refused(write, tmp_path):
@@ -248,21 +247,21 @@ def test_an_incomplete_archive_is_refused(write, tmp_path):
     content = path.read_bytes()
     for cut in (content[: len(content) // 2], content[1000:], content[:900] + content[1900:], b""):
         path.write_bytes(cut)
-        refused(path, r"is not a complete zip archive \(.+\); copy it again, or write it again")
-    refused(tmp_path / "none.ozx", "does not exist")
+        refusal_of(path, "zip archive (")
+    refusal_of(tmp_path / "none.ozx")
     with ZipFile(path, "w") as packed:
         packed.writestr("brain.ome.zarr/zarr.json", "{}")
-    refused(path, r"is not an OME-Zarr image \(not a zarr group at the root of the archive\)")
+    refusal_of(path, "zarr group")
     with ZipFile(path, "w") as packed:
         packed.writestr("zarr.json", '{"zarr_format": 3, "node_type": "group", "attributes": {}}')
-    refused(path, "lacks OME-Zarr metadata .* extract it and give one of them, such as ")
+    refusal_of(path, "multiscales", path / "0")
 
 
 @pytest.mark.timeout(30)
 def test_a_fifo_in_place_of_an_archive_does_not_block(tmp_path):
     path = tmp_path / "brain.ozx"
     os.mkfifo(path)
-    refused(path, "a FIFO or device is in its place")
+    refusal_of(path, "FIFO")
 
 
 def test_an_archive_that_was_replaced_is_read_anew(write, write_foreign):
@@ -291,5 +290,5 @@ def test_an_archive_that_states_impossible_sizes_is_refused(write, size):
         made.writestr("more", b"")
         for entry in made.filelist:
             entry.file_size = size
-    with pytest.raises(OctaneError, match="is not a complete zip archive"):
+    with refused(path, "zip archive (", error=InputError):
         open_image(path)

@@ -1,5 +1,6 @@
 """TIFF volumes: sizes, planes, channels, parts and refused files; writing OME-TIFF."""
 
+import errno
 import logging
 import os
 import struct
@@ -12,9 +13,10 @@ import numpy as np
 import pytest
 import tifffile
 from flipped_bits import refusals
+from refusals import refused
 
 from octane.config.parameters import InputParameters
-from octane.core.errors import InputError, NoSpaceError, OctaneError
+from octane.core.errors import InputError, NoSpaceError
 from octane.core.geometry import Grid
 from octane.store.formats import tiff_files
 from octane.store.formats.tiff_files import OmeTiffWriter, create_tiff, open_tiff
@@ -60,10 +62,9 @@ def whole(volume):
     return volume.read(tuple(slice(0, n) for n in volume.grid.shape))
 
 
-def refused(path, words, **given):
-    with pytest.raises(OctaneError, match=words) as caught:
+def refusal_of(path, *names, **given):
+    with refused(path, *names):
         opened(path, **given)
-    assert str(path) in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -102,34 +103,34 @@ def test_the_voxel_size_is_the_stated_one_or_else_the_given_one(
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "names"),
     [
-        ({}, "does not state .*z y x: not stated, .*--voxel_size, in micro"),
-        (DPI, "z y x: not stated, 0.00333333 in, .*--voxel_size"),
-        (imagej(unit="um"), "z y x: not stated, 0.25 um, 0.5 um.*--voxel_size"),
-        (imagej(spacing=3), "z y x: 3.*--input_unit"),
-        (imagej(spacing=3, unit="pixel"), "3.* pixel.*--voxel_size"),
-        (ome(**SIZES, PhysicalSizeZUnit="reference frame"), "7.* reference frame, .*--voxel_size"),
-        (ome(**SIZES, PhysicalSizeZUnit="furlong"), "7.* furlong, .*--voxel_size"),
-        (ome(**SIZES, PhysicalSizeZUnit="Mm"), "not plausible; correct the voxel size, or the"),
-        (
-            imagej(cf=0, c0=-32768.0, c1=1.0),
-            "signed values, .* 32768 too high; convert them to 32-bit",
-        ),
+        ({}, ("z y x: not stated, 1, 1", "--voxel_size")),
+        (DPI, ("z y x: not stated, 0.00333333 in", "--voxel_size")),
+        (imagej(unit="um"), ("z y x: not stated, 0.25 um, 0.5 um", "--voxel_size")),
+        (imagej(spacing=3), ("z y x: 3, 0.25, 0.5", "--input_unit")),
+        (imagej(spacing=3, unit="pixel"), ("z y x: 3 pixel", "--voxel_size")),
+        (ome(**SIZES, PhysicalSizeZUnit="reference frame"), ("7 reference frame", "--voxel_size")),
+        (ome(**SIZES, PhysicalSizeZUnit="furlong"), ("7 furlong", "--voxel_size")),
+        (ome(**SIZES, PhysicalSizeZUnit="Mm"), ("(7000000000000.0, 3.0, 2.0)",)),
+        (imagej(cf=0, c0=-32768.0, c1=1.0), ("ImageJ", "32768", "32-bit")),
     ],
 )
-def test_neither_a_voxel_size_nor_a_sign_is_guessed(write, options, words):
-    refused(write(**options), words)
+def test_neither_a_voxel_size_nor_a_sign_is_guessed(write, options, names):
+    refusal_of(write(**options), *names)
 
 
 def test_a_given_voxel_size_does_not_overrule_the_file(write):
-    refused(write(**ome(**SIZES)), "7 x 3 x 2 um .*0.6; give the stated size", voxel_size=GIVEN)
+    refusal_of(
+        write(**ome(**SIZES)), "7 x 3 x 2", "--voxel_size is 2 x 0.65 x 0.6", voxel_size=GIVEN
+    )
     path = write(**imagej(unit="um"))
     assert opened(path, voxel_size=(2, 0.25, 0.5)).grid.spacing == (2, 0.25, 0.5)
     # Given in the order x y z.
-    refused(
+    refusal_of(
         path,
-        "0.5 x 0.25 x 0.5 um .*0.5 x 0.25 x 2; give the stated size",
+        "0.5 x 0.25 x 0.5",
+        "--voxel_size is 0.5 x 0.25 x 2",
         voxel_size=(0.5, 0.25, 2),
     )
 
@@ -185,9 +186,9 @@ def test_a_channel_and_a_time_point_are_chosen(write, rng, options, there, chann
     path = write(five, **{**options, "metadata": {**options["metadata"], "axes": "TZCYX"}})
     volume = opened(path, channel=channel, timepoint=2)
     np.testing.assert_array_equal(whole(volume), five[2, :, 1])
-    refused(path, f"2 channels: {there}; give one with --channel", timepoint=1)
-    refused(path, f"2 channels, but not '2': {there}; ", channel="2", timepoint=1)
-    refused(path, "3 timepoints: 0, 1, 2; give one with --timepoint", channel="0")
+    refusal_of(path, there, "--channel", timepoint=1)
+    refusal_of(path, "'2'", there, "--channel", channel="2", timepoint=1)
+    refusal_of(path, "0, 1, 2", "--timepoint", channel="0")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +218,7 @@ def test_a_channel_has_its_name_and_its_kind(write, rng, options, axes, labels, 
         assert [*volume.channels] == labels
         kind = {"channel_kind": "nearest"} if number else {}
         assert volume.attributes == {"channel": name, **kind}
-    refused(path, "lacks the channel 'b' of --channel_kind", channel="0", channel_kind="b=nearest")
+    refusal_of(path, "'b'", "--channel_kind", channel="0", channel_kind="b=nearest")
 
 
 def test_the_finest_level_of_a_pyramid_is_read(tmp_path, voxels):
@@ -237,31 +238,35 @@ def test_a_thumbnail_is_ignored_and_a_second_stack_is_refused(tmp_path, voxels):
         if extra:
             np.testing.assert_array_equal(whole(opened(path, voxel_size=GIVEN)), voxels)
         else:
-            refused(path, r"holds 2 images \(5 x 40 x 50, 5 x 9 x 9\)", voxel_size=GIVEN)
+            refusal_of(path, "(5 x 40 x 50, 5 x 9 x 9)", voxel_size=GIVEN)
 
 
 @pytest.mark.parametrize(
-    ("shape", "words"),
-    [((40, 50), "2 dimensions"), ((5, 40, 50, 3), "RGB"), ((4, 5, 40, 50), "4 dimensions")],
+    ("shape", "axes"),
+    [((40, 50), "YX"), ((5, 40, 50, 3), "QYXS"), ((4, 5, 40, 50), "QQYX")],
 )
-def test_anything_but_a_stack_of_planes_is_refused(tmp_path, shape, words):
+def test_anything_but_a_stack_of_planes_is_refused(tmp_path, shape, axes):
     tifffile.imwrite(tmp_path / "a.tif", np.zeros(shape, np.uint8))
-    refused(tmp_path / "a.tif", words, voxel_size=GIVEN)
+    stated = f"({' x '.join(map(str, shape))}, {axes})"
+    refusal_of(tmp_path / "a.tif", stated, voxel_size=GIVEN)
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "names"),
     [
-        ('PlaneCount="5"><UUID FileName="b.tif">urn:uuid:1</UUID></TiffData>', "part of one"),
-        ('PlaneCount="3"/>', "2 of 5 planes are missing"),
+        (
+            'PlaneCount="5"><UUID FileName="b.tif">urn:uuid:1</UUID></TiffData>',
+            ("(5 x 40 x 50)", "bfconvert"),
+        ),
+        ('PlaneCount="3"/>', ("2 of 5",)),
     ],
 )
-def test_one_of_several_files_is_refused(write, data, words):
+def test_one_of_several_files_is_refused(write, data, names):
     path = write(**ome(**SIZES))
     xml = str(tifffile.tiffcomment(path))
     assert 'PlaneCount="5"/>' in xml
     tifffile.tiffcomment(path, xml.replace('PlaneCount="5"/>', data).encode())
-    refused(path, words)
+    refusal_of(path, *names)
 
 
 def replaced(path, old, new):
@@ -304,13 +309,13 @@ def test_planes_that_the_file_cannot_hold_are_refused_before_they_are_listed(
     # Far less than a list of the planes takes.
     monkeypatch.setattr(np, "arange", lambda *_: pytest.fail("planes are listed"))
     monkeypatch.setattr(tifffile.TiffFile, "_series_ome", lambda *_: pytest.fail("listed"))
-    refused(path, "promises [0-9]+ planes", voxel_size=GIVEN)
+    refusal_of(path, "5 pages", path.stat().st_size, voxel_size=GIVEN)
 
 
 def test_an_acquisition_that_was_stopped_may_promise_many_planes(write, voxels):
     path = replaced(write(**ome(**SIZES)), 'SizeT="1"', 'SizeT="1000"')
     np.testing.assert_array_equal(whole(opened(path, timepoint=0)), voxels)
-    refused(path, "5 of 5 planes are missing", timepoint=999)
+    refusal_of(path, "5 of 5", timepoint=999)
 
 
 def test_a_large_strip_is_not_decoded_before_memory_is_planned(write, voxels, monkeypatch):
@@ -380,13 +385,13 @@ def test_a_file_of_a_set_that_states_its_own_size_is_read_by_itself(write, numbe
 @pytest.mark.parametrize(("here", "lost", "stated"), [([1], 1, 1), ([1, 2], 0, 1), ([1, 2], 0, 2)])
 def test_a_file_of_other_planes_than_it_states_is_refused(write, here, lost, stated):
     path, _ = write_of_set(write, here, (3, 5, 20, 30), lost, stated=stated)
-    refused(path, "or a part of one")
+    refusal_of(path, "bfconvert")
 
 
 @pytest.mark.parametrize(("here", "lost"), [([0, 2], 0), ([1], 1)])
 def test_other_parts_of_a_set_are_refused(write, here, lost):
     path, _ = write_of_set(write, here, (3, 5, 20, 30), lost)
-    refused(path, "or a part of one")
+    refusal_of(path, "bfconvert")
 
 
 def with_header(path, header, summary, behind=b""):
@@ -426,7 +431,7 @@ def test_planes_of_micro_manager_in_another_file_are_not_taken_from_this_one(wri
             index += struct.pack("<I", len(part)) + part
         index += data
     (path.parent / "NDTiff.index").write_bytes(index)
-    refused(path, r"holds 1 images \(2 x 40 x 50\) or a part of one", voxel_size=GIVEN)
+    refusal_of(path, "(2 x 40 x 50)", "bfconvert", voxel_size=GIVEN)
 
 
 LAYOUTS = [
@@ -443,7 +448,7 @@ LAYOUTS = [
 def test_a_truncated_file_is_refused_before_voxels_are_read(write, options, part):
     path = write(**options)
     os.truncate(path, int(path.stat().st_size * part))
-    refused(path, "cannot be read as an image .*; restore or convert it", like=Grid(SHAPE, GIVEN))
+    refusal_of(path, like=Grid(SHAPE, GIVEN))
 
 
 def test_a_fault_is_seen_while_other_files_are_opened_and_closed(write, voxels):
@@ -453,7 +458,7 @@ def test_a_fault_is_seen_while_other_files_are_opened_and_closed(write, voxels):
         with tiff_files._open_file(paths[1]):
             pass
         # As tifffile does for a fault that it survives.
-        with pytest.raises(ValueError, match="lost"):
+        with refused("lost", error=ValueError):
             logging.getLogger("tifffile").error("lost")
 
 
@@ -463,12 +468,12 @@ def test_voxels_that_are_damaged_name_the_file(write, voxels):
     content[9000:9500] = bytes(500)
     path.write_bytes(content)
     volume = opened(path, voxel_size=GIVEN)
-    with pytest.raises(OctaneError, match=r"a\.tif cannot be read as an image"):
+    with refused(path, error=InputError):
         whole(volume)
     path = write()
     volume = opened(path, voxel_size=GIVEN)
     os.truncate(path, 3000)
-    with pytest.raises(OctaneError, match=r"a\.tif cannot be read as an image"):
+    with refused(path, error=InputError):
         whole(volume)
 
 
@@ -516,15 +521,13 @@ def test_an_ome_tiff_is_written_in_blocks(tmp_path, rng, monkeypatch, dtype, mos
 def test_a_full_disk_is_named_while_planes_are_decoded(write, tmp_path, monkeypatch):
     volume = opened(write(compression="zlib"), voxel_size=GIVEN)
     monkeypatch.setattr(tiff_files, "TemporaryFile", lambda **_: FULL.open("r+b"))
-    with pytest.raises(
-        NoSpaceError, match=r"a\.tif cannot be decoded .*choose another output folder"
-    ):
+    with refused("a.tif", tmp_path, os.strerror(errno.ENOSPC), error=NoSpaceError):
         volume.load(tmp_path)
 
 
 def test_a_full_disk_is_an_error_of_the_block_that_is_written():
     writer = OmeTiffWriter(FULL, 0, SHAPE, np.dtype("u2"))
-    with pytest.raises(OSError, match="No space left"):
+    with refused(os.strerror(errno.ENOSPC), error=OSError):
         writer[REGION] = np.ones([r.stop - r.start for r in REGION], "u2")
 
 
@@ -566,7 +569,7 @@ def test_planes_without_pixels_are_refused(tmp_path, tag, how):
         for page in file.pages:
             assert isinstance(page, tifffile.TiffPage)
             page.tags[tag].overwrite(0)
-    with pytest.raises(InputError, match=r"a\.tif"):
+    with refused(path, error=InputError):
         open_tiff(path)
 
 
@@ -578,7 +581,7 @@ def test_a_height_that_is_no_whole_number_is_refused(tmp_path):
         assert isinstance(file.pages[0], tifffile.TiffPage)
         file.filehandle.seek(file.pages[0].tags[257].offset + 2)
         file.filehandle.write(tifffile.DATATYPE.FLOAT.to_bytes(2, "little"))
-    with pytest.raises(InputError, match=r"a\.tif"):
+    with refused(path, error=InputError):
         open_tiff(path, InputParameters(voxel_size=GIVEN))
 
 

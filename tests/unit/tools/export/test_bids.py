@@ -11,6 +11,7 @@ from pathlib import Path
 import bids_validator_deno
 import numpy as np
 import pytest
+from refusals import refused
 
 from octane.core.errors import NoSpaceError, OctaneError
 from octane.tools.export.bids import VERSION, add_row, write_derivative
@@ -125,7 +126,7 @@ def test_a_dataset_in_the_store_itself_is_refused(store, add, tmp_path):
     before = contents(store)
     (tmp_path / "link").symlink_to(store)
     for dataset in (store / "bids", tmp_path / "link" / "0" / "bids"):
-        with pytest.raises(OctaneError, match=f"^{dataset}.* lies in {store} itself;"):
+        with refused(dataset, f" {store} "):
             add(store, dataset=dataset)
     assert contents(store) == before
     assert not [*store.rglob("bids")]
@@ -187,7 +188,7 @@ def test_an_existing_volume_is_replaced_only_when_told_to(store, add, write_imag
     add(store)
     before = contents(tmp_path / "dataset")
     other = write_image("other.ome.zarr", np.ones((4, 4, 4), "uint8"))
-    with pytest.raises(OctaneError, match=r"OCT\.ome\.zarr exists already; give --overwrite"):
+    with refused("OCT.ome.zarr", "--overwrite"):
         add(other, "a1")
     assert contents(tmp_path / "dataset") == before
     made = add(other, "a1", overwrite=True)
@@ -197,16 +198,16 @@ def test_an_existing_volume_is_replaced_only_when_told_to(store, add, write_imag
 
 
 @pytest.mark.parametrize(
-    ("labels", "sentence"),
+    ("labels", "names"),
     [
-        (("a-1",), r"^--bids_subject is 'a-1'; BIDS allows letters and digits only"),
-        (("a1", ""), r"^--bids_sample is ''; BIDS allows"),
-        ((None,), r"^my brain\.ome\.zarr is not a name that BIDS allows .*--bids_subject"),
+        (("a-1",), ("--bids_subject", "'a-1'")),
+        (("a1", ""), ("--bids_sample", "''")),
+        ((None,), ("my brain.ome.zarr", "--bids_subject")),
     ],
 )
-def test_labels_that_bids_does_not_allow_are_refused(store, add, tmp_path, labels, sentence):
+def test_labels_that_bids_does_not_allow_are_refused(store, add, tmp_path, labels, names):
     renamed = store.rename(tmp_path / "my brain.ome.zarr")
-    with pytest.raises(OctaneError, match=sentence):
+    with refused(*names):
         add(renamed, *labels)
     assert not (tmp_path / "dataset").exists()
 
@@ -217,12 +218,12 @@ def test_other_folders_and_files_are_refused(store, add, tmp_path):
         folder.mkdir()
     (raw / "dataset_description.json").write_text('{"Name": "raw", "BIDSVersion": "1.10.0"}')
     (photos / "a.png").touch()
-    for folder, words in ((raw, "is not a BIDS derivative"), (photos, "has files but no dataset")):
+    for folder, name in ((raw, "derivatives/octane"), (photos, "dataset_description.json")):
         before = contents(folder)
-        with pytest.raises(OctaneError, match=words):
+        with refused(folder, name):
             add(store, dataset=folder)
         assert contents(folder) == before
-    with pytest.raises(OctaneError, match=r"a\.png is not an OME-Zarr folder"):
+    with refused("a.png", "bin/export.py"):
         add(photos / "a.png")
 
 
@@ -245,7 +246,7 @@ def test_a_users_table_and_description_are_kept(store, add, tmp_path):
 
 def test_a_table_without_its_key_is_refused(tmp_path):
     (tmp_path / "samples.tsv").write_text("sample_id\nsample-01\n")
-    with pytest.raises(OctaneError, match="lacks the column participant_id"):
+    with refused("samples.tsv", "participant_id"):
         add_row(tmp_path / "samples.tsv", {"sample_id": "1", "participant_id": "2"})
 
 
@@ -267,7 +268,7 @@ def test_the_command_takes_a_file_or_a_dataset(command, call, store, tmp_path):
 def test_a_store_that_lacks_chunks_is_refused(store, add, tmp_path):
     chunk = next(path for path in (store / "0" / "c").rglob("*") if path.is_file())
     chunk.unlink()
-    with pytest.raises(OctaneError, match="is missing; restore it"):
+    with refused(store, chunk.relative_to(store), "--exclude_sections"):
         add(store)
     assert not (tmp_path / "dataset").exists()
 
@@ -302,18 +303,18 @@ def test_a_full_disk_or_another_encoding_leaves_no_volume(store, add, monkeypatc
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "link", full)
-        with pytest.raises(NoSpaceError, match="Nothing was left half-written"):
+        with refused("OCT.ome.zarr", os.strerror(errno.ENOSPC), error=NoSpaceError):
             add(store)
     assert not (tmp_path / "dataset").exists()
     add(store, "other")
     samples = tmp_path / "dataset" / "samples.tsv"
     samples.write_bytes(samples.read_bytes() + "sample-02\tsub-é\ttissue\n".encode("latin-1"))
-    with pytest.raises(OctaneError, match=r"samples\.tsv is not in UTF-8"):
+    with refused("samples.tsv", "UTF-8"):
         add(store, "third")
     assert not (tmp_path / "dataset" / "sub-third").exists()
 
 
 def test_a_mosaic_grid_is_refused(write_image, add):
     mosaic = write_image("m.ome.zarr", np.ones((2, 8, 8), "u1"), attributes={"kind": "mosaic"})
-    with pytest.raises(OctaneError, match="is a mosaic grid; give a volume"):
+    with refused(mosaic, "STITCH"):
         add(mosaic)

@@ -1,7 +1,8 @@
 """Exported volumes, as other programs read them: voxels, sizes, places, orientation, channels."""
 
+import errno
 import json
-import re
+import os
 from io import BytesIO
 from itertools import permutations, product
 from zipfile import ZIP_STORED, ZipFile
@@ -16,10 +17,11 @@ import yaozarrs
 import zarr
 from ngff_zarr.multiscales import NgffMultiscales
 from pydantic import ValidationError
+from refusals import refused
 from zarr.storage import ZipStore
 
 from octane.config.parameters import ExecutionParameters, InputParameters
-from octane.core.errors import InputError, NoSpaceError, OctaneError
+from octane.core.errors import InputError, NoSpaceError
 from octane.core.geometry import Grid, vector
 from octane.layout.sections import read_sections
 from octane.pipeline.workers import PROCESS_BYTES
@@ -218,10 +220,10 @@ def test_every_type_keeps_its_values_or_is_refused(volume, export, dtype):
     widened = {"bool": "uint8", "float16": "float32"}.get(dtype, dtype)
     for name in ("a.nii", "a.nrrd", "a.mha", "a.ome.tif"):
         if "complex" in dtype and not name.endswith((".nii", ".tif")):
-            with pytest.raises(InputError, match=r"cannot hold complex\d+ voxels; write them as"):
+            with refused(name, dtype, ".nii", error=InputError):
                 export(path, name)
         elif "int64" in dtype and name.endswith(".tif"):
-            with pytest.raises(InputError, match=r"cannot hold u?int64 voxels"):
+            with refused(name, dtype, error=InputError):
                 export(path, name)
         else:
             made = export(path, name)
@@ -283,16 +285,14 @@ def test_a_region_decodes_each_chunk_once(volume, export, monkeypatch, code):
 def test_a_plane_that_exceeds_the_memory_is_refused(volume, export):
     path, _ = volume()
     little = ExecutionParameters(memory="1MB", workers=1)
-    with pytest.raises(OctaneError, match=r"--memory allows 1 MB; give --memory"):
+    with refused("--memory", "1 MB"):
         export(path, "a.nii", execution=little)
     assert not [*(path.parents[1] / "out").iterdir()]
 
 
 def test_one_channel_must_be_chosen_and_is_written(volume, export):
     path, (voxels, _) = volume(("DAPI", "axis"))
-    with pytest.raises(
-        InputError, match=r"2 channels: 0 'DAPI', 1 'axis'; give one with --channel"
-    ):
+    with refused(path, "0 'DAPI', 1 'axis'", "--channel", error=InputError):
         export(path, "a.nrrd")
     np.testing.assert_array_equal(read_itk(export(path, "a.nrrd", channel="axis"))[1], voxels[1])
 
@@ -309,9 +309,9 @@ def test_some_of_several_channels_are_written(volume, export):
         tifffile.imread(export(path, "a.tif", channels="1 2")), voxels[1:]
     )
     for name, more in (("b.nii", {}), ("b.ozx", {"channel": "GFP"})):
-        with pytest.raises(InputError, match=f"{name}: --channels needs a format of several"):
+        with refused(name, "--channels", "--channel;", error=InputError):
             export(path, name, channels="GFP", **more)
-    with pytest.raises(InputError, match="3 channels, but not 'CFP'"):
+    with refused(path, "'CFP'", "--channels", error=InputError):
         export(path, "b.ozx", channels="CFP")
 
 
@@ -325,7 +325,7 @@ def test_an_unstated_orientation_is_told_and_itks_unless_it_is_given(volume, exp
         "does not state an orientation along R L, A P and S I, so a.mha has ITK's default"
         in caplog.text
     )
-    with pytest.raises(InputError, match="does not state an orientation along R L"):
+    with refused(path, "R L, A P and S I", "--reorient", error=InputError):
         export(path, "b.mha", reorient="SAR")
     for name, more in (("c.nii", {}), ("d.nii", {"reorient": "SAR"})):
         image = read_nifti(export(path, name, orientation="PIR", **more))
@@ -465,7 +465,7 @@ def test_links_to_and_within_a_store_are_followed(volume, export, tmp_path):
 def test_an_output_in_the_store_itself_is_refused(volume, execution):
     path, _ = volume()
     for name in ("a.ozx", "0/a.nii", "more/a.ome.zarr"):
-        with pytest.raises(InputError, match=r"a\..* lies in .*brain\.ome\.zarr itself; give"):
+        with refused(path / name, f" {path} ", error=InputError):
             export_volume(path, path / name, ExportParameters(), InputParameters(), execution)
     assert not [*path.rglob("a.*")]
 
@@ -474,7 +474,7 @@ def test_a_damaged_store_is_not_packed(volume, export):
     path, _ = volume()
     (path / "0" / "c" / "0" / "1" / "0").unlink()
     for name in ("a.ozx", "a.nii", "a.ome.zarr"):
-        with pytest.raises(InputError, match=r"chunk 0/c/0/1/0 is missing"):
+        with refused(path, "0/c/0/1/0", error=InputError):
             export(path, name)
     assert not [*(path.parents[1] / "out").iterdir()]
 
@@ -551,7 +551,7 @@ def test_a_level_is_chosen_by_its_voxel_size(volume, export):
     made = export(path, "a.ome.zarr", resolution=[20, 10, 8])
     assert [level.grid for level in open_levels(made)] == grids()[1:]
     assert [s.stop for s in read_sections(open_image(made).attributes, 7)] == [3, 7]
-    with pytest.raises(InputError, match=r"of --resolution 25 x 25 x 25 um, only 10 x 5 x 4, 20 x"):
+    with refused(path, "--resolution 25 x 25 x 25", "10 x 5 x 4, 20 x", error=InputError):
         export(path, "b.nii", resolution=25)
 
 
@@ -610,10 +610,10 @@ def test_what_is_written_is_told(volume, export, caplog):
 def test_a_region_without_voxels_and_a_malformed_one_are_refused(volume, export):
     path, _ = volume()
     extent = "z=105:225 y=-20:65 x=5.5:89.5"
-    with pytest.raises(InputError, match=re.escape(f"--region z=300:; they are from {extent} um")):
+    with refused(path, "--region z=300:", extent, error=InputError):
         export(path, "a.nii", region=["z=300:"])
     for words in (["z=2"], ["z=:"], ["t=1:2"], ["z=3:2"], ["z=1:2", "z=3:4"], ["z=a:b"]):
-        with pytest.raises(ValidationError, match="give from:to in micrometres for each axis once"):
+        with pytest.raises(ValidationError, match="'z=100:400 y=:2000'"):
             ExportParameters(region=words)
     assert ExportParameters(region="z=-1.5:2 y=3:").region == ("z=-1.5:2", "y=3:")
 
@@ -700,7 +700,7 @@ def test_oblique_files_keep_the_places_of_their_voxels(write_file, export, rng, 
         atol=1e-5,
     )
     assert not caplog.messages
-    with pytest.raises(InputError, match="does not state an orientation along R L"):
+    with refused(path, "R L, A P and S I", "--reorient", error=InputError):
         export(path, f"c{suffix}", reorient="SAR")
     export(path, "c.ozx")
     assert "a.mha has axes oblique" in caplog.text
@@ -713,7 +713,7 @@ NAMES = ("a.nii", "a.nii.gz", "a.nrrd", "a.mha", "a.ome.tif", "a.ozx", "a.ome.za
 def test_an_interrupt_and_an_existing_file_leave_what_was_there(volume, export, monkeypatch, name):
     path, _ = volume()
     made = export(path, name)
-    with pytest.raises(OctaneError, match="exists already; give --overwrite to replace it"):
+    with refused(made, "--overwrite"):
         export(path, name)
     replacing = ExecutionParameters(overwrite=True, workers=1)
 
@@ -733,7 +733,7 @@ def test_an_interrupt_and_an_existing_file_leave_what_was_there(volume, export, 
 def test_a_full_disk_is_told_and_leaves_nothing(volume, small_disk, reading, execution, name):
     path, _ = volume(shape=(40, 160, 160), levels=1)
     place = small_disk("full", "size=256k")
-    with pytest.raises(NoSpaceError, match="No space left on device; free some space"):
+    with refused(place / name, os.strerror(errno.ENOSPC), error=NoSpaceError):
         export_volume(path, place / name, ExportParameters(), reading, execution)
     assert not [*place.iterdir()]
 
@@ -742,9 +742,9 @@ def test_an_unknown_suffix_and_version_are_refused(volume, export):
     path, _ = volume()
     # Names in capitals, too: a store would not be read back by them.
     for name in ("a.h5", "a.OZX", "a.ome.ZARR", "a.NII"):
-        with pytest.raises(InputError, match=r"unsupported format; use \.nii, \.nii\.gz"):
+        with refused(name, ".nii, .nii.gz", error=InputError):
             export(path, name)
-    with pytest.raises(InputError, match="cannot be OME-Zarr"):
+    with refused("a.ozx", "OME-Zarr 0.4", "--ome_zarr_version", error=InputError):
         export(path, "a.ozx", ome_zarr_version="0.4")
 
 
@@ -757,5 +757,5 @@ def test_a_region_may_end_beyond_any_place(volume, export, region, planes):
     if planes:
         assert read_itk(export(path, "a.nii", region=[region]))[0].GetSize()[2] == planes
     else:
-        with pytest.raises(InputError, match="no voxel centre in --region"):
+        with refused(path, f"--region {region}", error=InputError):
             export(path, "a.nii", region=[region])

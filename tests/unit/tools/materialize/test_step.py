@@ -8,6 +8,7 @@ from platform import node
 
 import numpy as np
 import pytest
+from refusals import refused
 from runs import contents
 
 from octane.core.errors import NoSpaceError, OctaneError
@@ -115,7 +116,7 @@ def test_a_folder_that_cannot_be_read_is_named(outdir, denied):
     for call in (materialize, verify):
         with (
             denied(os, "scandir", "closed"),
-            pytest.raises(OctaneError, match=r"closed cannot be read \(Permission denied\)"),
+            refused(outdir / "closed", os.strerror(errno.EACCES)),
         ):
             call(outdir)
     assert len(links(outdir)) == 3
@@ -126,7 +127,7 @@ def test_links_that_lead_nowhere_are_named_and_the_others_made_real(outdir, task
     (outdir / "s/other.ome.zarr").symlink_to(task / "other.ome.zarr")
     lost = {outdir / "s/s.ome.zarr", outdir / "s/other.ome.zarr"}
     for call in (materialize, verify):
-        with pytest.raises(OctaneError, match="does not exist; run the workflow") as caught:
+        with pytest.raises(OctaneError) as caught:
             call(outdir)
         assert all(str(path) in str(caught.value) for path in lost)
     assert set(links(outdir)) == lost
@@ -160,7 +161,7 @@ def test_what_leads_out_of_a_result_is_named_and_nothing_copied(outdir, task, tm
 @pytest.mark.timeout(30)
 def test_links_that_lead_round_in_a_result_are_named(outdir, odd_entry):
     folder = odd_entry(outdir / "s/s.ome.zarr", "loops")
-    with pytest.raises(OctaneError, match=f"^{folder}.*; remove"):
+    with pytest.raises(OctaneError, match=f"^{folder}.*-resume"):
         materialize(outdir)
     assert len([p for p in outdir.rglob("*") if p.is_symlink()]) == 3
 
@@ -169,7 +170,7 @@ def full(_, target):
     raise OSError(errno.ENOSPC, "No space left on device", target)
 
 
-def refused(_, target):
+def deny(_, target):
     raise PermissionError(errno.EACCES, "Permission denied", target)
 
 
@@ -178,14 +179,14 @@ def cut_short(_, target):
 
 
 @pytest.mark.parametrize(
-    ("copy", "error", "words"),
+    ("copy", "error", "names"),
     [
-        (full, NoSpaceError, "No space left on device; free some"),
-        (refused, PermissionError, "Permission denied"),
-        (cut_short, OctaneError, "differs in size"),
+        (full, NoSpaceError, ("s/previews:", os.strerror(errno.ENOSPC))),
+        (deny, PermissionError, ("previews/a.png", "Permission denied")),
+        (cut_short, OctaneError, ("s/previews:", "size")),
     ],
 )
-def test_a_copy_that_fails_leaves_the_link(outdir, monkeypatch, copy, error, words):
+def test_a_copy_that_fails_leaves_the_link(outdir, monkeypatch, copy, error, names):
     def no_reflink(*_):
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
 
@@ -193,7 +194,7 @@ def test_a_copy_that_fails_leaves_the_link(outdir, monkeypatch, copy, error, wor
     monkeypatch.setattr(fcntl, "ioctl", no_reflink)
     monkeypatch.setattr(shutil, "copyfile", copy)
     before = contents(outdir)
-    with pytest.raises(error, match=words):
+    with refused(*names, error=error):
         materialize(outdir)
     assert contents(outdir) == before
     assert len(links(outdir)) == 2
@@ -205,15 +206,15 @@ def test_a_work_directory_is_not_touched_wherever_it_lies(outdir, task, tmp_path
     assert set(links(tmp_path / "work")) == {task / "input", task / "previews" / "b.png"}
     assert verify(tmp_path) == 1
     for folder in (task, task / "s.ome.zarr"):
-        with pytest.raises(OctaneError, match="is in a work directory"):
+        with refused(task, "--outdir"):
             materialize(folder)
 
 
 def test_what_is_no_folder_or_holds_no_store_is_refused(tmp_path):
     for call in (materialize, verify):
-        with pytest.raises(OctaneError, match="is not a folder"):
+        with refused(tmp_path / "nothing", "--outdir"):
             call(tmp_path / "nothing")
-    with pytest.raises(OctaneError, match="does not hold a store"):
+    with refused(tmp_path, "--outdir", "store"):
         verify(tmp_path)
 
 
@@ -250,9 +251,8 @@ def test_a_copy_that_was_cut_short_is_no_whole_one(write_image, tmp_path, arrive
     for key in arrived:
         (copy / key).parent.mkdir(exist_ok=True)
         (shutil.copytree if (whole / key).is_dir() else shutil.copy)(whole / key, copy / key)
-    with pytest.raises(OctaneError, match=f"^{copy}.*;") as caught:
+    with refused(copy):
         verify(tmp_path / "out")
-    assert len(str(caught.value).splitlines()) == 1
     # A path named as unfinished is not a result.
     copy.rename(copy.with_name(".partial-99-b.ome.zarr"))
     assert verify(tmp_path / "out") == 1

@@ -17,7 +17,7 @@ def test_words_are_the_watchers_or_the_workflows():
     assert read_parameters(WORDS) == {"tile_flip": "x", "skip_n4": "true", "overlap": "0.2"}
     assert read_parameters([]) == {}
     for word in ("--input", "--until=stitch", "-resume", "--samplesheet"):
-        with pytest.raises(InputError, match=word.partition("=")[0]):
+        with refused(word.partition("=")[0], "bin/watch.py", error=InputError):
             split_words(["tiles", "--outdir", "out", word, "x"])
     with refused("-profile", error=InputError):
         split_words(["-profile", "slurm", "tiles", "--outdir", "out"])
