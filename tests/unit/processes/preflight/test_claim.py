@@ -75,7 +75,7 @@ def test_another_input_replaces_results_only_if_asked(claim, folder, tmp_path):
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
-    with refused(folder, "/data"):
+    with refused(folder, "/data", "--overwrite_subject", error=InputError):
         claim("other", "2")
     own = claim("other", "2", **REPLACE)
     assert own.earlier == str(tmp_path / "data")
@@ -89,7 +89,7 @@ def test_another_input_replaces_results_only_if_asked(claim, folder, tmp_path):
 def test_what_is_no_result_is_never_deleted(claim, folder):
     claim().take()
     (folder / "notes.txt").touch()
-    with refused(f"{folder}/notes.txt"):
+    with refused(f"{folder}/notes.txt", "--overwrite_subject", "--outdir", error=InputError):
         claim("other", "2", **REPLACE)
 
 
@@ -106,7 +106,7 @@ def test_results_never_replace_the_input(claim, folder, tmp_path, name, parts):
     folder.mkdir(parents=True)
     for part in parts:
         (tmp_path / name / part).mkdir(parents=True, exist_ok=True)
-    with refused(folder):
+    with refused(folder, (tmp_path / name).resolve(), "--outdir", error=InputError):
         claim(name, parts=parts)
 
 
@@ -114,7 +114,7 @@ def test_results_are_not_made_inside_of_what_tasks_read(claim, folder, tmp_path)
     store = tmp_path / "results"
     store.mkdir()
     # The folder does not exist yet.
-    with refused(folder, store, "--outdir"):
+    with refused(folder, store, "--outdir", error=InputError):
         claim("results", parts=("../results",))
     assert not [*store.iterdir()]
 
@@ -134,7 +134,7 @@ def test_a_mask_in_a_folder_that_is_emptied_is_seen_through_links(claim, folder,
     link.symlink_to(folder / "metrics" / "mask.json")
     files = {"n4_mask": str(link)}
     assert not claim(files=files).earlier
-    with refused(link):
+    with refused(folder, link, "--outdir", error=InputError):
         claim("other", "2", files=files, **REPLACE)
 
 
@@ -143,7 +143,7 @@ def test_a_table_of_results_is_not_read_while_it_is_replaced(claim, folder, name
     claim().take()
     table = folder / f"brain_{end}.csv"
     table.touch()
-    with refused(table):
+    with refused(table, error=InputError):
         claim(files={name: str(table)})
 
 
@@ -151,7 +151,7 @@ def test_stubs_never_replace_results(claim, folder):
     claim(is_stub=True).take()
     claim(is_stub=True).take()
     claim().take()
-    with refused(folder):
+    with refused(folder, "-stub-run", error=InputError):
         claim(is_stub=True)
 
 
@@ -170,7 +170,7 @@ def test_a_record_that_cannot_be_read_is_named_and_an_empty_one_is_none(claim, f
     record.touch()
     claim().take()
     record.write_text(content)
-    with refused(record):
+    with refused(record, "--outdir", error=InputError):
         claim()
 
 
@@ -181,7 +181,7 @@ def test_a_folder_that_cannot_be_written_is_named(claim, tmp_path, closed):
     path.mkdir(parents=True)
     path.chmod(0o500)
     try:
-        with refused(path):
+        with refused(path, "--outdir", error=InputError):
             claim()
     finally:
         path.chmod(0o700)
